@@ -1,0 +1,210 @@
+//! One error enum for the crate. Its two maps, to Kafka's error codes and to Python exceptions
+//! (in `py/door.rs`), are exhaustive: a new variant does not compile until both know it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong, named as Kafka names it where Kafka has a name (`Errors.java`).
+#[derive(Debug)]
+pub enum Error {
+    /// An operating-system call failed. `operation` is the call, as in "fsync".
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// Bytes on disk contradict the format. Never served; recovery decides what to keep.
+    CorruptFile {
+        path: PathBuf,
+        position_byte: u64,
+        reason: String,
+    },
+    /// The log directory failed earlier (a failed fsync above all) and takes nothing any more.
+    LogDirOffline { path: PathBuf, reason: String },
+    /// The log directory is in use by another process.
+    LogDirLocked { path: PathBuf },
+    /// The directory cannot be used: not Kafka's, of a future version, read-only, foreign.
+    LogDirRefused { path: PathBuf, reason: String },
+    /// CORRUPT_MESSAGE: length, CRC or structure of a batch is wrong.
+    CorruptMessage(String),
+    /// INVALID_RECORD: the batch breaks a rule of Kafka's `LogValidator`.
+    InvalidRecord(String),
+    /// INVALID_TIMESTAMP.
+    InvalidTimestamp(String),
+    /// MESSAGE_TOO_LARGE, sizes in bytes.
+    MessageTooLarge { size_bytes: usize, max_bytes: usize },
+    /// RECORD_LIST_TOO_LARGE: does not fit in one segment, sizes in bytes.
+    RecordListTooLarge { size_bytes: usize, max_bytes: usize },
+    /// UNSUPPORTED_COMPRESSION_TYPE.
+    UnsupportedCompression(String),
+    /// UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    UnsupportedForMessageFormat(String),
+    /// OUT_OF_ORDER_SEQUENCE_NUMBER.
+    OutOfOrderSequence(String),
+    /// INVALID_PRODUCER_EPOCH.
+    InvalidProducerEpoch(String),
+    /// UNKNOWN_PRODUCER_ID.
+    UnknownProducerId(String),
+    /// INVALID_TXN_STATE.
+    InvalidTxnState(String),
+    /// TRANSACTION_COORDINATOR_FENCED.
+    TransactionCoordinatorFenced(String),
+    /// OFFSET_OUT_OF_RANGE: `offset` is not within `log_start_offset ..= log_end_offset`.
+    OffsetOutOfRange {
+        offset: i64,
+        log_start_offset: i64,
+        log_end_offset: i64,
+    },
+    /// Offsets of a follower's or coordinator's batches do not follow the log end.
+    UnexpectedAppendOffset {
+        expected_offset: i64,
+        found_offset: i64,
+    },
+    /// INVALID_ARGUMENT of a caller: the sentence says which and why.
+    InvalidArgument(String),
+}
+
+impl Error {
+    /// Wraps a failed call: `.map_err(Error::io("pwrite", path))`.
+    pub fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_path_buf();
+        move |source| Error::Io {
+            operation,
+            path,
+            source,
+        }
+    }
+
+    pub fn corrupt_file(path: &Path, position_byte: u64, reason: impl Into<String>) -> Error {
+        Error::CorruptFile {
+            path: path.to_path_buf(),
+            position_byte,
+            reason: reason.into(),
+        }
+    }
+
+    /// The code that goes on the wire (`org.apache.kafka.common.protocol.Errors`).
+    pub fn kafka_code(&self) -> i16 {
+        match self {
+            Error::OffsetOutOfRange { .. } => 1,
+            Error::CorruptMessage(_) => 2,
+            Error::MessageTooLarge { .. } => 10,
+            Error::RecordListTooLarge { .. } => 18,
+            Error::InvalidTimestamp(_) => 32,
+            Error::InvalidArgument(_) => 42,
+            Error::UnsupportedForMessageFormat(_) => 43,
+            Error::OutOfOrderSequence(_) => 45,
+            Error::InvalidProducerEpoch(_) => 47,
+            Error::InvalidTxnState(_) => 48,
+            Error::TransactionCoordinatorFenced(_) => 52,
+            Error::Io { .. }
+            | Error::CorruptFile { .. }
+            | Error::LogDirOffline { .. }
+            | Error::LogDirLocked { .. }
+            | Error::LogDirRefused { .. } => 56,
+            Error::UnknownProducerId(_) => 59,
+            Error::UnsupportedCompression(_) => 76,
+            Error::InvalidRecord(_) => 87,
+            // Kafka's UnexpectedAppendOffsetException has no code of its own on the wire.
+            Error::UnexpectedAppendOffset { .. } => -1,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io {
+                operation,
+                path,
+                source,
+            } => {
+                write!(f, "{operation} failed on {}: {source}", path.display())
+            }
+            Error::CorruptFile {
+                path,
+                position_byte,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "{} is corrupt at byte {position_byte}: {reason}",
+                    path.display()
+                )
+            }
+            Error::LogDirOffline { path, reason } => {
+                write!(f, "log directory {} is offline: {reason}", path.display())
+            }
+            Error::LogDirLocked { path } => {
+                write!(
+                    f,
+                    "log directory {} is in use by another process",
+                    path.display()
+                )
+            }
+            Error::LogDirRefused { path, reason } => {
+                write!(
+                    f,
+                    "log directory {} cannot be used: {reason}",
+                    path.display()
+                )
+            }
+            Error::CorruptMessage(reason) => write!(f, "corrupt message: {reason}"),
+            Error::InvalidRecord(reason) => write!(f, "invalid record: {reason}"),
+            Error::InvalidTimestamp(reason) => write!(f, "invalid timestamp: {reason}"),
+            Error::MessageTooLarge {
+                size_bytes,
+                max_bytes,
+            } => write!(
+                f,
+                "the batch of {size_bytes} bytes is larger than max.message.bytes={max_bytes}"
+            ),
+            Error::RecordListTooLarge {
+                size_bytes,
+                max_bytes,
+            } => write!(
+                f,
+                "the record list of {size_bytes} bytes is larger than segment.bytes={max_bytes}"
+            ),
+            Error::UnsupportedCompression(reason) => write!(f, "unsupported compression: {reason}"),
+            Error::UnsupportedForMessageFormat(reason) => {
+                write!(f, "unsupported for the message format: {reason}")
+            }
+            Error::OutOfOrderSequence(reason) => write!(f, "out of order sequence: {reason}"),
+            Error::InvalidProducerEpoch(reason) => write!(f, "invalid producer epoch: {reason}"),
+            Error::UnknownProducerId(reason) => write!(f, "unknown producer id: {reason}"),
+            Error::InvalidTxnState(reason) => write!(f, "invalid transaction state: {reason}"),
+            Error::TransactionCoordinatorFenced(reason) => {
+                write!(f, "transaction coordinator fenced: {reason}")
+            }
+            Error::OffsetOutOfRange {
+                offset,
+                log_start_offset,
+                log_end_offset,
+            } => write!(
+                f,
+                "offset {offset} is out of range: the log holds {log_start_offset} to {log_end_offset}"
+            ),
+            Error::UnexpectedAppendOffset {
+                expected_offset,
+                found_offset,
+            } => write!(
+                f,
+                "unexpected offset {found_offset} in an append: the log end offset is {expected_offset}"
+            ),
+            Error::InvalidArgument(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Every call by which the log touches the outside, as a trait, so that each can be made to fail
+//! at its n-th use and so that a power cut can be simulated in memory. `DiskStorage` is the real
+//! one; the one of the tests is `tests/rust/memory_storage.rs`.
+//!
+//! Only this file (and `py/`) may use `unsafe` in the engine: memory maps and raw system calls.
+#![expect(
+    unsafe_code,
+    reason = "memory maps, record locks and fallocate are system calls"
+)]
+
+use std::fs;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Must exist; reading only.
+    Read,
+    /// Must exist; reading and writing.
+    ReadWrite,
+    /// Made if missing, kept as it is if there; reading and writing.
+    CreateOrOpen,
+    /// Made, or emptied if there; reading and writing.
+    CreateOrTruncate,
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    pub name: String,
+    pub is_directory: bool,
+}
+
+/// The file system as the log sees it. All paths are absolute or relative to the process; nothing
+/// is created implicitly. A name is durable only after `sync_directory` on its directory.
+pub trait Storage: Send + Sync + 'static {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>>;
+    fn create_directory_all(&self, path: &Path) -> io::Result<()>;
+    /// Entries in no order; names that are not UTF-8 are left out.
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
+    /// Size in bytes, or `None` if there is no such file.
+    fn file_size(&self, path: &Path) -> io::Result<Option<u64>>;
+    /// Replaces `to` if it is there, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with all that is in it.
+    fn remove_directory_all(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in the directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// Makes everything written to the file system of `path` durable (`syncfs`).
+    fn sync_file_system(&self, path: &Path) -> io::Result<()>;
+    /// Takes the exclusive record lock (fcntl) of a whole file, which is made if missing. `None`:
+    /// another process holds it. Released when the guard is dropped.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>>;
+    /// Bytes available to this process on the file system of `path`.
+    fn available_bytes(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// An open file. All reads and writes name their position; there is no cursor.
+pub trait StorageFile: Send + Sync {
+    /// May read less than asked; 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], position_byte: u64) -> io::Result<usize>;
+    /// May write less than given.
+    fn write_vectored_at(&self, buffers: &[IoSlice<'_>], position_byte: u64) -> io::Result<usize>;
+    fn size(&self) -> io::Result<u64>;
+    fn set_size(&self, size_bytes: u64) -> io::Result<()>;
+    /// Reserves blocks up to `size_bytes` without changing the size.
+    fn preallocate(&self, size_bytes: u64) -> io::Result<()>;
+    /// `fdatasync`: data and the size.
+    fn sync_data(&self) -> io::Result<()>;
+    /// The file's bytes. A real file is mapped: only for files that no one will cut or write any
+    /// more (a cut map is SIGBUS).
+    fn map(&self) -> io::Result<Mapping>;
+    /// For `sendfile`; `None` if the file is no descriptor.
+    fn descriptor(&self) -> Option<RawFd>;
+}
+
+/// Held as long as the lock is.
+pub trait StorageLock: Send + Sync {}
+
+/// The bytes of an immutable file.
+pub enum Mapping {
+    Mapped(memmap2::Mmap),
+    Owned(Vec<u8>),
+}
+
+impl std::ops::Deref for Mapping {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Mapping::Mapped(map) => map,
+            Mapping::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Reads exactly `buffer.len()` bytes or says `UnexpectedEof`.
+pub fn read_exact_at(file: &dyn StorageFile, buffer: &mut [u8], position: u64) -> io::Result<()> {
+    let read = read_full_at(file, buffer, position)?;
+    if read < buffer.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
+/// Reads until `buffer` is full or the file ends; the count says which.
+pub fn read_full_at(file: &dyn StorageFile, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], position + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `bytes` or fails; how much was written before a failure is unknown.
+pub fn write_all_at(file: &dyn StorageFile, bytes: &[u8], position: u64) -> io::Result<()> {
+    write_all_vectored_at(file, &mut [IoSlice::new(bytes)], position)
+}
+
+/// As `write_all_at`, from several buffers by as few calls as the system takes.
+pub fn write_all_vectored_at(
+    file: &dyn StorageFile,
+    mut buffers: &mut [IoSlice<'_>],
+    mut position: u64,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut buffers, 0);
+    while !buffers.is_empty() {
+        let vectors = buffers.len().min(crate::limits::APPEND_VECTORS_MAX);
+        match file.write_vectored_at(&buffers[..vectors], position) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                position += count as u64;
+                IoSlice::advance_slices(&mut buffers, count);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a whole small file; `None` if it is not there.
+pub fn read_file(storage: &dyn Storage, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match storage.open(path, OpenMode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = vec![0; file.size()? as usize];
+    let read = read_full_at(&*file, &mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}
+
+/// Replaces a small file so that after a crash either the old or the new content is there: write
+/// `<path>.tmp`, fsync, rename, fsync of the directory.
+pub fn replace_file(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let file = storage.open(&temporary, OpenMode::CreateOrTruncate)?;
+    write_all_at(&*file, bytes, 0)?;
+    file.sync_data()?;
+    drop(file);
+    storage.rename(&temporary, path)?;
+    match path.parent() {
+        Some(directory) => storage.sync_directory(directory),
+        None => Ok(()),
+    }
+}
+
+/// The operating system's file system (Linux; another system is a second implementation).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskStorage;
+
+struct DiskFile(fs::File);
+struct DiskLock(#[expect(dead_code, reason = "closing it releases the lock")] fs::File);
+impl StorageLock for DiskLock {}
+
+impl Storage for DiskStorage {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(mode != OpenMode::Read);
+        options.create(matches!(
+            mode,
+            OpenMode::CreateOrOpen | OpenMode::CreateOrTruncate
+        ));
+        options.truncate(mode == OpenMode::CreateOrTruncate);
+        Ok(Arc::new(DiskFile(options.open(path)?)))
+    }
+
+    fn create_directory_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string() {
+                entries.push(DirectoryEntry {
+                    name,
+                    is_directory: entry.file_type()?.is_dir(),
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn file_size(&self, path: &Path) -> io::Result<Option<u64>> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_directory_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn sync_file_system(&self, path: &Path) -> io::Result<()> {
+        let directory = fs::File::open(path)?;
+        // SAFETY: the descriptor is open for the length of the call.
+        check(unsafe { libc::syncfs(directory.as_raw_fd()) })
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>> {
+        let mut options = fs::OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        // Kafka locks with Java's FileChannel.tryLock, which is a record lock (fcntl); flock would
+        // not exclude it. The open-file-description kind also excludes this process itself and
+        // is not lost when some other descriptor of the file is closed.
+        // SAFETY: zeroed `flock` is a valid value of the C struct; l_pid must be 0 for OFD locks.
+        let mut region: libc::flock = unsafe { std::mem::zeroed() };
+        region.l_type = libc::F_WRLCK as _;
+        region.l_whence = libc::SEEK_SET as _;
+        // SAFETY: descriptor and struct live through the call.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &region) };
+        match check(result) {
+            Ok(()) => Ok(Some(Box::new(DiskLock(file)))),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+        // SAFETY: zeroed `statvfs` is a valid out-parameter; path is NUL-terminated.
+        let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+        check(unsafe { libc::statvfs(path.as_ptr(), &mut stat) })?;
+        Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
+    }
+}
+
+impl StorageFile for DiskFile {
+    fn read_at(&self, buffer: &mut [u8], position_byte: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, position_byte)
+    }
+
+    fn write_vectored_at(&self, buffers: &[IoSlice<'_>], position_byte: u64) -> io::Result<usize> {
+        if let [single] = buffers {
+            return self.0.write_at(single, position_byte);
+        }
+        // SAFETY: IoSlice is guaranteed to have the layout of iovec; the count is bounded by
+        // APPEND_VECTORS_MAX and the buffers live through the call.
+        let written = unsafe {
+            libc::pwritev(
+                self.0.as_raw_fd(),
+                buffers.as_ptr().cast::<libc::iovec>(),
+                buffers.len() as libc::c_int,
+                position_byte as libc::off_t,
+            )
+        };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.0.set_len(size_bytes)
+    }
+
+    fn preallocate(&self, size_bytes: u64) -> io::Result<()> {
+        // SAFETY: a plain system call on an open descriptor.
+        let result = unsafe {
+            libc::fallocate(
+                self.0.as_raw_fd(),
+                libc::FALLOC_FL_KEEP_SIZE,
+                0,
+                size_bytes as libc::off_t,
+            )
+        };
+        match check(result) {
+            // Preallocation is a hint: a file system without it writes as it always did.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn map(&self) -> io::Result<Mapping> {
+        if self.0.metadata()?.len() == 0 {
+            return Ok(Mapping::Owned(Vec::new()));
+        }
+        // SAFETY: the caller promises (see the trait) that no one cuts the file while it is mapped;
+        // the log replaces closed files by rename, never in place.
+        Ok(Mapping::Mapped(unsafe { memmap2::Mmap::map(&self.0)? }))
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.0.as_raw_fd())
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the engine through its public interface; one binary, so that it links once.
