@@ -215,6 +215,15 @@ impl BatchHeader {
         }))
     }
 
+    /// Whether the stored CRC is that of `batch`, which must be exactly the batch: CRC-32C of bytes
+    /// 21 on for magic 2, CRC-32 of bytes 16 on before.
+    pub fn crc_matches(&self, batch: &[u8]) -> bool {
+        match self.magic {
+            2 => compute_crc(batch) == self.crc,
+            _ => crc32fast::hash(&batch[MAGIC_AT..]) == self.crc,
+        }
+    }
+
     pub fn last_offset(&self) -> i64 {
         self.base_offset + i64::from(self.last_offset_delta)
     }

@@ -1,0 +1,102 @@
+//! What a topic's configuration means to its logs (`LogConfig`), with Kafka's names and defaults.
+//! The rows with documentation and bounds are in `python/kafkalite/config.py`; this is what the
+//! engine reads of them.
+
+use crate::batch::header::TimestampType;
+
+/// `cleanup.policy`. Both may be set; Kafka 4 also allows neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanupPolicy {
+    pub delete: bool,
+    pub compact: bool,
+}
+
+/// The configuration of one log. Times in milliseconds, sizes in bytes; -1 is Kafka's "no limit".
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogConfig {
+    /// `segment.bytes`
+    pub segment_bytes: u64,
+    /// `segment.ms`
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`
+    pub segment_jitter_ms: i64,
+    /// `segment.index.bytes`, of each index file
+    pub segment_index_bytes: u64,
+    /// `index.interval.bytes`
+    pub index_interval_bytes: u64,
+    /// `flush.messages`
+    pub flush_messages: i64,
+    /// `flush.ms`
+    pub flush_ms: i64,
+    /// `retention.bytes`
+    pub retention_bytes: i64,
+    /// `retention.ms`
+    pub retention_ms: i64,
+    /// `max.message.bytes`
+    pub max_message_bytes: u64,
+    /// `cleanup.policy`
+    pub cleanup_policy: CleanupPolicy,
+    /// `delete.retention.ms`
+    pub delete_retention_ms: i64,
+    /// `min.compaction.lag.ms`
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`
+    pub max_compaction_lag_ms: i64,
+    /// `min.cleanable.dirty.ratio`, 0 to 1
+    pub min_cleanable_dirty_ratio: f64,
+    /// `file.delete.delay.ms`
+    pub file_delete_delay_ms: i64,
+    /// `preallocate`
+    pub preallocate: bool,
+    /// `message.timestamp.type`
+    pub message_timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`
+    pub message_timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`
+    pub message_timestamp_after_max_ms: i64,
+    /// `compression.type`: `None` is "producer", otherwise a codec id
+    pub compression_codec: Option<u8>,
+    /// `compression.<codec>.level` of `compression_codec`; `None` is the codec's default
+    pub compression_level: Option<i32>,
+    /// `producer.id.expiration.ms` (a broker's setting)
+    pub producer_id_expiration_ms: i64,
+    /// `kafkalite.acks.fsync`: the high watermark follows the flushed offset, not the log end
+    pub acks_fsync: bool,
+    /// `kafkalite.produce.validation=header`: records are not walked
+    pub trust_records: bool,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * 24 * 3_600_000,
+            segment_jitter_ms: 0,
+            segment_index_bytes: 10 * 1024 * 1024,
+            index_interval_bytes: 4096,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
+            retention_bytes: -1,
+            retention_ms: 7 * 24 * 3_600_000,
+            max_message_bytes: 1024 * 1024 + 12,
+            cleanup_policy: CleanupPolicy {
+                delete: true,
+                compact: false,
+            },
+            delete_retention_ms: 24 * 3_600_000,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            min_cleanable_dirty_ratio: 0.5,
+            file_delete_delay_ms: 60_000,
+            preallocate: false,
+            message_timestamp_type: TimestampType::CreateTime,
+            message_timestamp_before_max_ms: i64::MAX,
+            message_timestamp_after_max_ms: 3_600_000,
+            compression_codec: None,
+            compression_level: None,
+            producer_id_expiration_ms: 24 * 3_600_000,
+            acks_fsync: true,
+            trust_records: false,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Names of files and directories in a log directory, as Kafka writes them (`LogFileUtils`).
+//!
+//! ```text
+//! <log.dir>/orders-3/00000000000000000042.log         records; 42 is the segment's base offset
+//!                    00000000000000000042.index       offset → position
+//!                    00000000000000000042.timeindex   timestamp → offset
+//!                    00000000000000000042.txnindex    aborted transactions, if there are any
+//!                    00000000000000000042.snapshot    producer state just before offset 42
+//!                    leader-epoch-checkpoint  partition.metadata
+//! ```
+//! A suffix says what is under way: `.cleaned` a cleaner's unfinished output, `.swap` its finished
+//! output, `.deleted` a file that a reader may still hold.
+
+use std::path::{Path, PathBuf};
+
+pub const LOG: &str = ".log";
+pub const OFFSET_INDEX: &str = ".index";
+pub const TIME_INDEX: &str = ".timeindex";
+pub const TRANSACTION_INDEX: &str = ".txnindex";
+pub const PRODUCER_SNAPSHOT: &str = ".snapshot";
+
+pub const DELETED: &str = ".deleted";
+pub const CLEANED: &str = ".cleaned";
+pub const SWAP: &str = ".swap";
+
+pub const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
+pub const PARTITION_METADATA: &str = "partition.metadata";
+
+/// Suffixes of partition directories that are on their way out or not yet in.
+pub const DELETE_DIRECTORY: &str = "-delete";
+pub const FUTURE_DIRECTORY: &str = "-future";
+pub const STRAY_DIRECTORY: &str = "-stray";
+
+/// The kinds of file that belong to a segment, in the order in which they are renamed: the log last
+/// on the way in (`.swap` → final), so that a log never stands without its indexes.
+pub const SEGMENT_KINDS: [&str; 4] = [OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, LOG];
+
+/// `00000000000000000042.log` with a suffix behind it, in `directory`.
+pub fn segment_path(directory: &Path, base_offset: i64, kind: &str, suffix: &str) -> PathBuf {
+    directory.join(format!("{base_offset:020}{kind}{suffix}"))
+}
+
+/// The base offset in front of `kind`, if `name` is 20 digits, `kind`, `suffix` and nothing else.
+pub fn base_offset_of(name: &str, kind: &str, suffix: &str) -> Option<i64> {
+    let digits = name.strip_suffix(suffix)?.strip_suffix(kind)?;
+    parse_offset(digits)
+}
+
+/// The offset that any file of a segment starts with, whatever follows the first dot.
+pub fn leading_offset(name: &str) -> Option<i64> {
+    parse_offset(name.split('.').next()?)
+}
+
+fn parse_offset(digits: &str) -> Option<i64> {
+    let is_offset = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_offset { digits.parse().ok() } else { None }
+}
+
+/// Splits `orders-3` into topic and partition; suffixed directories (`-delete` …) are `None`.
+pub fn parse_partition_directory(name: &str) -> Option<(&str, i32)> {
+    let (topic, digits) = name.rsplit_once('-')?;
+    let canonical = !digits.is_empty()
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'));
+    if topic.is_empty() || !canonical {
+        return None;
+    }
+    Some((topic, digits.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_file_name_has_twenty_digits() {
+        let path = segment_path(Path::new("t-0"), 42, LOG, SWAP);
+        assert_eq!(path, Path::new("t-0/00000000000000000042.log.swap"));
+        assert_eq!(
+            base_offset_of("00000000000000000042.log.swap", LOG, SWAP),
+            Some(42)
+        );
+        assert_eq!(base_offset_of("42.log", LOG, ""), None);
+        assert_eq!(base_offset_of("99999999999999999999.log", LOG, ""), None);
+    }
+
+    #[test]
+    fn a_topic_may_contain_dashes_and_a_deleted_directory_is_no_partition() {
+        assert_eq!(parse_partition_directory("a-b-12"), Some(("a-b", 12)));
+        assert_eq!(parse_partition_directory("a-0.4f6b-delete"), None);
+        assert_eq!(parse_partition_directory("-1"), None);
+        assert_eq!(parse_partition_directory("a-01"), None);
+    }
+}
