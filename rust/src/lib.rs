@@ -5,3 +5,17 @@ pub mod batch;
 pub mod error;
 pub mod limits;
 pub mod log;
+#[cfg(feature = "python")]
+pub mod py;
+
+/// The compiled half of the package `kafkalite`.
+#[cfg(feature = "python")]
+#[pyo3::pymodule(gil_used = true)]
+mod _native {
+    /// Everything but plain functions and classes is added here.
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        use pyo3::types::PyModuleMethods;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,34 @@
+"""Apache Kafka's broker as a Python package: no JVM, no container, Kafka's own files.
+
+    kafkalite serve                     a broker on 127.0.0.1:9092
+    kafkalite log dump FILE…            what Kafka's DumpLogSegments shows, and more readable
+    kafkalite log verify DIRECTORY      checks a whole log directory
+
+Names of the public surface are imported when they are first used, so that `import kafkalite`
+costs one compiled module and nothing else.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from kafkalite._native import __version__
+
+# Public name -> module that holds it.
+_HOMES: dict[str, str] = {
+    "KafkaliteError": "kafkalite.errors",
+}
+
+__all__ = ["KafkaliteError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kafkalite' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,66 @@
+"""The commands. One file a command, each with `run(arguments) -> exit code`; this one finds them.
+
+Exit codes: 0 done; 1 the command worked and has bad news (a finding, a refusal); 2 a wrong
+command line; 130 interrupted. An error of kafkalite is one sentence on stderr, never a traceback.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from kafkalite._native import __version__
+
+# The words of a command -> its module and one line of help. A row is all that a new command adds.
+COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command that `arguments` starts with; returns the exit code."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        sys.stdout.write(f"kafkalite {__version__}\n")
+        return 0
+    for words, (module, _) in COMMANDS.items():
+        if tuple(arguments[: len(words)]) == words:
+            return _run(module, list(arguments[len(words) :]))
+    named = " ".join(word for word in arguments[:2] if not word.startswith("-"))
+    inner = [words for words in COMMANDS if words[0] == arguments[0]]
+    if inner:
+        choices = ", ".join(" ".join(words) for words in inner)
+        sys.stderr.write(f"kafkalite: '{named}' is not a command; there is {choices}\n")
+    else:
+        sys.stderr.write(f"kafkalite: '{named}' is not a command; 'kafkalite' lists them\n")
+    return 2
+
+
+def _run(module: str, arguments: list[str]) -> int:
+    from kafkalite.errors import KafkaliteError
+
+    try:
+        code: int = import_module(module).run(arguments)
+        # Now rather than at exit, so that a closed pipe shows here.
+        sys.stdout.flush()
+    except KafkaliteError as error:
+        sys.stderr.write(f"kafkalite: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. What is left must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _overview() -> str:
+    width = max((len(" ".join(words)) for words in COMMANDS), default=0)
+    lines = [f"  {' '.join(words):<{width}}  {summary}" for words, (_, summary) in COMMANDS.items()]
+    return (
+        "usage: kafkalite COMMAND [options]   (kafkalite COMMAND --help tells more)\n\n"
+        + "\n".join(lines)
+        + "\n\n  --version  print the version\n  --help     print this\n"
+    )

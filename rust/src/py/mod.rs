@@ -1,0 +1,5 @@
+//! What Python sees of the engine. Only this folder and `lib.rs` name pyo3, behind the feature
+//! `python`. Every function here converts arguments, goes through `door::enter`, converts the
+//! result; a decision belongs to the engine or to Python.
+
+pub mod door;
