@@ -1,11 +1,17 @@
 //! The log: one directory per partition, in Kafka's format, and the log directories that hold them.
 
+pub mod aborted;
+pub mod checkpoint;
 pub mod config;
+pub mod epochs;
+pub mod meta_properties;
 pub mod names;
 pub mod offset_index;
 pub mod open_segments;
+pub mod producers;
 pub mod scan;
 mod search;
 pub mod segment;
+pub mod snapshots;
 pub mod storage;
 pub mod time_index;
