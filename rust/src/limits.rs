@@ -9,8 +9,18 @@ pub const BATCH_BYTES_MAX: usize = 1 << 30;
 /// without a bound and so can be made to run out of memory (CVE-2023-34455).
 pub const INFLATED_BYTES_MAX: usize = 1 << 30;
 
-/// Ratio of inflated to compressed bytes above which a batch over 16 MiB is called a bomb.
+/// Ratio of inflated to compressed bytes above which a batch is called a bomb.
 pub const INFLATION_RATIO_MAX: usize = 4096;
+
+/// Inflated bytes up to which nobody asks for the ratio.
+pub const INFLATION_RATIO_FREE_BYTES: usize = 16 << 20;
+
+/// Scratch memory that a reader or validator keeps from one batch to the next, bytes; what a large
+/// batch needed beyond it is given back.
+pub const SCRATCH_BYTES_KEPT_MAX: usize = 4 << 20;
+
+/// Records of a refused batch that are named one by one in the answer; the others only counted.
+pub const RECORD_ERRORS_MAX: usize = 1000;
 
 /// Bytes read from a segment at once while its batches are scanned (recovery, look-up), bytes.
 pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;

@@ -5,3 +5,5 @@ mod aborted;
 mod checkpoint;
 mod epochs;
 mod producers;
+
+mod compression;

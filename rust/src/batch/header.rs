@@ -291,6 +291,22 @@ pub fn compute_crc(batch: &[u8]) -> u32 {
     crc32c::crc32c(&batch[ATTRIBUTES_AT..])
 }
 
+/// Compares the CRC that `header` holds with the batch's bytes, in any of the formats. `batch` must
+/// be exactly the batch that `header` was parsed from. Errors: `CorruptMessage`.
+pub fn check_crc(batch: &[u8], header: &BatchHeader) -> Result<()> {
+    let computed = match header.magic {
+        2 => compute_crc(batch),
+        _ => crc32fast::hash(&batch[MAGIC_AT..]),
+    };
+    if computed == header.crc {
+        return Ok(());
+    }
+    Err(Error::CorruptMessage(format!(
+        "the stored CRC is {:08x}, the computed one {computed:08x}",
+        header.crc
+    )))
+}
+
 /// Writes the two fields that lie outside the CRC, in place.
 pub fn patch_offset_and_epoch(batch: &mut [u8], base_offset: i64, leader_epoch: i32) {
     batch[OFFSET_AT..OFFSET_AT + 8].copy_from_slice(&base_offset.to_be_bytes());

@@ -1,6 +1,14 @@
 //! Record batches: the unit in which Kafka's records travel and lie on disk. Nothing here reads a
 //! clock or a file.
 
+pub mod build;
+pub mod compression;
 pub mod header;
+pub mod legacy;
+pub mod records;
+pub mod varint;
 
+pub use build::{BatchBuilder, BatchOptions};
+pub use compression::Codec;
 pub use header::BatchHeader;
+pub use records::{ControlRecord, Headers, Record, RecordReader};
