@@ -1,0 +1,24 @@
+"""Fixtures of every suite. The heavy ones are one per session and made when first asked for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> Iterator[KafkaTools]:
+    """Apache Kafka's tools and Java client in one resident JVM."""
+    with KafkaTools() as tools:
+        yield tools
+
+
+@pytest.fixture(scope="session")
+def kafka(
+    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaBroker]:
+    """A running Apache Kafka that all tests share; a test that stops one starts its own."""
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker

@@ -1,0 +1,68 @@
+"""Kafka's jars, fetched once into the user's cache and checked against `jars.txt` each time.
+
+`python -m oracle.jars` (in tests/) fetches them and says where they are. `MAVEN_CENTRAL` names a
+mirror. A jar that cannot be had, or is not the one that was pinned, is an error, never a skip.
+"""
+
+import fcntl
+import hashlib
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from jgo.maven import MavenContext
+
+PINNED = Path(__file__).with_name("jars.txt")
+DOWNLOADS_AT_ONCE = 8
+
+
+def kafka_version() -> str:
+    """The version that is pinned, as in `4.3.1`."""
+    return next(line for line in _lines() if ":kafka-tools:" in line).rsplit(":", 1)[1]
+
+
+def cache_folder() -> Path:
+    """Where downloads of the tests are kept: `$XDG_CACHE_HOME/kafkalite`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kafkalite"
+
+
+def kafka_jars() -> list[Path]:
+    """All jars of Kafka's runtime. Safe to call from several processes at once."""
+    repository = cache_folder() / "maven"
+    repository.mkdir(parents=True, exist_ok=True)
+    mirror = os.environ.get("MAVEN_CENTRAL")
+    context = MavenContext(
+        repo_cache=repository,
+        remote_repos={"central": mirror} if mirror else None,
+        timeout=60,
+    )
+    with (
+        (repository / ".lock").open("w") as lock,
+        ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return list(pool.map(lambda line: _jar(context, *line.split()), _lines()))
+
+
+def _lines() -> list[str]:
+    text = PINNED.read_text().splitlines()
+    return [line for line in text if line and not line.startswith("#")]
+
+
+def _jar(context: MavenContext, sha256: str, coordinate: str) -> Path:
+    group, name, version = coordinate.split(":")
+    found = ""
+    for _ in range(3):
+        artifact = context.project(group, name).at_version(version).artifact()
+        path = Path(artifact.resolve())
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found == sha256:
+            return path
+        path.unlink()  # cut short by an earlier kill, or not what was published
+    raise RuntimeError(f"{coordinate} has SHA-256 {found}, not {sha256} as pinned in {PINNED}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{len(kafka_jars())} jars of Kafka {kafka_version()} in {cache_folder()}\n")
