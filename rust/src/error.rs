@@ -32,6 +32,8 @@ pub enum Error {
     CorruptMessage(String),
     /// INVALID_RECORD: the batch breaks a rule of Kafka's `LogValidator`.
     InvalidRecord(String),
+    /// INVALID_RECORD or INVALID_TIMESTAMP, with the records at fault (KIP-467).
+    RecordsRefused(Box<RefusedRecords>),
     /// INVALID_TIMESTAMP.
     InvalidTimestamp(String),
     /// MESSAGE_TOO_LARGE, sizes in bytes.
@@ -67,6 +69,24 @@ pub enum Error {
     InvalidArgument(String),
 }
 
+/// Why a batch was refused for some of its records; all of the batch is. What the `RecordErrors`
+/// of a Produce answer are made of.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RefusedRecords {
+    /// One timestamp out of range makes the whole answer INVALID_TIMESTAMP.
+    pub invalid_timestamp: bool,
+    /// All records at fault, of which `errors` names the first `limits::RECORD_ERRORS_MAX`.
+    pub errors_count: usize,
+    pub errors: Vec<RecordError>,
+}
+
+/// One record at fault: its index in the batch, and a sentence.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RecordError {
+    pub batch_index: i32,
+    pub message: String,
+}
+
 impl Error {
     /// Wraps a failed call: `.map_err(Error::io("pwrite", path))`.
     pub fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -93,6 +113,7 @@ impl Error {
             Error::CorruptMessage(_) => 2,
             Error::MessageTooLarge { .. } => 10,
             Error::RecordListTooLarge { .. } => 18,
+            Error::RecordsRefused(refused) if refused.invalid_timestamp => 32,
             Error::InvalidTimestamp(_) => 32,
             Error::InvalidArgument(_) => 42,
             Error::UnsupportedForMessageFormat(_) => 43,
@@ -107,7 +128,7 @@ impl Error {
             | Error::LogDirRefused { .. } => 56,
             Error::UnknownProducerId(_) => 59,
             Error::UnsupportedCompression(_) => 76,
-            Error::InvalidRecord(_) => 87,
+            Error::InvalidRecord(_) | Error::RecordsRefused(_) => 87,
             // Kafka's UnexpectedAppendOffsetException has no code of its own on the wire.
             Error::UnexpectedAppendOffset { .. } => -1,
         }
@@ -154,6 +175,23 @@ impl fmt::Display for Error {
             }
             Error::CorruptMessage(reason) => write!(f, "corrupt message: {reason}"),
             Error::InvalidRecord(reason) => write!(f, "invalid record: {reason}"),
+            Error::RecordsRefused(refused) => {
+                write!(
+                    f,
+                    "{} records of the batch were refused",
+                    refused.errors_count
+                )?;
+                let mut separator = ": ";
+                for error in refused.errors.iter().take(3) {
+                    write!(
+                        f,
+                        "{separator}record {}: {}",
+                        error.batch_index, error.message
+                    )?;
+                    separator = "; ";
+                }
+                Ok(())
+            }
             Error::InvalidTimestamp(reason) => write!(f, "invalid timestamp: {reason}"),
             Error::MessageTooLarge {
                 size_bytes,

@@ -20,7 +20,7 @@ use super::header::{
     NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, PRODUCER_EPOCH_AT, PRODUCER_ID_AT,
     RECORD_BATCH_OVERHEAD, RECORDS_COUNT_AT, TimestampType, compute_crc, patch_offset_and_epoch,
 };
-use super::records::Record;
+use super::records::{EndTransactionMarker, Record};
 use super::varint::{varlong_bytes, write_varint, write_varlong};
 use crate::error::{Error, Result};
 use crate::limits::BATCH_BYTES_MAX;
@@ -291,25 +291,16 @@ pub fn empty_batch(header: &BatchHeader) -> Vec<u8> {
     batch
 }
 
-/// How a transaction ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransactionResult {
-    Abort = 0,
-    Commit = 1,
-}
-
 /// The control batch that ends a transaction (`MemoryRecords.withEndTransactionMarker`), 78 bytes,
 /// at offset 0 until the log gives it one.
 pub fn end_transaction_marker(
     timestamp_ms: i64,
     producer_id: i64,
     producer_epoch: i16,
-    result: TransactionResult,
-    coordinator_epoch: i32,
+    marker: EndTransactionMarker,
 ) -> Vec<u8> {
-    let [t0, t1] = (result as i16).to_be_bytes();
-    let [e0, e1, e2, e3] = coordinator_epoch.to_be_bytes();
-    let key = [0, 0, t0, t1];
+    let [e0, e1, e2, e3] = marker.coordinator_epoch.to_be_bytes();
+    let key = [0, 0, 0, u8::from(marker.is_commit)];
     let value = [0, 0, e0, e1, e2, e3];
     let options = BatchOptions {
         producer_id,

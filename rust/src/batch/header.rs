@@ -122,6 +122,16 @@ impl BatchHeader {
     /// compare `size_bytes` with what is. Errors: `CorruptMessage` for an impossible length,
     /// magic or count. The CRC is not looked at.
     pub fn parse(bytes: &[u8]) -> Result<Option<BatchHeader>> {
+        let Some(header) = Self::parse_unchecked(bytes)? else {
+            return Ok(None);
+        };
+        header.check_ranges()?;
+        Ok(Some(header))
+    }
+
+    /// As `parse`, but offsets and counts may be any number. The validator needs it, because Kafka
+    /// answers for them only after the CRC, with another error code.
+    pub(crate) fn parse_unchecked(bytes: &[u8]) -> Result<Option<BatchHeader>> {
         let Some(size_bytes) = batch_size(bytes)? else {
             return Ok(None);
         };
@@ -144,7 +154,7 @@ impl BatchHeader {
         if bytes.len() < RECORD_BATCH_OVERHEAD {
             return Ok(None);
         }
-        let header = BatchHeader {
+        Ok(Some(BatchHeader {
             base_offset: read_i64(bytes, OFFSET_AT),
             size_bytes,
             partition_leader_epoch: read_i32(bytes, LEADER_EPOCH_AT),
@@ -158,20 +168,24 @@ impl BatchHeader {
             producer_epoch: read_i16(bytes, PRODUCER_EPOCH_AT),
             base_sequence: read_i32(bytes, BASE_SEQUENCE_AT),
             records_count: read_i32(bytes, RECORDS_COUNT_AT),
-        };
-        if header.last_offset_delta < 0 || header.records_count < 0 {
+        }))
+    }
+
+    /// Whether offsets and counts are possible. Errors: `CorruptMessage`.
+    pub(crate) fn check_ranges(&self) -> Result<()> {
+        if self.last_offset_delta < 0 || (self.magic == 2 && self.records_count < 0) {
             return Err(Error::CorruptMessage(format!(
                 "last offset delta {} or record count {} is negative",
-                header.last_offset_delta, header.records_count
+                self.last_offset_delta, self.records_count
             )));
         }
-        if header.base_offset < 0 || header.base_offset > i64::MAX - (1 << 32) {
+        if !(0..=i64::MAX - (1 << 32)).contains(&self.base_offset) {
             return Err(Error::CorruptMessage(format!(
-                "base offset {}",
-                header.base_offset
+                "offset {}",
+                self.base_offset
             )));
         }
-        Ok(Some(header))
+        Ok(())
     }
 
     fn parse_legacy(bytes: &[u8], size_bytes: usize, magic: i8) -> Result<Option<BatchHeader>> {
@@ -189,9 +203,6 @@ impl BatchHeader {
             return Ok(None);
         }
         let offset = read_i64(bytes, OFFSET_AT);
-        if !(0..=i64::MAX - (1 << 32)).contains(&offset) {
-            return Err(Error::CorruptMessage(format!("offset {offset}")));
-        }
         let attributes = i16::from(bytes[17] as i8) & if magic == 0 { 0x07 } else { 0x0f };
         let timestamp = if magic == 0 {
             NO_TIMESTAMP
@@ -249,6 +260,16 @@ impl BatchHeader {
         }
     }
 
+    /// Sets the type in the attributes of a magic 2 header. Bits without meaning go, as they do in
+    /// `DefaultRecordBatch.computeAttributes`.
+    pub(crate) fn set_timestamp_type(&mut self, timestamp_type: TimestampType) {
+        let kept = CODEC_MASK | TRANSACTIONAL | CONTROL | DELETE_HORIZON;
+        self.attributes &= kept;
+        if timestamp_type == TimestampType::LogAppendTime {
+            self.attributes |= LOG_APPEND_TIME;
+        }
+    }
+
     pub fn is_transactional(&self) -> bool {
         self.attributes & TRANSACTIONAL != 0
     }
@@ -289,22 +310,6 @@ pub fn increment_sequence(sequence: i32, increment: i32) -> i32 {
 /// CRC-32C of a magic 2 batch: bytes 21 to the end. `batch` must be exactly the batch.
 pub fn compute_crc(batch: &[u8]) -> u32 {
     crc32c::crc32c(&batch[ATTRIBUTES_AT..])
-}
-
-/// Compares the CRC that `header` holds with the batch's bytes, in any of the formats. `batch` must
-/// be exactly the batch that `header` was parsed from. Errors: `CorruptMessage`.
-pub fn check_crc(batch: &[u8], header: &BatchHeader) -> Result<()> {
-    let computed = match header.magic {
-        2 => compute_crc(batch),
-        _ => crc32fast::hash(&batch[MAGIC_AT..]),
-    };
-    if computed == header.crc {
-        return Ok(());
-    }
-    Err(Error::CorruptMessage(format!(
-        "the stored CRC is {:08x}, the computed one {computed:08x}",
-        header.crc
-    )))
 }
 
 /// Writes the two fields that lie outside the CRC, in place.

@@ -6,9 +6,11 @@ pub mod compression;
 pub mod header;
 pub mod legacy;
 pub mod records;
+pub mod validate;
 pub mod varint;
 
 pub use build::{BatchBuilder, BatchOptions};
 pub use compression::Codec;
 pub use header::BatchHeader;
-pub use records::{ControlRecord, Headers, Record, RecordReader};
+pub use records::{ControlRecord, EndTransactionMarker, Headers, Record, RecordReader};
+pub use validate::{AppendOrigin, BatchSummary, ValidationRules, validate};

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! A control record's key is version i16 and type i16, its value version i16 and fields.
-//! Nothing here looks at a CRC: `header::check_crc` does, once, where bytes come from outside.
+//! Nothing here looks at a CRC: `BatchHeader::crc_matches` does, once, where bytes come from outside.
 
 use super::compression::{Codec, Inflater};
 use super::header::{BatchHeader, RECORD_BATCH_OVERHEAD, TimestampType};
@@ -365,12 +365,18 @@ impl<'a> Iterator for RecordIter<'a> {
     }
 }
 
-/// What a control record says (`ControlRecordType`, `EndTransactionMarker`). The value of the
-/// KRaft ones is a message of its own and left to whoever reads `__cluster_metadata`.
+/// How a transaction ended (`EndTransactionMarker`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndTransactionMarker {
+    pub is_commit: bool,
+    pub coordinator_epoch: i32,
+}
+
+/// What a control record says (`ControlRecordType`). The values of the KRaft ones are messages of
+/// their own and left to whoever reads `__cluster_metadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlRecord {
-    Abort { coordinator_epoch: i32 },
-    Commit { coordinator_epoch: i32 },
+    EndTransaction(EndTransactionMarker),
     LeaderChange,
     SnapshotHeader,
     SnapshotFooter,
@@ -394,12 +400,10 @@ impl ControlRecord {
             )));
         }
         Ok(match i16::from_be_bytes([t0, t1]) {
-            0 => ControlRecord::Abort {
+            type_id @ (0 | 1) => ControlRecord::EndTransaction(EndTransactionMarker {
+                is_commit: type_id == 1,
                 coordinator_epoch: parse_end_transaction(value)?,
-            },
-            1 => ControlRecord::Commit {
-                coordinator_epoch: parse_end_transaction(value)?,
-            },
+            }),
             2 => ControlRecord::LeaderChange,
             3 => ControlRecord::SnapshotHeader,
             4 => ControlRecord::SnapshotFooter,
@@ -407,14 +411,6 @@ impl ControlRecord {
             6 => ControlRecord::KraftVoters,
             type_id => ControlRecord::Unknown { type_id },
         })
-    }
-
-    /// Whether this ends a transaction.
-    pub fn is_end_transaction(&self) -> bool {
-        matches!(
-            self,
-            ControlRecord::Abort { .. } | ControlRecord::Commit { .. }
-        )
     }
 }
 

@@ -23,29 +23,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::aborted::AbortedTransaction;
+pub use crate::batch::{AppendOrigin, EndTransactionMarker};
+
 use crate::batch::BatchHeader;
 use crate::batch::header::{NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP};
 use crate::error::{Error, Result};
 use crate::limits::PRODUCER_BATCHES_MAX;
-
-/// Who asks for an append; it decides which rules hold (`AppendOrigin`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AppendOrigin {
-    /// A producer: all rules.
-    Client,
-    /// The group or the transaction coordinator: epochs, but no sequence numbers.
-    Coordinator,
-    /// The leader of the partition, or our own disk: it was judged before; only a record outside
-    /// of a transaction amid its producer's open one is still refused.
-    Replication,
-}
-
-/// What a control batch says about the transaction of its producer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndTransactionMarker {
-    pub is_commit: bool,
-    pub coordinator_epoch: i32,
-}
 
 /// Where a batch begins in a segment, so that a reader bounded by the first unstable offset needs
 /// no index (`LogOffsetMetadata`).

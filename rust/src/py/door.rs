@@ -44,6 +44,8 @@ fn class_name(error: &Error) -> &'static str {
         Error::LogDirRefused { .. } => "LogDirRefusedError",
         Error::CorruptMessage(_) => "CorruptMessageError",
         Error::InvalidRecord(_) => "InvalidRecordError",
+        Error::RecordsRefused(refused) if refused.invalid_timestamp => "InvalidTimestampError",
+        Error::RecordsRefused(_) => "InvalidRecordError",
         Error::InvalidTimestamp(_) => "InvalidTimestampError",
         Error::MessageTooLarge { .. } => "MessageTooLargeError",
         Error::RecordListTooLarge { .. } => "RecordListTooLargeError",

@@ -1,0 +1,595 @@
+//! The one place that accepts or refuses a produced batch.
+//!
+//! Kafka spreads this over `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords`
+//! and `LogValidator`; the rules below are theirs, in their order, with their error codes:
+//!
+//! ```text
+//!                                                        Client  Coordinator  Replication
+//! at least one batch                      InvalidRecord     x         x
+//! magic 2                                 InvalidRecord     x         x
+//! exactly one batch                       InvalidRecord     x
+//! zstd before Produce version 7           UnsupportedCompr. x
+//! base offset 0                           InvalidRecord     x
+//! at most max.message.bytes               MessageTooLarge   x         x
+//! CRC                                     CorruptMessage    x         x           x
+//! a codec that there is                   UnsupportedCompr. x         x           x
+//! offsets follow each other               UnexpectedAppendOffset                  x
+//! count > 0, = last_offset_delta + 1      InvalidRecord     x
+//! no control batch                        InvalidRecord     x
+//! producer id only with a sequence        InvalidRecord     x
+//! the records can be read, to the byte    InvalidRecord     x         x
+//! keys on compacted topics                RecordsRefused    x         x
+//! timestamps                              RecordsRefused    x         x
+//! ```
+//!
+//! What is accepted goes to the log as it came, save that
+//! - `max_timestamp` (and the timestamp type) is put right in place and the CRC made anew;
+//! - a batch in another codec than the topic's `compression.type`, or whose inner offsets do not
+//!   count from 0, is built again. Kafka repairs such offsets in compressed batches only and
+//!   stores them as they are in others, where a consumer then sees offsets twice.
+//!
+//! Base offset and leader epoch are the log's to write, under its lock.
+
+use std::ops::Deref;
+
+use super::build::{BatchBuilder, BatchOptions};
+use super::compression::{Codec, Inflater};
+use super::header::{
+    ATTRIBUTES_AT, BatchHeader, CRC_AT, MAX_TIMESTAMP_AT, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD,
+    TimestampType, compute_crc,
+};
+use super::records::{
+    ControlRecord, EndTransactionMarker, Malformed, RawRecord, Record, read_raw_record,
+};
+use crate::error::{Error, RecordError, RefusedRecords, Result};
+use crate::limits::RECORD_ERRORS_MAX;
+
+/// Who asks for an append; it decides which rules hold (`AppendOrigin`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOrigin {
+    /// A producer: all rules.
+    Client,
+    /// The group or the transaction coordinator: control batches, no sequence numbers.
+    Coordinator,
+    /// The leader of the partition, or our own disk: it was judged before. What is checked is what
+    /// a network or a disk can break.
+    Replication,
+}
+
+/// What a topic, a broker and the clock say about batches. The default is Kafka's for a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidationRules {
+    pub origin: AppendOrigin,
+    /// Milliseconds since 1970; what LogAppendTime writes.
+    pub now_ms: i64,
+    /// `max.message.bytes`, bytes of one batch.
+    pub max_message_bytes: usize,
+    /// `cleanup.policy` has `compact`.
+    pub compacted: bool,
+    /// `message.timestamp.type`
+    pub timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`
+    pub timestamp_after_max_ms: i64,
+    /// `compression.type` and its level; `None` is "producer".
+    pub compression: Option<(Codec, Option<i32>)>,
+    /// False for Produce requests before version 7.
+    pub zstd_allowed: bool,
+    /// `kafkalite.produce.validation=header`: the CRC and the header are enough, the records are
+    /// the producer's word.
+    pub trust_records: bool,
+}
+
+impl Default for ValidationRules {
+    fn default() -> ValidationRules {
+        ValidationRules {
+            origin: AppendOrigin::Client,
+            now_ms: 0,
+            max_message_bytes: 1024 * 1024 + 12,
+            compacted: false,
+            timestamp_type: TimestampType::CreateTime,
+            timestamp_before_max_ms: i64::MAX,
+            timestamp_after_max_ms: 3_600_000,
+            compression: None,
+            zstd_allowed: true,
+            trust_records: false,
+        }
+    }
+}
+
+/// Memory that validation keeps from one call to the next, one a thread.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    inflater: Inflater,
+    inflated: Vec<u8>,
+}
+
+/// One accepted batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSummary {
+    /// Where it starts in the records (or in their replacement), bytes.
+    pub position_byte: usize,
+    pub size_bytes: usize,
+    /// As it now stands, after correction.
+    pub header: BatchHeader,
+    /// Delta of the first record with the greatest timestamp where the records were walked, else
+    /// the last one's. Kafka's time index takes the batch's last offset, whichever record it was.
+    pub offset_delta_of_max_timestamp: i32,
+    /// How a transaction ended, if this is the control batch that says so.
+    pub marker: Option<EndTransactionMarker>,
+}
+
+/// The accepted batches, in order. One is held without an allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summaries(Inner);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Inner {
+    One([BatchSummary; 1]),
+    Any(Vec<BatchSummary>),
+}
+
+impl Summaries {
+    fn push(&mut self, summary: BatchSummary) {
+        match &mut self.0 {
+            Inner::Any(summaries) if summaries.is_empty() => self.0 = Inner::One([summary]),
+            Inner::Any(summaries) => summaries.push(summary),
+            Inner::One([first]) => self.0 = Inner::Any(vec![*first, summary]),
+        }
+    }
+}
+
+impl Deref for Summaries {
+    type Target = [BatchSummary];
+
+    fn deref(&self) -> &[BatchSummary] {
+        match &self.0 {
+            Inner::One(one) => one,
+            Inner::Any(summaries) => summaries,
+        }
+    }
+}
+
+/// What [`validate`] accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validated {
+    pub batches: Summaries,
+    /// Append these bytes instead of the records, which had to be built again.
+    pub replacement: Option<Vec<u8>>,
+    /// Bytes of the records that are whole batches; a tail behind them is cut off, as Kafka does.
+    pub valid_bytes: usize,
+}
+
+/// Accepts or refuses the batches in `records`, the records field of one partition.
+///
+/// On success the bytes of `records` may have changed where the module doc says so. On an error
+/// nothing of them may be appended. Cost without a codec: one pass for the CRC, one walk, no
+/// allocation; a compressed batch is inflated into `scratch`.
+///
+/// Errors: as the table of the module says.
+pub fn validate(
+    records: &mut [u8],
+    rules: &ValidationRules,
+    scratch: &mut Scratch,
+) -> Result<Validated> {
+    let mut validated = Validated {
+        batches: Summaries(Inner::Any(Vec::new())),
+        replacement: None,
+        valid_bytes: 0,
+    };
+    check_shape(records, rules)?;
+    let mut last_offset = None;
+    while let Some(header) = next_batch(&records[validated.valid_bytes..])? {
+        let position_byte = validated.valid_bytes;
+        let batch = &mut records[position_byte..position_byte + header.size_bytes];
+        let codec = check_batch(batch, &header, rules)?;
+        let (summary, replacement) = if rules.origin == AppendOrigin::Replication {
+            let previous = last_offset.replace(header.last_offset());
+            (
+                accept_replicated(batch, header, codec, previous, scratch)?,
+                None,
+            )
+        } else {
+            check_header(&header, rules)?;
+            accept_produced(batch, header, codec, rules, scratch)?
+        };
+        validated.valid_bytes += header.size_bytes;
+        add(&mut validated, records, position_byte, summary, replacement);
+    }
+    Ok(validated)
+}
+
+/// Adds an accepted batch. Once one was built again, all go into the replacement.
+fn add(
+    validated: &mut Validated,
+    records: &[u8],
+    position_byte: usize,
+    mut summary: BatchSummary,
+    rebuilt: Option<Vec<u8>>,
+) {
+    summary.position_byte = position_byte;
+    match (&mut validated.replacement, rebuilt) {
+        (None, None) => {}
+        (None, Some(rebuilt)) if position_byte == 0 => validated.replacement = Some(rebuilt),
+        (replacement, rebuilt) => {
+            let bytes = replacement.get_or_insert_with(|| records[..position_byte].to_vec());
+            summary.position_byte = bytes.len();
+            match rebuilt {
+                Some(rebuilt) => bytes.extend_from_slice(&rebuilt),
+                None => {
+                    let end = position_byte + summary.size_bytes;
+                    bytes.extend_from_slice(&records[position_byte..end]);
+                }
+            }
+        }
+    }
+    validated.batches.push(summary);
+}
+
+/// The header of the batch at the start of `bytes`; `None` if what is left is no whole batch.
+fn next_batch(bytes: &[u8]) -> Result<Option<BatchHeader>> {
+    let header = BatchHeader::parse_unchecked(bytes)?;
+    Ok(header.filter(|header| header.size_bytes <= bytes.len()))
+}
+
+/// How many batches, of which format (`ProduceRequest.validateRecords`).
+fn check_shape(records: &[u8], rules: &ValidationRules) -> Result<()> {
+    if rules.origin == AppendOrigin::Replication {
+        return Ok(());
+    }
+    let Some(first) = next_batch(records)? else {
+        return refuse("the records hold no batch");
+    };
+    if first.magic != 2 {
+        return refuse(format!("a batch of magic {} instead of 2", first.magic));
+    }
+    if rules.origin == AppendOrigin::Coordinator {
+        return Ok(());
+    }
+    if !rules.zstd_allowed && first.codec_id() == Codec::Zstd.id() {
+        return Err(Error::UnsupportedCompression(String::from(
+            "zstd needs version 7 of Produce",
+        )));
+    }
+    if next_batch(&records[first.size_bytes..])?.is_some() {
+        return refuse("more than one batch for a partition");
+    }
+    Ok(())
+}
+
+/// What holds for a batch as a whole, CRC included (`UnifiedLog.analyzeAndValidateRecords`).
+fn check_batch(batch: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<Codec> {
+    if rules.origin == AppendOrigin::Client && header.base_offset != 0 {
+        return refuse(format!("base offset {} instead of 0", header.base_offset));
+    }
+    if rules.origin != AppendOrigin::Replication && batch.len() > rules.max_message_bytes {
+        return Err(Error::MessageTooLarge {
+            size_bytes: batch.len(),
+            max_bytes: rules.max_message_bytes,
+        });
+    }
+    if !header.crc_matches(batch) {
+        return Err(Error::CorruptMessage(format!(
+            "the CRC of a batch is not {:08x} as it says",
+            header.crc
+        )));
+    }
+    if rules.origin != AppendOrigin::Client {
+        header.check_ranges()?;
+    }
+    Codec::from_id(header.codec_id())
+}
+
+/// The header's fields against each other (`LogValidator.validateBatch`).
+fn check_header(header: &BatchHeader, rules: &ValidationRules) -> Result<()> {
+    if header.magic != 2 {
+        return refuse(format!("a batch of magic {} behind others", header.magic));
+    }
+    if rules.origin != AppendOrigin::Client {
+        return Ok(());
+    }
+    let (delta, count) = (header.last_offset_delta, header.records_count);
+    if delta < 0 {
+        return refuse(format!("last offset delta {delta} is negative"));
+    }
+    if count <= 0 {
+        return refuse(format!("a batch of {count} records"));
+    }
+    if i64::from(delta) + 1 != i64::from(count) {
+        return refuse(format!(
+            "last offset delta {delta} in a batch of {count} records"
+        ));
+    }
+    if header.is_control() {
+        return refuse("clients must not write control records");
+    }
+    if header.has_producer_id() && header.base_sequence < 0 {
+        return refuse(format!(
+            "sequence {} of producer {}",
+            header.base_sequence, header.producer_id
+        ));
+    }
+    Ok(())
+}
+
+fn accept_replicated(
+    batch: &[u8],
+    header: BatchHeader,
+    codec: Codec,
+    previous_offset: Option<i64>,
+    scratch: &mut Scratch,
+) -> Result<BatchSummary> {
+    if let Some(previous) = previous_offset
+        && header.last_offset() <= previous
+    {
+        return Err(Error::UnexpectedAppendOffset {
+            expected_offset: previous + 1,
+            found_offset: header.last_offset(),
+        });
+    }
+    let marker = if header.is_control() && header.has_producer_id() {
+        let records = inflate(batch, codec, scratch)?;
+        read_marker(records, &header)?
+    } else {
+        None
+    };
+    Ok(summarize(header, header.last_offset_delta, marker))
+}
+
+fn accept_produced(
+    batch: &mut [u8],
+    header: BatchHeader,
+    codec: Codec,
+    rules: &ValidationRules,
+    scratch: &mut Scratch,
+) -> Result<(BatchSummary, Option<Vec<u8>>)> {
+    // Control batches stay uncompressed, whatever the topic says.
+    let target = rules.compression.filter(|_| !header.is_control());
+    let recompress = target.is_some_and(|(target, _)| target != codec);
+    if rules.trust_records && !recompress && !header.is_control() {
+        let max_timestamp = header.max_timestamp;
+        let header = correct(batch, header, max_timestamp, rules);
+        return Ok((summarize(header, header.last_offset_delta, None), None));
+    }
+    let records = inflate(batch, codec, scratch)?;
+    let walk = walk(records, &header, rules)?;
+    if recompress || !walk.offsets_count_from_zero {
+        let target = target.unwrap_or((codec, None));
+        let rebuilt = rebuild(records, &header, target, rules)?;
+        let header = BatchHeader::parse(&rebuilt)?
+            .ok_or_else(|| Error::CorruptMessage(String::from("the batch built again is short")))?;
+        let delta = walk.index_of_max_timestamp;
+        return Ok((summarize(header, delta, None), Some(rebuilt)));
+    }
+    let marker = if header.is_control() && header.has_producer_id() {
+        read_marker(records, &header)?
+    } else {
+        None
+    };
+    let header = correct(batch, header, walk.max_timestamp, rules);
+    Ok((summarize(header, walk.index_of_max_timestamp, marker), None))
+}
+
+fn summarize(
+    header: BatchHeader,
+    offset_delta_of_max_timestamp: i32,
+    marker: Option<EndTransactionMarker>,
+) -> BatchSummary {
+    BatchSummary {
+        position_byte: 0,
+        size_bytes: header.size_bytes,
+        header,
+        offset_delta_of_max_timestamp,
+        marker,
+    }
+}
+
+/// The records of a batch, through `scratch` if they are compressed.
+fn inflate<'a>(batch: &'a [u8], codec: Codec, scratch: &'a mut Scratch) -> Result<&'a [u8]> {
+    let records = &batch[RECORD_BATCH_OVERHEAD..];
+    if codec == Codec::None {
+        return Ok(records);
+    }
+    scratch
+        .inflater
+        .inflate(codec, 2, records, &mut scratch.inflated)?;
+    Ok(&scratch.inflated)
+}
+
+/// What a walk over the records found.
+struct Walk {
+    max_timestamp: i64,
+    /// Index of the first record with that timestamp.
+    index_of_max_timestamp: i32,
+    offsets_count_from_zero: bool,
+}
+
+/// Reads every record to the byte and judges its key and timestamp
+/// (`LogValidator.assignOffsetsNonCompressed`). The hot loop of Produce.
+fn walk(records: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<Walk> {
+    let by_client = ClientTime::of(header);
+    let mut refused = None;
+    let mut max_timestamp = NO_TIMESTAMP;
+    let mut index_of_max_timestamp = -1;
+    let mut offset_difference = 0;
+    let mut at = 0;
+    for index in 0..header.records_count {
+        let record = match read_raw_record(records, &mut at) {
+            Ok(record) => record,
+            Err(malformed) => return Err(malformed.into_error()),
+        };
+        let timestamp = by_client.timestamp(&record);
+        if timestamp > max_timestamp {
+            max_timestamp = timestamp;
+            index_of_max_timestamp = index;
+        }
+        offset_difference |= record.offset_delta ^ index;
+        if (rules.compacted && record.key.is_none()) || !time_is_allowed(timestamp, header, rules) {
+            note_refusal(&mut refused, index, &record, timestamp, rules);
+        }
+    }
+    if at != records.len() && header.records_count > 0 {
+        return Err(Malformed::Remainder.into_error());
+    }
+    if let Some(refused) = refused {
+        return Err(Error::RecordsRefused(refused));
+    }
+    if index_of_max_timestamp < 0 {
+        index_of_max_timestamp = header.last_offset_delta;
+    }
+    Ok(Walk {
+        max_timestamp,
+        index_of_max_timestamp,
+        offsets_count_from_zero: offset_difference == 0,
+    })
+}
+
+/// How a batch as it came gives its records their time.
+struct ClientTime {
+    base_timestamp: i64,
+    log_append_time: Option<i64>,
+}
+
+impl ClientTime {
+    fn of(header: &BatchHeader) -> ClientTime {
+        let is_log_append = header.timestamp_type() == TimestampType::LogAppendTime;
+        ClientTime {
+            base_timestamp: header.base_timestamp,
+            log_append_time: is_log_append.then_some(header.max_timestamp),
+        }
+    }
+
+    #[inline(always)]
+    fn timestamp(&self, record: &RawRecord<'_>) -> i64 {
+        match self.log_append_time {
+            None => self.base_timestamp.wrapping_add(record.timestamp_delta),
+            Some(timestamp) => timestamp,
+        }
+    }
+}
+
+/// `LogValidator.validateTimestamp`: a create time within the bounds, and no batch that claims
+/// LogAppendTime for itself. (A claimed one on a CreateTime topic passes if it is in bounds.)
+#[inline(always)]
+fn time_is_allowed(timestamp: i64, header: &BatchHeader, rules: &ValidationRules) -> bool {
+    if rules.timestamp_type == TimestampType::CreateTime && timestamp != NO_TIMESTAMP {
+        let age_ms = rules.now_ms.wrapping_sub(timestamp);
+        age_ms <= rules.timestamp_before_max_ms
+            && age_ms.wrapping_neg() <= rules.timestamp_after_max_ms
+    } else {
+        header.timestamp_type() == TimestampType::CreateTime
+    }
+}
+
+#[cold]
+fn note_refusal(
+    refused: &mut Option<Box<RefusedRecords>>,
+    index: i32,
+    record: &RawRecord<'_>,
+    timestamp: i64,
+    rules: &ValidationRules,
+) {
+    let refused = refused.get_or_insert_default();
+    refused.errors_count += 1;
+    // Kafka looks at the key first and names one fault a record.
+    let no_key = rules.compacted && record.key.is_none();
+    refused.invalid_timestamp |= !no_key;
+    if refused.errors.len() >= RECORD_ERRORS_MAX {
+        return;
+    }
+    let message = if no_key {
+        String::from("a compacted topic takes no record without a key")
+    } else if rules.timestamp_type == TimestampType::CreateTime && timestamp != NO_TIMESTAMP {
+        format!(
+            "timestamp {timestamp} is not within [{}, {}]",
+            rules.now_ms.saturating_sub(rules.timestamp_before_max_ms),
+            rules.now_ms.saturating_add(rules.timestamp_after_max_ms)
+        )
+    } else {
+        String::from("a producer must not set the timestamp type to LogAppendTime")
+    };
+    refused.errors.push(RecordError {
+        batch_index: index,
+        message,
+    });
+}
+
+/// Writes timestamp type and greatest timestamp where they differ, and then the CRC.
+fn correct(
+    batch: &mut [u8],
+    mut header: BatchHeader,
+    max_timestamp: i64,
+    rules: &ValidationRules,
+) -> BatchHeader {
+    let max_timestamp = match rules.timestamp_type {
+        TimestampType::CreateTime => max_timestamp,
+        TimestampType::LogAppendTime => rules.now_ms,
+    };
+    if header.timestamp_type() == rules.timestamp_type && header.max_timestamp == max_timestamp {
+        return header;
+    }
+    header.max_timestamp = max_timestamp;
+    header.set_timestamp_type(rules.timestamp_type);
+    batch[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&header.attributes.to_be_bytes());
+    batch[MAX_TIMESTAMP_AT..MAX_TIMESTAMP_AT + 8].copy_from_slice(&max_timestamp.to_be_bytes());
+    header.crc = compute_crc(batch);
+    batch[CRC_AT..CRC_AT + 4].copy_from_slice(&header.crc.to_be_bytes());
+    header
+}
+
+/// Builds the batch again, in the codec of `target` and with offsets that count from the base
+/// (`LogValidator.buildRecordsAndAssignOffsets`). Producer id, epoch, sequence and times stay.
+fn rebuild(
+    records: &[u8],
+    header: &BatchHeader,
+    (codec, level): (Codec, Option<i32>),
+    rules: &ValidationRules,
+) -> Result<Vec<u8>> {
+    let log_append_time = rules.timestamp_type == TimestampType::LogAppendTime;
+    let mut builder = BatchBuilder::new(BatchOptions {
+        codec,
+        level,
+        log_append_time_ms: log_append_time.then_some(rules.now_ms),
+        delete_horizon_ms: None,
+        ..BatchOptions::of(header)?
+    });
+    let by_client = ClientTime::of(header);
+    let mut at = 0;
+    for index in 0..header.records_count {
+        let raw = read_raw_record(records, &mut at).map_err(Malformed::into_error)?;
+        builder.append_record(&Record {
+            offset: header.base_offset + i64::from(index),
+            timestamp: by_client.timestamp(&raw),
+            timestamp_type: rules.timestamp_type,
+            key: raw.key,
+            value: raw.value,
+            headers: raw.headers,
+        })?;
+    }
+    let rebuilt = builder.finish()?;
+    if rebuilt.len() > rules.max_message_bytes {
+        return Err(Error::MessageTooLarge {
+            size_bytes: rebuilt.len(),
+            max_bytes: rules.max_message_bytes,
+        });
+    }
+    Ok(rebuilt)
+}
+
+/// The first record of a control batch, if it ends a transaction. An empty batch is one whose
+/// transaction the cleaner has removed.
+fn read_marker(records: &[u8], header: &BatchHeader) -> Result<Option<EndTransactionMarker>> {
+    if header.records_count == 0 {
+        return Ok(None);
+    }
+    let record = read_raw_record(records, &mut 0).map_err(Malformed::into_error)?;
+    match ControlRecord::parse(record.key, record.value)? {
+        ControlRecord::EndTransaction(marker) => Ok(Some(marker)),
+        _ => Ok(None),
+    }
+}
+
+fn refuse<T>(reason: impl Into<String>) -> Result<T> {
+    Err(Error::InvalidRecord(reason.into()))
+}
