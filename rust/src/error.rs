@@ -4,17 +4,18 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What can go wrong, named as Kafka names it where Kafka has a name (`Errors.java`).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// An operating-system call failed. `operation` is the call, as in "fsync".
     Io {
         operation: &'static str,
         path: PathBuf,
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// Bytes on disk contradict the format. Never served; recovery decides what to keep.
     CorruptFile {
@@ -71,7 +72,7 @@ pub enum Error {
 
 /// Why a batch was refused for some of its records; all of the batch is. What the `RecordErrors`
 /// of a Produce answer are made of.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRecords {
     /// One timestamp out of range makes the whole answer INVALID_TIMESTAMP.
     pub invalid_timestamp: bool,
@@ -81,7 +82,7 @@ pub struct RefusedRecords {
 }
 
 /// One record at fault: its index in the batch, and a sentence.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordError {
     pub batch_index: i32,
     pub message: String,
@@ -94,7 +95,7 @@ impl Error {
         move |source| Error::Io {
             operation,
             path,
-            source,
+            source: Arc::new(source),
         }
     }
 
@@ -241,7 +242,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(source),
+            Error::Io { source, .. } => Some(&**source),
             _ => None,
         }
     }

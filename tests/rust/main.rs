@@ -4,6 +4,7 @@
 mod aborted;
 mod checkpoint;
 mod epochs;
+mod log;
 mod producers;
 
 mod compression;

@@ -30,7 +30,7 @@
 //!
 //! Base offset and leader epoch are the log's to write, under its lock.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use super::build::{BatchBuilder, BatchOptions};
 use super::compression::{Codec, Inflater};
@@ -145,6 +145,16 @@ impl Deref for Summaries {
 
     fn deref(&self) -> &[BatchSummary] {
         match &self.0 {
+            Inner::One(one) => one,
+            Inner::Any(summaries) => summaries,
+        }
+    }
+}
+
+/// The log writes base offset and leader epoch into the headers.
+impl DerefMut for Summaries {
+    fn deref_mut(&mut self) -> &mut [BatchSummary] {
+        match &mut self.0 {
             Inner::One(one) => one,
             Inner::Any(summaries) => summaries,
         }

@@ -2,7 +2,9 @@
 //! The rows with documentation and bounds are in `python/kafkalite/config.py`; this is what the
 //! engine reads of them.
 
+use crate::batch::compression::Codec;
 use crate::batch::header::TimestampType;
+use crate::batch::validate::{AppendOrigin, ValidationRules};
 
 /// `cleanup.policy`. Both may be set; Kafka 4 also allows neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +56,9 @@ pub struct LogConfig {
     pub message_timestamp_before_max_ms: i64,
     /// `message.timestamp.after.max.ms`
     pub message_timestamp_after_max_ms: i64,
-    /// `compression.type`: `None` is "producer", otherwise a codec id
-    pub compression_codec: Option<u8>,
-    /// `compression.<codec>.level` of `compression_codec`; `None` is the codec's default
-    pub compression_level: Option<i32>,
+    /// `compression.type`, with its `compression.<codec>.level` (`None`: the codec's default);
+    /// `None` is "producer"
+    pub compression: Option<(Codec, Option<i32>)>,
     /// `producer.id.expiration.ms` (a broker's setting)
     pub producer_id_expiration_ms: i64,
     /// `kafkalite.acks.fsync`: the high watermark follows the flushed offset, not the log end
@@ -92,11 +93,28 @@ impl Default for LogConfig {
             message_timestamp_type: TimestampType::CreateTime,
             message_timestamp_before_max_ms: i64::MAX,
             message_timestamp_after_max_ms: 3_600_000,
-            compression_codec: None,
-            compression_level: None,
+            compression: None,
             producer_id_expiration_ms: 24 * 3_600_000,
             acks_fsync: true,
             trust_records: false,
+        }
+    }
+}
+
+impl LogConfig {
+    /// What the validator must know of this topic.
+    pub fn validation_rules(&self, origin: AppendOrigin, now_ms: i64) -> ValidationRules {
+        ValidationRules {
+            origin,
+            now_ms,
+            max_message_bytes: usize::try_from(self.max_message_bytes).unwrap_or(usize::MAX),
+            compacted: self.cleanup_policy.compact,
+            timestamp_type: self.message_timestamp_type,
+            timestamp_before_max_ms: self.message_timestamp_before_max_ms,
+            timestamp_after_max_ms: self.message_timestamp_after_max_ms,
+            compression: self.compression,
+            zstd_allowed: true,
+            trust_records: self.trust_records,
         }
     }
 }

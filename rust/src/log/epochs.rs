@@ -19,6 +19,8 @@
 use std::path::Path;
 
 use super::checkpoint;
+use super::names::LEADER_EPOCH_CHECKPOINT;
+use super::storage::Storage;
 use crate::error::{Error, Result};
 
 /// One leadership: `start_offset` is the offset of its first record.
@@ -72,6 +74,22 @@ impl LeaderEpochs {
                 .iter()
                 .map(|entry| format!("{} {}", entry.epoch, entry.start_offset)),
         )
+    }
+
+    /// Reads the file of a partition's directory; one that is not there holds nothing.
+    /// Errors: as `parse`; `Io`.
+    pub fn read(storage: &dyn Storage, directory: &Path) -> Result<LeaderEpochs> {
+        let path = directory.join(LEADER_EPOCH_CHECKPOINT);
+        match checkpoint::read(storage, &path)? {
+            Some(text) => LeaderEpochs::parse(&text, &path),
+            None => Ok(LeaderEpochs::default()),
+        }
+    }
+
+    /// After it returns, the file holds these entries, whatever happens.
+    pub fn write(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
+        let path = directory.join(LEADER_EPOCH_CHECKPOINT);
+        checkpoint::write(storage, &path, self.print().as_bytes())
     }
 
     pub fn entries(&self) -> &[EpochEntry] {

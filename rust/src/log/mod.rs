@@ -3,12 +3,25 @@
 pub mod aborted;
 pub mod checkpoint;
 pub mod config;
+pub mod directory;
 pub mod epochs;
+pub mod flush;
+pub mod flusher;
+pub mod health;
+#[expect(
+    clippy::module_inception,
+    reason = "the log of a partition is what Kafka calls a log"
+)]
+pub mod log;
+pub mod maintain;
 pub mod meta_properties;
 pub mod names;
 pub mod offset_index;
 pub mod open_segments;
 pub mod producers;
+pub mod read;
+pub mod recover;
+pub mod retain;
 pub mod scan;
 mod search;
 pub mod segment;

@@ -115,9 +115,17 @@ impl<'f> BatchScanner<'f> {
         }
         let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
         let size = wanted.max(self.chunk_bytes).min(left);
-        self.buffer.resize(size, 0);
+        let kept = self.bytes().len();
+        let start = self.buffer.len() - kept;
+        self.buffer.copy_within(start.., 0);
+        self.buffer.resize(size.max(kept), 0);
         self.buffer_position = self.position;
-        let read = read_full_at(self.file, &mut self.buffer, self.position)
+        let read = kept
+            + read_full_at(
+                self.file,
+                &mut self.buffer[kept..],
+                self.position + kept as u64,
+            )
             .map_err(Error::io("pread", self.path))?;
         self.buffer.truncate(read);
         Ok(())

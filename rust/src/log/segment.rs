@@ -4,7 +4,8 @@
 //! mapped, sparse file on a full disk would be SIGBUS. A closed segment's indexes are mapped and
 //! immutable; whoever changes one writes a new file and renames it over the old.
 //!
-//! Contract. One writer at a time (the log's append lock) calls `append`, `truncate` and `close`.
+//! Contract. One writer at a time (the log's append lock) calls `write`, `note_written`,
+//! `truncate` and `close`.
 //! Readers call everything else at any time: they see the end as it was published, after the bytes
 //! were written. A reader pins the segment; `truncate` waits for the pins taken before it.
 
@@ -18,12 +19,15 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::batch::BatchHeader;
 use crate::error::{Error, Result};
 
+use super::aborted::{AbortedIndex, AbortedTransaction};
 use super::config::LogConfig;
 use super::names::{LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
 use super::offset_index::{self, OffsetIndex, OffsetPosition};
 use super::open_segments::{OpenSegments, SegmentFiles};
 use super::scan::BatchScanner;
-use super::storage::{OpenMode, StorageFile, replace_file, write_all_at, write_all_vectored_at};
+use super::storage::{
+    OpenMode, StorageFile, read_file, replace_file, write_all_at, write_all_vectored_at,
+};
 use super::time_index::{self, TimeIndex, TimestampOffset};
 
 /// Where a segment ends, as readers see it.
@@ -69,6 +73,8 @@ pub struct Segment {
     /// Of the active segment only.
     indexes: RwLock<Option<ActiveIndexes>>,
     largest_timestamp: Mutex<Option<TimestampOffset>>,
+    /// The `.txnindex`; `None` until it is first asked for.
+    aborted: Mutex<Option<Arc<AbortedIndex>>>,
     /// Largest timestamp of the first batch: rolling by time counts from it. `UNKNOWN` until read.
     first_timestamp: AtomicI64,
     created_ms: AtomicI64,
@@ -196,6 +202,7 @@ impl Segment {
             }),
             indexes: RwLock::new(indexes),
             largest_timestamp: Mutex::new(largest_timestamp),
+            aborted: Mutex::new(None),
             first_timestamp: AtomicI64::new(UNKNOWN),
             created_ms: AtomicI64::new(now_ms),
         })
@@ -234,32 +241,28 @@ impl Segment {
 
     // --- writing, under the log's append lock ------------------------------------------------
 
-    /// Writes batches at the end by as few calls as the system takes, then publishes the new end.
-    /// After an error the end is what it was and the file has been cut back to it; if even that
-    /// failed, the error is that of the cut, as `InvalidArgument` never is: the log must stop.
-    pub fn append(
-        &self,
-        batches: &[WrittenBatch],
-        buffers: &mut [IoSlice<'_>],
-    ) -> std::result::Result<(), AppendFailure> {
+    /// Writes bytes at the end by as few calls as the system takes. Nothing is published: the end is
+    /// what it was until `note_written`, and after an error `cut_back` brings the file to it.
+    pub fn write(&self, buffers: &mut [IoSlice<'_>]) -> Result<()> {
         let start = self.size_bytes();
-        let path = || self.files.path(LOG);
-        let file = self.file().map_err(AppendFailure::Restored)?;
-        if let Err(error) = write_all_vectored_at(&*file, buffers, start) {
-            let cause = Error::io("pwrite", &path())(error);
-            return Err(match file.set_size(start) {
-                Ok(()) => AppendFailure::Restored(cause),
-                Err(error) => AppendFailure::Broken(Error::io("ftruncate", &path())(error)),
-            });
-        }
-        self.note_written(start, batches);
-        Ok(())
+        write_all_vectored_at(&*self.file()?, buffers, start)
+            .map_err(|error| Error::io("pwrite", &self.files.path(LOG))(error))
+    }
+
+    /// Cuts off what a failed `write` may have left behind the end.
+    pub fn cut_back(&self) -> Result<()> {
+        let size = self.size_bytes();
+        self.file()?
+            .set_size(size)
+            .map_err(Error::io("ftruncate", &self.files.path(LOG)))
     }
 
     /// Index entries, largest timestamp and the published end of batches that stand in the file.
-    pub fn note_written(&self, start: u64, batches: &[WrittenBatch]) {
-        let mut position = start;
-        let mut next_offset = self.end().next_offset;
+    pub fn note_written(&self, batches: &[WrittenBatch]) {
+        let SegmentEnd {
+            size_bytes: mut position,
+            mut next_offset,
+        } = self.end();
         let mut indexes = self.indexes.write();
         let mut largest = self.largest_timestamp.lock();
         let mut top = largest.unwrap_or(TimestampOffset {
@@ -373,6 +376,60 @@ impl Segment {
                 .map_err(Error::io("pwrite", &path))?;
             *written = bytes.len();
         }
+        Ok(())
+    }
+
+    /// Adds aborted transactions to the `.txnindex`; on an error it is cut back to what it was.
+    pub fn append_aborted(&self, transactions: &[AbortedTransaction]) -> Result<()> {
+        let mut index = AbortedIndex::clone(&*self.aborted()?);
+        let start = index.size_bytes() as u64;
+        let mut bytes = Vec::new();
+        for transaction in transactions {
+            bytes.extend_from_slice(&index.append(*transaction)?);
+        }
+        let path = self.files.path(TRANSACTION_INDEX);
+        let file = self
+            .open_segments
+            .storage
+            .open(&path, OpenMode::CreateOrOpen);
+        let file = file.map_err(Error::io("open", &path))?;
+        if let Err(error) = write_all_at(&*file, &bytes, start) {
+            // Best effort: recovery makes this file anew, and the next append writes over it.
+            let _ = file.set_size(start);
+            return Err(Error::io("pwrite", &path)(error));
+        }
+        *self.aborted.lock() = Some(Arc::new(index));
+        Ok(())
+    }
+
+    /// Forgets aborted transactions whose marker is at `offset` or behind it.
+    pub fn truncate_aborted(&self, offset: i64) -> Result<()> {
+        let mut index = AbortedIndex::clone(&*self.aborted()?);
+        let before = index.size_bytes();
+        index.truncate_to(offset);
+        if index.size_bytes() != before {
+            self.replace_aborted(index)?;
+        }
+        Ok(())
+    }
+
+    /// Puts an index in place of the `.txnindex`; an empty one removes the file.
+    pub fn replace_aborted(&self, index: AbortedIndex) -> Result<()> {
+        let storage = &*self.open_segments.storage;
+        let path = self.files.path(TRANSACTION_INDEX);
+        if !index.is_empty() {
+            let bytes = index.encode();
+            replace_file(storage, &path, &bytes).map_err(Error::io("replace", &path))?;
+        } else if storage
+            .file_size(&path)
+            .map_err(Error::io("stat", &path))?
+            .is_some()
+        {
+            storage
+                .remove_file(&path)
+                .map_err(Error::io("unlink", &path))?;
+        }
+        *self.aborted.lock() = Some(Arc::new(index));
         Ok(())
     }
 
@@ -578,6 +635,20 @@ impl Segment {
         }
     }
 
+    /// The aborted transactions whose markers stand in this segment.
+    pub fn aborted(&self) -> Result<Arc<AbortedIndex>> {
+        let mut aborted = self.aborted.lock();
+        if let Some(index) = &*aborted {
+            return Ok(index.clone());
+        }
+        let path = self.files.path(TRANSACTION_INDEX);
+        let bytes = read_file(&*self.open_segments.storage, &path);
+        let bytes = bytes.map_err(Error::io("read", &path))?.unwrap_or_default();
+        let index = Arc::new(AbortedIndex::parse(&bytes, self.base_offset, &path)?);
+        *aborted = Some(index.clone());
+        Ok(index)
+    }
+
     /// The largest timestamp and the last offset of its batch; timestamp -1 if there is none.
     pub fn largest_timestamp(&self) -> Result<TimestampOffset> {
         if let Some(known) = *self.largest_timestamp.lock() {
@@ -666,14 +737,6 @@ impl Segment {
     pub fn segment_index_bytes(&self) -> u64 {
         self.segment_index_bytes
     }
-}
-
-/// Why an append did not happen.
-pub enum AppendFailure {
-    /// Nothing has changed; a later append may succeed.
-    Restored(Error),
-    /// The file could not be cut back: the log must stop.
-    Broken(Error),
 }
 
 /// Indexes made anew by a scan of the whole `.log` file.

@@ -287,6 +287,33 @@ impl ProducerSnapshots {
         Ok(())
     }
 
+    /// Brings an empty `state` to the newest good snapshot above `log_start_offset` and at most at
+    /// `offset`; no file is changed. The caller replays from `state.map_end_offset()`.
+    pub fn load_latest(
+        &self,
+        storage: &dyn Storage,
+        state: &mut ProducerState,
+        log_start_offset: i64,
+        offset: i64,
+    ) -> Result<()> {
+        state.clear(log_start_offset);
+        if offset <= log_start_offset {
+            return Ok(());
+        }
+        for at in self.offsets.range(log_start_offset + 1..=offset).rev() {
+            let path = self.path(*at);
+            let bytes = storage::read_file(storage, &path).map_err(Error::io("read", &path))?;
+            if let Ok(producers) = decode(&bytes.unwrap_or_default(), &path) {
+                for (producer_id, entry) in producers {
+                    state.load(producer_id, entry);
+                }
+                state.set_map_end_offset(*at);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes all snapshots; the state stands for a log that is empty at `offset`.
     pub fn truncate_fully(
         &mut self,

@@ -44,6 +44,8 @@ pub trait Storage: Send + Sync + 'static {
     fn read_directory(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     /// Size in bytes, or `None` if there is no such file.
     fn file_size(&self, path: &Path) -> io::Result<Option<u64>>;
+    /// When the file was last written, milliseconds since the epoch.
+    fn modified_ms(&self, path: &Path) -> io::Result<i64>;
     /// Replaces `to` if it is there, atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
@@ -222,6 +224,14 @@ impl Storage for DiskStorage {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<i64> {
+        let modified = fs::metadata(path)?.modified()?;
+        let since = modified
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        Ok(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

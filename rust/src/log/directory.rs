@@ -1,0 +1,597 @@
+//! A log directory (`log.dirs` names one or several): whose it is, the lock, the checkpoint files, and
+//! the logs of its partitions.
+//!
+//! ```text
+//! <log.dir>/meta.properties                    cluster, node and directory id
+//!           .lock                              record lock, held while a broker lives
+//!           .kafka_cleanshutdown               written last by a clean stop, removed at the start
+//!           recovery-point-offset-checkpoint   from where an unclean start recovers each partition
+//!           replication-offset-checkpoint      high watermarks
+//!           log-start-offset-checkpoint        where DeleteRecords has moved the start
+//!           cleaner-offset-checkpoint          up to where the cleaner has been
+//!           orders-0/ …                        one directory per partition
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Error, Result};
+
+use super::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown};
+use super::config::LogConfig;
+use super::flusher::Flusher;
+use super::health::Health;
+use super::log::Log;
+use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
+use super::names;
+use super::open_segments::OpenSegments;
+use super::recover::{LoadReport, LogParameters, create_directory, load};
+use super::storage::{Storage, StorageLock, read_file, replace_file};
+
+pub const LOCK_FILE: &str = ".lock";
+pub const CLEAN_SHUTDOWN_FILE: &str = ".kafka_cleanshutdown";
+pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
+pub const HIGH_WATERMARK_FILE: &str = "replication-offset-checkpoint";
+pub const LOG_START_OFFSET_FILE: &str = "log-start-offset-checkpoint";
+
+/// How to open a log directory.
+pub struct DirectoryOptions<'a> {
+    /// What the directory must belong to, or is formatted for if it is empty. `directory_id` is
+    /// that of a directory to be formatted.
+    pub identity: MetaProperties,
+    /// Configuration of a topic's logs.
+    pub config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
+    /// Told about each partition after it is loaded, with how many there are: progress.
+    pub on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
+    /// `num.recovery.threads.per.data.dir`
+    pub recovery_threads: usize,
+    pub flush_threads: usize,
+    /// Whether this broker is alone: then everything on disk is visible, whatever the checkpointed
+    /// high watermark says.
+    pub is_single_replica: bool,
+    pub now_ms: i64,
+    pub jitter_seed: u64,
+}
+
+type LogsByPartition = HashMap<(Arc<str>, i32), Arc<Log>>;
+
+/// A log directory in use. Dropping it releases the lock without a clean stop; call `close`.
+pub struct LogDirectory {
+    path: PathBuf,
+    identity: MetaProperties,
+    open_segments: Arc<OpenSegments>,
+    health: Arc<Health>,
+    logs: RwLock<LogsByPartition>,
+    flusher: Flusher,
+    was_clean: bool,
+    previous_broker_epoch: Option<i64>,
+    jitter_seed: Mutex<u64>,
+    is_single_replica: bool,
+    _lock: Box<dyn StorageLock>,
+}
+
+impl LogDirectory {
+    /// Takes the directory, formats it if it is empty, and loads its logs, several at a time.
+    ///
+    /// Errors, each before anything is changed on disk: `LogDirRefused` (not a directory of Kafka's,
+    /// of a future version, of another cluster or node, not writable, with a subdirectory that is
+    /// no partition), `LogDirLocked`, `CorruptFile` (a `meta.properties` or checkpoint that cannot
+    /// be read). Then `Io` from loading.
+    pub fn open(
+        open_segments: &Arc<OpenSegments>,
+        path: &Path,
+        options: &DirectoryOptions<'_>,
+    ) -> Result<LogDirectory> {
+        let storage = &*open_segments.storage;
+        let found = examine(storage, path, &options.identity)?;
+        if found.is_none() {
+            storage.create_directory_all(path).map_err(refused(path))?;
+        }
+        let lock_path = path.join(LOCK_FILE);
+        let lock = storage.lock(&lock_path).map_err(refused(path))?;
+        let lock = lock.ok_or_else(|| Error::LogDirLocked {
+            path: path.to_path_buf(),
+        })?;
+        let identity = match found {
+            Some(Found {
+                identity: Some(identity),
+                ..
+            }) => identity,
+            _ => format(storage, path, &options.identity, options.now_ms)?,
+        };
+        let checkpoints = Checkpoints::read(storage, path)?;
+        let marker = path.join(CLEAN_SHUTDOWN_FILE);
+        let marker_text = read_file(storage, &marker).map_err(Error::io("read", &marker))?;
+        let directory = LogDirectory {
+            path: path.to_path_buf(),
+            identity,
+            open_segments: open_segments.clone(),
+            health: Arc::new(Health::new(path)),
+            logs: RwLock::default(),
+            flusher: Flusher::start(&thread_name(path), options.flush_threads)
+                .map_err(Error::io("start a thread for", path))?,
+            was_clean: marker_text.is_some(),
+            previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
+            jitter_seed: Mutex::new(options.jitter_seed),
+            is_single_replica: options.is_single_replica,
+            _lock: lock,
+        };
+        if directory.was_clean {
+            // From here on a crash is a crash.
+            storage
+                .remove_file(&marker)
+                .map_err(Error::io("unlink", &marker))?;
+            storage
+                .sync_directory(path)
+                .map_err(Error::io("fsync", path))?;
+        }
+        directory.load_all(options, &checkpoints)?;
+        Ok(directory)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn identity(&self) -> &MetaProperties {
+        &self.identity
+    }
+
+    /// Whether the last process that used the directory stopped cleanly.
+    pub fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    /// The broker epoch that a clean stop left behind (KIP-966).
+    pub fn previous_broker_epoch(&self) -> Option<i64> {
+        self.previous_broker_epoch
+    }
+
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    pub fn logs(&self) -> Vec<Arc<Log>> {
+        self.logs.read().values().cloned().collect()
+    }
+
+    pub fn log(&self, topic: &str, partition: i32) -> Option<Arc<Log>> {
+        self.logs
+            .read()
+            .get(&(Arc::from(topic), partition))
+            .cloned()
+    }
+
+    /// Asks for a group commit of what has been appended to `log`.
+    pub fn request_flush(&self, log: &Arc<Log>) {
+        self.flusher.request(log);
+    }
+
+    /// Makes an empty log. After it returns, the partition and its topic id survive a power cut.
+    ///
+    /// Errors: `InvalidArgument` if it is there already; `LogDirOffline`; `Io`.
+    pub fn create_log(
+        &self,
+        topic: &str,
+        partition: i32,
+        topic_id: Uuid,
+        config: LogConfig,
+        now_ms: i64,
+    ) -> Result<Arc<Log>> {
+        self.health.check()?;
+        let mut logs = self.logs.write();
+        let key: (Arc<str>, i32) = (Arc::from(topic), partition);
+        if logs.contains_key(&key) {
+            return Err(Error::InvalidArgument(format!(
+                "{topic}-{partition} exists already"
+            )));
+        }
+        let directory = self.path.join(format!("{topic}-{partition}"));
+        create_directory(&*self.open_segments.storage, &directory, topic_id)?;
+        let parameters = LogParameters {
+            directory,
+            topic: topic.to_owned(),
+            partition,
+            config,
+            log_start_offset: 0,
+            recovery_point: 0,
+            high_watermark: None,
+            was_clean: false,
+            now_ms,
+            jitter_seed: self.next_seed(),
+        };
+        let (log, _) = load(&self.open_segments, &self.health, parameters)?;
+        logs.insert(key, log.clone());
+        Ok(log)
+    }
+
+    /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`; whoever reads
+    /// it reads on. Returns the new path, for `remove_deleted` after `file.delete.delay.ms`.
+    pub fn delete_log(&self, topic: &str, partition: i32, unique: &str) -> Result<PathBuf> {
+        self.health.check()?;
+        let log = self.logs.write().remove(&(Arc::from(topic), partition));
+        let log = log.ok_or_else(|| {
+            Error::InvalidArgument(format!(
+                "{topic}-{partition} is not in {}",
+                self.path.display()
+            ))
+        })?;
+        let suffix = names::DELETE_DIRECTORY;
+        // Kafka shortens the topic so that the name stays within what file systems take.
+        let fixed_bytes = format!("-{partition}.{unique}{suffix}").len();
+        let mut topic_bytes = topic.len().min(255_usize.saturating_sub(fixed_bytes));
+        while !topic.is_char_boundary(topic_bytes) {
+            topic_bytes -= 1;
+        }
+        let name = format!("{}-{partition}.{unique}{suffix}", &topic[..topic_bytes]);
+        let to = self.path.join(name);
+        log.move_to(&to)?;
+        let storage = &*self.open_segments.storage;
+        storage
+            .sync_directory(&self.path)
+            .map_err(Error::io("fsync", &self.path))?;
+        Ok(to)
+    }
+
+    /// Removes a directory that `delete_log` has renamed.
+    pub fn remove_deleted(&self, path: &Path) -> Result<()> {
+        let storage = &*self.open_segments.storage;
+        storage
+            .remove_directory_all(path)
+            .map_err(Error::io("rmdir", path))
+    }
+
+    /// Moves recovery points up to the active segments and writes the checkpoint files. Costs
+    /// fsyncs (`log.flush.offset.checkpoint.interval.ms`).
+    pub fn write_checkpoints(&self) -> Result<()> {
+        self.health.check()?;
+        for log in self.logs() {
+            log.advance_recovery_point()?;
+        }
+        self.write_checkpoint_files()
+    }
+
+    fn write_checkpoint_files(&self) -> Result<()> {
+        let mut checkpoints = Checkpoints::default();
+        for log in self.logs() {
+            let key = TopicPartition {
+                topic: log.topic().to_owned(),
+                partition: log.partition(),
+            };
+            let offsets = log.offsets();
+            checkpoints
+                .recovery_point
+                .offsets
+                .insert(key.clone(), offsets.recovery_point);
+            checkpoints
+                .high_watermark
+                .offsets
+                .insert(key.clone(), offsets.high_watermark);
+            let first = log
+                .segments()
+                .first()
+                .map_or(0, |segment| segment.base_offset());
+            if offsets.log_start_offset > first {
+                checkpoints
+                    .log_start_offset
+                    .offsets
+                    .insert(key, offsets.log_start_offset);
+            }
+        }
+        let storage = &*self.open_segments.storage;
+        checkpoints
+            .recovery_point
+            .write(storage, &self.path.join(RECOVERY_POINT_FILE))?;
+        checkpoints
+            .high_watermark
+            .write(storage, &self.path.join(HIGH_WATERMARK_FILE))?;
+        checkpoints
+            .log_start_offset
+            .write(storage, &self.path.join(LOG_START_OFFSET_FILE))
+    }
+
+    /// The clean stop: all logs flushed and snapshotted, checkpoints, then the marker, last. If any
+    /// part fails there is no marker, and the next start recovers.
+    pub fn close(self, broker_epoch: i64) -> Result<()> {
+        self.health.check()?;
+        for log in self.logs() {
+            log.close()?;
+        }
+        self.write_checkpoint_files()?;
+        let marker = self.path.join(CLEAN_SHUTDOWN_FILE);
+        let text = clean_shutdown::print(broker_epoch);
+        replace_file(&*self.open_segments.storage, &marker, text.as_bytes())
+            .map_err(Error::io("write", &marker))
+    }
+
+    fn next_seed(&self) -> u64 {
+        let mut seed = self.jitter_seed.lock();
+        super::log::next_jitter(&mut seed, i64::MAX) as u64
+    }
+
+    fn load_all(&self, options: &DirectoryOptions<'_>, checkpoints: &Checkpoints) -> Result<()> {
+        let storage = &*self.open_segments.storage;
+        let mut todo = Vec::new();
+        let entries = storage
+            .read_directory(&self.path)
+            .map_err(Error::io("readdir", &self.path))?;
+        for entry in entries.into_iter().filter(|entry| entry.is_directory) {
+            if entry.name.ends_with(names::DELETE_DIRECTORY) {
+                self.remove_deleted(&self.path.join(&entry.name))?;
+            } else if let Some((topic, partition)) = names::parse_partition_directory(&entry.name) {
+                let key = TopicPartition {
+                    topic: topic.to_owned(),
+                    partition,
+                };
+                todo.push((entry.name.clone(), key));
+            }
+        }
+        todo.sort();
+        todo.reverse();
+        let count = todo.len();
+        let todo = Mutex::new(todo);
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        thread::scope(|scope| {
+            for _ in 0..options.recovery_threads.clamp(1, count.max(1)) {
+                scope.spawn(|| {
+                    loop {
+                        let next = todo.lock().pop();
+                        let Some((name, key)) = next.filter(|_| failure.lock().is_none()) else {
+                            return;
+                        };
+                        if let Err(error) = self.load_one(options, checkpoints, &name, &key, count)
+                        {
+                            failure.lock().get_or_insert(error);
+                        }
+                    }
+                });
+            }
+        });
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn load_one(
+        &self,
+        options: &DirectoryOptions<'_>,
+        checkpoints: &Checkpoints,
+        name: &str,
+        key: &TopicPartition,
+        count: usize,
+    ) -> Result<()> {
+        let offset_in = |checkpoint: &OffsetCheckpoint| {
+            checkpoint.offsets.get(key).copied().unwrap_or(0).max(0)
+        };
+        let high_watermark = offset_in(&checkpoints.high_watermark);
+        let parameters = LogParameters {
+            directory: self.path.join(name),
+            topic: key.topic.clone(),
+            partition: key.partition,
+            config: (options.config_of)(&key.topic),
+            log_start_offset: offset_in(&checkpoints.log_start_offset),
+            recovery_point: offset_in(&checkpoints.recovery_point),
+            high_watermark: (!self.is_single_replica).then_some(high_watermark),
+            was_clean: self.was_clean,
+            now_ms: options.now_ms,
+            jitter_seed: self.next_seed(),
+        };
+        let (log, report) = load(&self.open_segments, &self.health, parameters)?;
+        (options.on_loaded)(&log, &report, count);
+        self.logs
+            .write()
+            .insert((Arc::from(key.topic.as_str()), key.partition), log);
+        Ok(())
+    }
+}
+
+/// What is in a directory before anything is touched.
+struct Found {
+    identity: Option<MetaProperties>,
+}
+
+/// Looks at a directory without changing it; `None` if it is not there. Errors: see `open`.
+fn examine(storage: &dyn Storage, path: &Path, wanted: &MetaProperties) -> Result<Option<Found>> {
+    let entries = match storage.read_directory(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refused(path)(error)),
+    };
+    let refuse = |reason: String| Error::LogDirRefused {
+        path: path.to_path_buf(),
+        reason,
+    };
+    let meta_path = path.join(META_PROPERTIES_FILE);
+    let text = read_file(storage, &meta_path).map_err(refused(path))?;
+    let Some(text) = text else {
+        let harmless = [LOCK_FILE, "lost+found"];
+        let foreign = entries
+            .iter()
+            .find(|entry| !harmless.contains(&entry.name.as_str()));
+        return match foreign {
+            Some(entry) => Err(refuse(format!(
+                "it holds {} but no {META_PROPERTIES_FILE}, so it is no log directory of Kafka's; \
+                 name an empty one",
+                entry.name
+            ))),
+            None => Ok(Some(Found { identity: None })),
+        };
+    };
+    let identity = MetaProperties::parse(&text, &meta_path)?;
+    if identity.version == 0 {
+        return Err(refuse(
+            "it belongs to a broker with ZooKeeper (version 0)".to_owned(),
+        ));
+    }
+    if identity.cluster_id != wanted.cluster_id && wanted.cluster_id.is_some() {
+        return Err(refuse(format!(
+            "it belongs to the cluster {}, not to {}",
+            identity.cluster_id.as_deref().unwrap_or("?"),
+            wanted.cluster_id.as_deref().unwrap_or("?"),
+        )));
+    }
+    if identity.node_id != wanted.node_id && wanted.node_id.is_some() {
+        return Err(refuse(format!(
+            "it belongs to node.id={}, not to node.id={}",
+            identity.node_id.unwrap_or(-1),
+            wanted.node_id.unwrap_or(-1)
+        )));
+    }
+    let suffixes = [
+        names::DELETE_DIRECTORY,
+        names::FUTURE_DIRECTORY,
+        names::STRAY_DIRECTORY,
+    ];
+    let stranger = entries.iter().find(|entry| {
+        entry.is_directory
+            && entry.name != "lost+found"
+            && names::parse_partition_directory(&entry.name).is_none()
+            && !suffixes.iter().any(|suffix| entry.name.ends_with(suffix))
+    });
+    match stranger {
+        Some(entry) => Err(refuse(format!(
+            "the directory {} in it is not in the form of topic-partition",
+            entry.name
+        ))),
+        None => Ok(Some(Found {
+            identity: Some(identity),
+        })),
+    }
+}
+
+/// Writes `meta.properties`.
+fn format(
+    storage: &dyn Storage,
+    path: &Path,
+    identity: &MetaProperties,
+    now_ms: i64,
+) -> Result<MetaProperties> {
+    let missing = |what: &str| Error::InvalidArgument(format!("formatting needs a {what}"));
+    identity
+        .cluster_id
+        .as_ref()
+        .ok_or_else(|| missing("cluster id"))?;
+    identity.node_id.ok_or_else(|| missing("node id"))?;
+    identity
+        .directory_id
+        .ok_or_else(|| missing("directory id"))?;
+    let meta_path = path.join(META_PROPERTIES_FILE);
+    replace_file(storage, &meta_path, identity.print(now_ms).as_bytes()).map_err(refused(path))?;
+    if let Some(parent) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        storage
+            .sync_directory(parent)
+            .map_err(Error::io("fsync", parent))?;
+    }
+    Ok(identity.clone())
+}
+
+fn refused(path: &Path) -> impl Fn(std::io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |error| Error::LogDirRefused {
+        path: path.clone(),
+        reason: error.to_string(),
+    }
+}
+
+fn thread_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+#[derive(Default)]
+struct Checkpoints {
+    recovery_point: OffsetCheckpoint,
+    high_watermark: OffsetCheckpoint,
+    log_start_offset: OffsetCheckpoint,
+}
+
+impl Checkpoints {
+    fn read(storage: &dyn Storage, path: &Path) -> Result<Checkpoints> {
+        let read = |name: &str| match OffsetCheckpoint::read(storage, &path.join(name)) {
+            // As Kafka does: without a checkpoint all is recovered, which is slow and right.
+            Err(Error::CorruptFile { .. }) => Ok(OffsetCheckpoint::default()),
+            other => other,
+        };
+        Ok(Checkpoints {
+            recovery_point: read(RECOVERY_POINT_FILE)?,
+            high_watermark: read(HIGH_WATERMARK_FILE)?,
+            log_start_offset: read(LOG_START_OFFSET_FILE)?,
+        })
+    }
+}
+
+/// The log directories of a broker. One that fails at the start or later leaves the others serving.
+pub struct LogDirectories {
+    pub online: Vec<Arc<LogDirectory>>,
+    /// Path and reason of those that could not be opened.
+    pub refused: Vec<(PathBuf, Error)>,
+}
+
+impl LogDirectories {
+    /// Opens each path. Errors: the first refusal if none can be opened; `LogDirRefused` if two
+    /// hold the same partition, or are of different clusters.
+    pub fn open(
+        open_segments: &Arc<OpenSegments>,
+        paths: &[PathBuf],
+        options: &mut DirectoryOptions<'_>,
+        mut new_directory_id: impl FnMut() -> Uuid,
+    ) -> Result<LogDirectories> {
+        let mut directories = LogDirectories {
+            online: Vec::new(),
+            refused: Vec::new(),
+        };
+        let mut homes: BTreeMap<(String, i32), PathBuf> = BTreeMap::new();
+        for path in paths {
+            options.identity.directory_id = Some(new_directory_id());
+            match LogDirectory::open(open_segments, path, options) {
+                Ok(directory) => {
+                    options.identity.cluster_id = directory.identity.cluster_id.clone();
+                    for log in directory.logs() {
+                        let key = (log.topic().to_owned(), log.partition());
+                        if let Some(other) = homes.insert(key, path.clone()) {
+                            return Err(Error::LogDirRefused {
+                                path: path.clone(),
+                                reason: format!(
+                                    "{}-{} is in {} too",
+                                    log.topic(),
+                                    log.partition(),
+                                    other.display()
+                                ),
+                            });
+                        }
+                    }
+                    directories.online.push(Arc::new(directory));
+                }
+                Err(error) => directories.refused.push((path.clone(), error)),
+            }
+        }
+        match (directories.online.is_empty(), directories.refused.first()) {
+            (true, Some((_, error))) => Err(error.clone()),
+            _ => Ok(directories),
+        }
+    }
+
+    pub fn log(&self, topic: &str, partition: i32) -> Option<(Arc<LogDirectory>, Arc<Log>)> {
+        self.online.iter().find_map(|directory| {
+            directory
+                .log(topic, partition)
+                .map(|log| (directory.clone(), log))
+        })
+    }
+
+    /// The directory that a new log goes to: the one with the fewest logs that is not offline.
+    pub fn for_new_log(&self) -> Option<Arc<LogDirectory>> {
+        let online = self
+            .online
+            .iter()
+            .filter(|directory| !directory.health.is_offline());
+        online
+            .min_by_key(|directory| directory.logs.read().len())
+            .cloned()
+    }
+}

@@ -1,0 +1,178 @@
+//! Making a log durable.
+//!
+//! `flush` is one group commit: everything appended before it began is on disk when it returns, one
+//! `fdatasync` per segment with new bytes (most often one) and one `fsync` of the directory if names
+//! were made in it. `advance_recovery_point` does what may be late: indexes and producer snapshots
+//! of closed segments, after which recovery need not look at them.
+
+use std::sync::atomic::Ordering;
+
+use crate::error::{Error, Result};
+
+use super::log::{Appender, Log};
+use super::segment::Segment;
+use super::storage::OpenMode;
+
+impl Log {
+    /// After `flush` returns `Ok`, every record appended before the call survives a power cut, and
+    /// `flushed_offset` says so. Flushes of one log exclude each other; appends go on beside it.
+    ///
+    /// Errors: any failure takes the log directory offline (`Health`); what is on disk between the
+    /// flushed offset and the log end is then unknown, and nothing tries again.
+    pub fn flush(&self) -> Result<()> {
+        let flushing = self.flushing.lock();
+        let result = self.flush_locked();
+        drop(flushing);
+        self.notify();
+        result
+    }
+
+    pub(super) fn flush_locked(&self) -> Result<()> {
+        self.health.check()?;
+        let (from, target) = {
+            let ends = self.ends.read();
+            (ends.flushed.offset, ends.log_end)
+        };
+        if from < target.offset {
+            self.sync_segments(from)
+                .inspect_err(|error| self.health.fail(error))?;
+        }
+        let acks_fsync = self.config.read().acks_fsync;
+        let mut ends = self.ends.write();
+        if target.offset > ends.flushed.offset {
+            ends.flushed = target;
+        }
+        let moved = ends.advance_high_watermark(acks_fsync);
+        let high_watermark = ends.high_watermark.offset;
+        let has_transactions = ends.first_unstable_offset.is_some();
+        drop(ends);
+        if moved && has_transactions {
+            self.settle_transactions(high_watermark);
+        }
+        Ok(())
+    }
+
+    fn sync_segments(&self, from: i64) -> Result<()> {
+        if self.directory_is_dirty.swap(false, Ordering::AcqRel) {
+            let directory = self.directory();
+            self.storage()
+                .sync_directory(&directory)
+                .map_err(Error::io("fsync", &directory))?;
+        }
+        let mut segment = self.segment_at(from);
+        while let Some(dirty) = segment {
+            dirty.sync_log()?;
+            segment = self.segment_after(dirty.base_offset());
+        }
+        Ok(())
+    }
+
+    /// Ended transactions below the high watermark no longer hold back `read_committed`.
+    fn settle_transactions(&self, high_watermark: i64) {
+        let mut appender = self.appender.lock();
+        appender.producers.on_high_watermark(high_watermark);
+        let unstable = appender.producers.first_unstable_offset();
+        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+    }
+
+    /// The in-sync replicas have everything below `offset`; `i64::MAX` while there are none.
+    pub fn set_replicated_offset(&self, offset: i64) {
+        let acks_fsync = self.config.read().acks_fsync;
+        let mut ends = self.ends.write();
+        ends.replicated_offset = offset;
+        let moved = ends.advance_high_watermark(acks_fsync);
+        let high_watermark = ends.high_watermark.offset;
+        drop(ends);
+        if moved {
+            self.settle_transactions(high_watermark);
+            self.notify();
+        }
+    }
+
+    /// A follower's high watermark, as its leader tells it: within the log, and never back.
+    pub fn update_high_watermark(&self, offset: i64) {
+        let mut ends = self.ends.write();
+        let target = offset.clamp(ends.log_start_offset, ends.log_end.offset);
+        if target <= ends.high_watermark.offset {
+            return;
+        }
+        ends.high_watermark = if target == ends.log_end.offset {
+            ends.log_end
+        } else {
+            self.unresolved(target)
+        };
+        drop(ends);
+        self.settle_transactions(target);
+        self.notify();
+    }
+
+    /// Puts indexes and producer snapshots of the closed segments on disk and moves the recovery
+    /// point to the base offset of the active one. After it returns `Ok`, the value may be written
+    /// to the checkpoint file. Costs fsyncs; not for the thread that answers producers.
+    pub fn advance_recovery_point(&self) -> Result<i64> {
+        let flushing = self.flushing.lock();
+        let (from, active) = (self.ends.read().recovery_point, self.active_segment()?);
+        if active.base_offset() <= from {
+            return Ok(from);
+        }
+        self.flush_locked()?;
+        let moved = self.finish_segments(from, active.base_offset());
+        drop(flushing);
+        moved.inspect_err(|error| self.health.fail(error))
+    }
+
+    /// Under the flush lock, with all bytes below `offset` on disk.
+    pub(super) fn finish_segments(&self, from: i64, offset: i64) -> Result<i64> {
+        let mut segment = self.segment_at(from);
+        while let Some(closed) = segment.filter(|segment| segment.base_offset() < offset) {
+            closed.sync_indexes()?;
+            segment = self.segment_after(closed.base_offset());
+        }
+        let snapshot = Log::snapshot_path(&self.directory(), offset);
+        match self.storage().open(&snapshot, OpenMode::ReadWrite) {
+            Ok(file) => file.sync_data().map_err(Error::io("fsync", &snapshot))?,
+            // No batch of this log has a producer id, or the state was saved at this offset before.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("open", &snapshot)(error)),
+        }
+        let directory = self.directory();
+        self.storage()
+            .sync_directory(&directory)
+            .map_err(Error::io("fsync", &directory))?;
+        let mut ends = self.ends.write();
+        ends.recovery_point = ends.recovery_point.max(offset.min(ends.flushed.offset));
+        Ok(ends.recovery_point)
+    }
+
+    /// Puts everything on disk as a clean stop leaves it: records, the active segment's indexes with
+    /// their last entry, epochs, and a snapshot of the producers at the log end, to which the
+    /// recovery point moves. The log stays readable; it must not be appended to any more.
+    pub fn close(&self) -> Result<()> {
+        let flushing = self.flushing.lock();
+        self.flush_locked()?;
+        let mut appender = self.appender.lock();
+        let active = self.active_segment()?;
+        let result = self.close_locked(&mut appender, &active);
+        drop(appender);
+        drop(flushing);
+        result.inspect_err(|error| self.health.fail(error))
+    }
+
+    fn close_locked(&self, appender: &mut Appender, active: &Segment) -> Result<()> {
+        active.write_indexes(true)?;
+        let ends = *self.ends.read();
+        let log_end_offset = ends.log_end.offset;
+        appender.producers.set_map_end_offset(log_end_offset);
+        appender
+            .snapshots
+            .take(self.storage(), &appender.producers, false)?;
+        active.sync_indexes()?;
+        let mut segment = self.segment_at(ends.recovery_point);
+        while let Some(closed) = segment.filter(|s| s.base_offset() < active.base_offset()) {
+            closed.sync_indexes()?;
+            segment = self.segment_after(closed.base_offset());
+        }
+        self.finish_segments(log_end_offset, log_end_offset)?;
+        Ok(())
+    }
+}

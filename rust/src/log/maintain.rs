@@ -1,0 +1,318 @@
+//! Cutting a log at either end, and taking segments out of it or putting others in their place.
+//!
+//! A segment leaves in two steps: out of the map, its files renamed `.deleted`; then, after
+//! `file.delete.delay.ms`, unlinked. Readers that hold it read on. A crash in between is healed at
+//! the next start, which removes what is called `.deleted`.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{Error, Result};
+
+use super::log::{Appender, Condemned, Log};
+use super::names::{DELETED, LOG, SWAP};
+use super::segment::{LogPosition, Segment};
+
+impl Log {
+    /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
+    /// there. A batch that straddles the offset goes whole. Waits for readers of what is cut.
+    ///
+    /// Errors: a failed cut takes the log directory offline.
+    pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
+        if offset < 0 {
+            return Err(Error::InvalidArgument(format!(
+                "cannot truncate to offset {offset}"
+            )));
+        }
+        let flushing = self.flushing.lock();
+        let mut appender = self.appender.lock();
+        self.health.check()?;
+        if offset >= self.ends.read().log_end.offset {
+            return Ok(false);
+        }
+        let first = self
+            .segments
+            .read()
+            .first_key_value()
+            .map_or(0, |(base, _)| *base);
+        let result = if offset < first {
+            self.restart_at(&mut appender, offset, now_ms)
+        } else {
+            self.truncate_locked(&mut appender, offset, now_ms)
+        };
+        drop((appender, flushing));
+        self.notify();
+        result
+            .inspect_err(|error| self.health.fail(error))
+            .map(|()| true)
+    }
+
+    /// Removes all records; the log is empty and goes on at `offset`.
+    pub fn truncate_fully_and_start_at(&self, offset: i64, now_ms: i64) -> Result<()> {
+        let flushing = self.flushing.lock();
+        let mut appender = self.appender.lock();
+        self.health.check()?;
+        let result = self.restart_at(&mut appender, offset, now_ms);
+        drop((appender, flushing));
+        self.notify();
+        result.inspect_err(|error| self.health.fail(error))
+    }
+
+    fn truncate_locked(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
+        let cut = self.segment_at(offset).ok_or_else(|| self.closed())?;
+        let position_byte = cut.position_of(offset)?;
+        let position = LogPosition {
+            offset,
+            segment_base_offset: cut.base_offset(),
+            position_byte,
+        };
+        self.lower_ends(position);
+        let range = (Bound::Excluded(cut.base_offset()), Bound::Unbounded);
+        let beyond: Vec<_> = self
+            .segments
+            .read()
+            .range(range)
+            .map(|(_, segment)| segment.clone())
+            .collect();
+        self.remove_segments(appender, &beyond, now_ms)?;
+        cut.truncate(position_byte, offset, now_ms)?;
+        cut.truncate_aborted(offset)?;
+        cut.sync_log()?;
+        {
+            let mut epochs = self.epochs.write();
+            if epochs.truncate_from_end(offset) {
+                self.write_epochs(&epochs)?;
+            }
+        }
+        self.reload_producers(appender, offset, now_ms)?;
+        let unstable = appender.producers.first_unstable_offset();
+        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+        Ok(())
+    }
+
+    fn restart_at(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
+        let config = self.config();
+        let directory = self.directory();
+        let all = self.segments();
+        {
+            let position = LogPosition {
+                offset,
+                segment_base_offset: offset,
+                position_byte: 0,
+            };
+            let mut ends = self.ends.write();
+            ends.log_start_offset = offset;
+            ends.log_end = position;
+            ends.flushed = position;
+            ends.high_watermark = position;
+            ends.recovery_point = offset;
+            ends.first_unstable_offset = None;
+        }
+        self.remove_segments(appender, &all, now_ms)?;
+        let segment = Segment::create(
+            &self.open_segments,
+            &directory,
+            offset,
+            "",
+            &config,
+            0,
+            now_ms,
+        )?;
+        self.segments.write().insert(offset, segment);
+        self.storage()
+            .sync_directory(&directory)
+            .map_err(Error::io("fsync", &directory))?;
+        let mut epochs = self.epochs.write();
+        epochs.clear();
+        self.write_epochs(&epochs)?;
+        drop(epochs);
+        appender
+            .snapshots
+            .truncate_fully(self.storage(), &mut appender.producers, offset)
+    }
+
+    /// No number may lie above `position` when bytes above it go.
+    fn lower_ends(&self, position: LogPosition) {
+        let mut guard = self.ends.write();
+        let ends = &mut *guard;
+        ends.log_end = position;
+        for mark in [&mut ends.flushed, &mut ends.high_watermark] {
+            if mark.offset >= position.offset {
+                *mark = position;
+            }
+        }
+        ends.recovery_point = ends.recovery_point.min(position.offset);
+        ends.log_start_offset = ends.log_start_offset.min(position.offset);
+    }
+
+    /// Records below `offset` are no longer there (DeleteRecords, a follower's leader). Returns the
+    /// log start offset. Segments that lie below it go with the next `delete_old_segments`.
+    ///
+    /// Errors: `OffsetOutOfRange` above the high watermark.
+    pub fn advance_log_start_offset(&self, offset: i64) -> Result<i64> {
+        let mut appender = self.appender.lock();
+        self.health.check()?;
+        let mut ends = self.ends.write();
+        if offset > ends.high_watermark.offset {
+            return Err(Error::OffsetOutOfRange {
+                offset,
+                log_start_offset: ends.log_start_offset,
+                log_end_offset: ends.high_watermark.offset,
+            });
+        }
+        if offset <= ends.log_start_offset {
+            return Ok(ends.log_start_offset);
+        }
+        ends.log_start_offset = offset;
+        drop(ends);
+        let appender_state = &mut *appender;
+        appender_state
+            .snapshots
+            .on_log_start_offset(&mut appender_state.producers, offset);
+        let unstable = appender.producers.first_unstable_offset();
+        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+        drop(appender);
+        let mut epochs = self.epochs.write();
+        if epochs.truncate_from_start(offset) {
+            self.write_epochs(&epochs)?;
+        }
+        drop(epochs);
+        self.notify();
+        Ok(offset)
+    }
+
+    /// Takes segments out of the log and condemns their files with their producer snapshots.
+    pub(super) fn remove_segments(
+        &self,
+        appender: &mut Appender,
+        gone: &[Arc<Segment>],
+        now_ms: i64,
+    ) -> Result<()> {
+        for segment in gone {
+            self.segments.write().remove(&segment.base_offset());
+            appender
+                .snapshots
+                .delete(self.storage(), segment.base_offset())?;
+            self.condemn(segment, now_ms)?;
+        }
+        self.directory_is_dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn condemn(&self, segment: &Segment, now_ms: i64) -> Result<()> {
+        self.open_segments.change_suffix(segment.files(), DELETED)?;
+        let due_ms = now_ms.saturating_add(self.config.read().file_delete_delay_ms);
+        self.condemned.lock().push(Condemned {
+            due_ms,
+            files: segment.files().clone(),
+        });
+        Ok(())
+    }
+
+    /// Unlinks the files whose `file.delete.delay.ms` is over. Returns how many segments went.
+    pub fn delete_due_files(&self, now_ms: i64) -> Result<usize> {
+        let due: Vec<Condemned> = {
+            let mut condemned = self.condemned.lock();
+            let (due, later) = condemned.drain(..).partition(|one| one.due_ms <= now_ms);
+            *condemned = later;
+            due
+        };
+        for one in &due {
+            self.open_segments.remove(&one.files)?;
+        }
+        Ok(due.len())
+    }
+
+    /// Puts the cleaner's output in place of the segments it was made from.
+    ///
+    /// `new`: closed segments whose files are called `.cleaned`, complete and fsynced, ascending.
+    /// `old`: segments of this log, none active. A crash at any point leaves either all of the old
+    /// or all of the new: `.cleaned` alone is thrown away at the next start, and once the first is
+    /// called `.swap` all of them are, and are finished.
+    pub fn replace_segments(
+        &self,
+        new: &[Arc<Segment>],
+        old: &[Arc<Segment>],
+        now_ms: i64,
+    ) -> Result<()> {
+        let flushing = self.flushing.lock();
+        self.health.check()?;
+        let result = self.replace_locked(new, old, now_ms);
+        drop(flushing);
+        result.inspect_err(|error| self.health.fail(error))
+    }
+
+    fn replace_locked(
+        &self,
+        new: &[Arc<Segment>],
+        old: &[Arc<Segment>],
+        now_ms: i64,
+    ) -> Result<()> {
+        let directory = self.directory();
+        let sync = || {
+            self.storage()
+                .sync_directory(&directory)
+                .map_err(Error::io("fsync", &directory))
+        };
+        // Last first: recovery takes a `.cleaned` below a `.swap` for an unfinished operation.
+        for segment in new.iter().rev() {
+            self.open_segments.change_suffix(segment.files(), SWAP)?;
+        }
+        sync()?;
+        {
+            let mut segments = self.segments.write();
+            for segment in old {
+                segments.remove(&segment.base_offset());
+            }
+            for segment in new {
+                segments.insert(segment.base_offset(), segment.clone());
+            }
+            let replaced =
+                |base: i64| base >= 0 && old.iter().any(|segment| segment.base_offset() == base);
+            // Bytes of marks that lay in a replaced segment mean nothing any more.
+            let mut guard = self.ends.write();
+            let ends = &mut *guard;
+            for mark in [&mut ends.flushed, &mut ends.high_watermark] {
+                if replaced(mark.segment_base_offset) {
+                    *mark = self.unresolved(mark.offset);
+                }
+            }
+        }
+        for segment in old {
+            self.condemn(segment, now_ms)?;
+        }
+        for segment in new {
+            self.open_segments.change_suffix(segment.files(), "")?;
+        }
+        sync()
+    }
+
+    /// Renames the log's directory; descriptors stay open. Excludes appends and flushes meanwhile.
+    pub(super) fn move_to(&self, to: &Path) -> Result<()> {
+        let flushing = self.flushing.lock();
+        let mut appender = self.appender.lock();
+        let mut directory = self.directory.write();
+        self.storage()
+            .rename(&directory, to)
+            .map_err(Error::io("rename", &directory))?;
+        for segment in self.segments.read().values() {
+            segment.files().move_to(to);
+        }
+        for condemned in &*self.condemned.lock() {
+            condemned.files.move_to(to);
+        }
+        appender.snapshots.set_directory(to);
+        *directory = to.to_path_buf();
+        drop((directory, appender, flushing));
+        Ok(())
+    }
+
+    fn closed(&self) -> Error {
+        Error::LogDirOffline {
+            path: self.directory(),
+            reason: format!("no {LOG} file is left"),
+        }
+    }
+}

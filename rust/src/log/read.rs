@@ -1,0 +1,319 @@
+//! Reading a log by offset and by timestamp. No append lock is taken.
+//!
+//! A read answers with a range of a file, whole batches as they lie on disk, from the batch that
+//! holds the offset up to what the isolation allows; the first batch is included whole even if it is
+//! larger than asked for, the last one may be cut, as in Kafka.
+
+use std::sync::Arc;
+
+use crate::batch::records::RecordReader;
+use crate::error::{Error, Result};
+
+use super::aborted::AbortedTransaction;
+use super::log::Log;
+use super::names::LOG;
+use super::scan::BatchScanner;
+use super::segment::{LogPosition, Pin, Segment};
+use super::storage::{StorageFile, read_exact_at};
+
+/// How far a reader sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadIsolation {
+    /// A follower and the log itself: up to the log end.
+    LogEnd,
+    /// `read_uncommitted`: up to the high watermark.
+    HighWatermark,
+    /// `read_committed`: up to the last stable offset.
+    LastStable,
+}
+
+/// Bytes of one segment's file. As long as it lives they stay what they are: a deleted or replaced
+/// file is held open, and a truncation waits.
+pub struct FetchedRange {
+    /// Offset from which the reader asked; the first batch may begin below it.
+    pub offset: i64,
+    pub segment_base_offset: i64,
+    pub position_byte: u64,
+    pub length_bytes: u64,
+    file: Option<Arc<dyn StorageFile>>,
+    _pin: Option<Arc<Pin>>,
+}
+
+impl FetchedRange {
+    fn empty(offset: i64) -> FetchedRange {
+        FetchedRange {
+            offset,
+            segment_base_offset: offset,
+            position_byte: 0,
+            length_bytes: 0,
+            file: None,
+            _pin: None,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.length_bytes == 0
+    }
+
+    /// For `sendfile`; `None` if the range is empty.
+    pub fn file(&self) -> Option<&Arc<dyn StorageFile>> {
+        self.file.as_ref()
+    }
+
+    /// Reads part of the range, `at` bytes from its start. Errors: `Io`.
+    pub fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<()> {
+        match &self.file {
+            Some(file) => read_exact_at(&**file, buffer, self.position_byte + at)
+                .map_err(Error::io("pread", std::path::Path::new("a fetched range"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of the range in memory.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.length_bytes as usize];
+        self.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+}
+
+/// Found by `Log::offset_for_timestamp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundTimestamp {
+    pub timestamp: i64,
+    pub offset: i64,
+    /// -1 in batches without one.
+    pub leader_epoch: i32,
+}
+
+impl Log {
+    /// Batches from the one that holds `offset` on, within one segment.
+    ///
+    /// At most `max_bytes`, but the first batch whole if `min_one_batch`; empty at the end that
+    /// `isolation` allows, and where `max_bytes` is 0. Errors: `OffsetOutOfRange` outside
+    /// `log_start_offset ..= log_end_offset`; `CorruptFile`; `Io`.
+    pub fn read(
+        &self,
+        offset: i64,
+        max_bytes: u64,
+        min_one_batch: bool,
+        isolation: ReadIsolation,
+    ) -> Result<FetchedRange> {
+        let ends = *self.ends.read();
+        if offset < ends.log_start_offset || offset > ends.log_end.offset {
+            return Err(Error::OffsetOutOfRange {
+                offset,
+                log_start_offset: ends.log_start_offset,
+                log_end_offset: ends.log_end.offset,
+            });
+        }
+        let bound = match isolation {
+            ReadIsolation::LogEnd => ends.log_end,
+            ReadIsolation::HighWatermark => ends.high_watermark,
+            ReadIsolation::LastStable => {
+                let last_stable = ends.last_stable_offset();
+                if last_stable == ends.high_watermark.offset {
+                    ends.high_watermark
+                } else {
+                    self.unresolved(last_stable)
+                }
+            }
+        };
+        if offset >= bound.offset {
+            return Ok(FetchedRange::empty(offset));
+        }
+        let bound = self.resolve(bound)?;
+        let mut segment = self.segment_at(offset);
+        while let Some(candidate) = segment {
+            if candidate.base_offset() > bound.segment_base_offset {
+                break;
+            }
+            match read_segment(&candidate, offset, max_bytes, min_one_batch, bound) {
+                Ok(Some(range)) => return Ok(range),
+                Ok(None) => segment = self.segment_after(candidate.base_offset()),
+                // Between our look at the map and our open, retention or the cleaner may have removed
+                // the file; the map then no longer has this segment, and the read starts over.
+                Err(error) if self.has_gone(&candidate) => {
+                    drop(error);
+                    return self.read(offset, max_bytes, min_one_batch, isolation);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(FetchedRange::empty(offset))
+    }
+
+    fn has_gone(&self, segment: &Arc<Segment>) -> bool {
+        let segments = self.segments.read();
+        !segments
+            .get(&segment.base_offset())
+            .is_some_and(|known| Arc::ptr_eq(known, segment))
+    }
+
+    pub(super) fn unresolved(&self, offset: i64) -> LogPosition {
+        LogPosition {
+            offset,
+            segment_base_offset: -1,
+            position_byte: 0,
+        }
+    }
+
+    /// Finds segment and byte of a position of which only the offset is known.
+    pub(super) fn resolve(&self, position: LogPosition) -> Result<LogPosition> {
+        if position.segment_base_offset >= 0 {
+            return Ok(position);
+        }
+        let Some(segment) = self.segment_at(position.offset) else {
+            return Ok(position);
+        };
+        Ok(LogPosition {
+            offset: position.offset,
+            segment_base_offset: segment.base_offset(),
+            position_byte: segment.position_of(position.offset)?,
+        })
+    }
+
+    /// The aborted transactions that a reader of `fetch_offset .. upper_bound_offset` must know,
+    /// sorted by first offset (`LocalLog.collectAbortedTransactions`).
+    pub fn aborted_transactions(
+        &self,
+        fetch_offset: i64,
+        upper_bound_offset: i64,
+    ) -> Result<Vec<AbortedTransaction>> {
+        let mut found = Vec::new();
+        let mut segment = self.segment_at(fetch_offset);
+        while let Some(candidate) = segment {
+            if candidate
+                .aborted()?
+                .collect(fetch_offset, upper_bound_offset, &mut found)
+            {
+                break;
+            }
+            segment = self.segment_after(candidate.base_offset());
+        }
+        found.sort_by_key(|transaction| transaction.first_offset);
+        Ok(found)
+    }
+
+    /// The first offset behind a range read at `fetch_offset`: aborted transactions up to there
+    /// concern its reader (`LogSegment.fetchUpperBoundOffset`).
+    pub fn upper_bound_offset(&self, range: &FetchedRange) -> Result<i64> {
+        let end = range.position_byte + range.length_bytes;
+        let segment = self
+            .segments
+            .read()
+            .get(&range.segment_base_offset)
+            .cloned();
+        let Some(segment) = segment else {
+            return Ok(self.offsets().log_end_offset);
+        };
+        let beyond = segment.with_offset_index(|index| {
+            let slot = index.lookup_position(end);
+            slot.filter(|entry| entry.position_byte >= end)
+                .map(|entry| entry.offset)
+        })?;
+        Ok(beyond.unwrap_or_else(|| {
+            let next = self.segment_after(range.segment_base_offset);
+            next.map_or(self.offsets().log_end_offset, |next| next.base_offset())
+        }))
+    }
+
+    /// The first record at or after `timestamp` (ms) that is not below the log start
+    /// (`UnifiedLog.fetchOffsetByTimestamp`). The caller compares the offset with what its
+    /// reader may see. Errors: `CorruptFile`, `Io`.
+    pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<FoundTimestamp>> {
+        let log_start_offset = self.ends.read().log_start_offset;
+        for segment in self.segments() {
+            if segment.end().next_offset <= log_start_offset
+                || segment.largest_timestamp()?.timestamp < timestamp
+            {
+                continue;
+            }
+            let found = find_in_segment(&segment, timestamp, log_start_offset)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The record with the largest timestamp, the first of several (KIP-734).
+    pub fn offset_of_max_timestamp(&self) -> Result<Option<FoundTimestamp>> {
+        let mut latest: Option<(i64, Arc<Segment>)> = None;
+        for segment in self.segments() {
+            let timestamp = segment.largest_timestamp()?.timestamp;
+            if timestamp >= 0 && latest.as_ref().is_none_or(|(known, _)| timestamp > *known) {
+                latest = Some((timestamp, segment));
+            }
+        }
+        let log_start_offset = self.ends.read().log_start_offset;
+        match latest {
+            Some((timestamp, segment)) => find_in_segment(&segment, timestamp, log_start_offset),
+            None => Ok(None),
+        }
+    }
+}
+
+fn read_segment(
+    segment: &Arc<Segment>,
+    offset: i64,
+    max_bytes: u64,
+    min_one_batch: bool,
+    bound: LogPosition,
+) -> Result<Option<FetchedRange>> {
+    let (end, pin) = segment.pin();
+    let Some(first) = segment.locate(offset)? else {
+        return Ok(None);
+    };
+    let max_position = if segment.base_offset() == bound.segment_base_offset {
+        bound.position_byte.min(end.size_bytes)
+    } else {
+        end.size_bytes
+    };
+    let first_bytes = first.header.size_bytes as u64;
+    let wanted = if min_one_batch {
+        max_bytes.max(first_bytes)
+    } else {
+        max_bytes
+    };
+    Ok(Some(FetchedRange {
+        offset,
+        segment_base_offset: segment.base_offset(),
+        position_byte: first.position_byte,
+        length_bytes: wanted.min(max_position.saturating_sub(first.position_byte)),
+        file: Some(segment.file()?),
+        _pin: Some(pin),
+    }))
+}
+
+fn find_in_segment(
+    segment: &Segment,
+    timestamp: i64,
+    starting_offset: i64,
+) -> Result<Option<FoundTimestamp>> {
+    let (end, _pin) = segment.pin();
+    let start = segment.search_start(timestamp, starting_offset)?;
+    let file = segment.file()?;
+    let path = segment.files().path(LOG);
+    let mut headers = BatchScanner::new(&*file, &path, start, end.size_bytes);
+    let mut reader = RecordReader::new();
+    let mut bytes = Vec::new();
+    while let Some((position, header)) = headers.next_header()? {
+        if header.max_timestamp < timestamp || header.last_offset() < starting_offset {
+            continue;
+        }
+        bytes.resize(header.size_bytes, 0);
+        read_exact_at(&*file, &mut bytes, position).map_err(Error::io("pread", &path))?;
+        for record in reader.read(&bytes)? {
+            let record = record?;
+            if record.timestamp >= timestamp && record.offset >= starting_offset {
+                return Ok(Some(FoundTimestamp {
+                    timestamp: record.timestamp,
+                    offset: record.offset,
+                    leader_epoch: header.partition_leader_epoch,
+                }));
+            }
+        }
+    }
+    Ok(None)
+}

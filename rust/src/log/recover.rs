@@ -1,0 +1,883 @@
+//! Makes a log out of a partition's directory, whatever the last process left there (`LogLoader`).
+//!
+//! ```text
+//! 1 heal     finish or undo what `.swap` `.cleaned` `.deleted` say was under way
+//! 2 open     one segment per `.log`; an index without a log goes, a log without an index gets one
+//! 3 recover  after an unclean stop: every batch from the segment of the recovery point on is read,
+//!            its CRC and place in the chain of offsets checked; the first bad byte ends the log
+//! 4 state    leader epochs cut to the log; the newest good snapshot, and the batches behind it
+//! ```
+//! Whatever is cut off or made anew is told in the `LoadReport`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::batch::BatchHeader;
+use crate::batch::records::{ControlRecord, RecordReader};
+use crate::batch::validate::Scratch;
+use crate::error::{Error, Result};
+
+use super::aborted::AbortedIndex;
+use super::checkpoint::{self, Uuid, partition_metadata};
+use super::config::LogConfig;
+use super::epochs::LeaderEpochs;
+use super::health::Health;
+use super::log::{Appender, Log, LogEnds};
+use super::names::{self, CLEANED, DELETED, LOG, OFFSET_INDEX, SWAP, TIME_INDEX};
+use super::open_segments::OpenSegments;
+use super::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
+use super::scan::BatchScanner;
+use super::segment::{LogPosition, RebuiltIndexes, Segment, SegmentEnd};
+use super::snapshots::ProducerSnapshots;
+use super::storage::{Storage, read_exact_at};
+use super::{offset_index, time_index};
+
+/// What is known of a log before its directory is read.
+pub struct LogParameters {
+    pub directory: PathBuf,
+    pub topic: String,
+    pub partition: i32,
+    pub config: LogConfig,
+    /// From `log-start-offset-checkpoint`; 0 if it says nothing.
+    pub log_start_offset: i64,
+    /// From `recovery-point-offset-checkpoint`; 0 if it says nothing.
+    pub recovery_point: i64,
+    /// From `replication-offset-checkpoint`, for a replica among others; `None`: this one is alone,
+    /// and what is on disk is visible.
+    pub high_watermark: Option<i64>,
+    /// `.kafka_cleanshutdown` was there.
+    pub was_clean: bool,
+    pub now_ms: i64,
+    /// Seed of the roll jitter.
+    pub jitter_seed: u64,
+}
+
+/// What had to be done to make a log of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// One sentence for each thing that was not as a clean stop leaves it.
+    pub notes: Vec<String>,
+    pub recovered_segments: usize,
+    pub recovered_bytes: u64,
+    pub truncated_bytes: u64,
+}
+
+impl LoadReport {
+    fn note(&mut self, sentence: String) {
+        self.notes.push(sentence);
+    }
+}
+
+/// Loads the log of `parameters.directory`, which must exist. An empty directory becomes an empty
+/// log that starts at the log start offset.
+///
+/// After it returns, everything in the log is on disk. Errors: `Io`; `CorruptFile` for a
+/// `partition.metadata` that cannot be read, which no data can replace. Corrupt records, indexes,
+/// snapshots and epochs are no errors: they are cut off or made anew.
+pub fn load(
+    open_segments: &Arc<OpenSegments>,
+    health: &Arc<Health>,
+    parameters: LogParameters,
+) -> Result<(Arc<Log>, LoadReport)> {
+    let mut loader = Loader {
+        open_segments,
+        storage: &*open_segments.storage,
+        parameters: &parameters,
+        segments: BTreeMap::new(),
+        epochs: LeaderEpochs::default(),
+        report: LoadReport::default(),
+    };
+    let topic_id = loader.read_topic_id()?;
+    loader.heal()?;
+    loader.open_all()?;
+    loader.read_epochs()?;
+    let mut snapshots = ProducerSnapshots::list(loader.storage, &parameters.directory)?;
+    loader.rebuild_missing_indexes(&mut snapshots)?;
+    if !parameters.was_clean {
+        loader.recover(&mut snapshots)?;
+    }
+    let log_end_offset = loader.find_end(&mut snapshots)?;
+    let first = loader
+        .segments
+        .first_key_value()
+        .map_or(0, |(base, _)| *base);
+    let log_start_offset = parameters.log_start_offset.max(first);
+    loader.settle_epochs(log_start_offset, log_end_offset)?;
+    let bases: BTreeSet<i64> = loader.segments.keys().copied().collect();
+    snapshots.remove_stray(loader.storage, &bases)?;
+    let mut producers = ProducerState::default();
+    loader.load_producers(
+        &mut snapshots,
+        &mut producers,
+        log_start_offset,
+        log_end_offset,
+    )?;
+
+    let Loader {
+        segments,
+        epochs,
+        report,
+        ..
+    } = loader;
+    let Some((base, active)) = segments.last_key_value() else {
+        return Err(Error::InvalidArgument(
+            "a log has at least one segment".to_owned(),
+        ));
+    };
+    let end = LogPosition {
+        offset: log_end_offset,
+        segment_base_offset: *base,
+        position_byte: active.size_bytes(),
+    };
+    let visible = parameters.high_watermark.unwrap_or(log_end_offset);
+    let visible = visible.clamp(log_start_offset.min(log_end_offset), log_end_offset);
+    let unresolved = LogPosition {
+        offset: visible,
+        segment_base_offset: -1,
+        position_byte: 0,
+    };
+    let recovery_point = if parameters.was_clean {
+        log_end_offset
+    } else {
+        parameters.recovery_point.min(log_end_offset)
+    };
+    let ends = LogEnds {
+        log_start_offset,
+        log_end: end,
+        flushed: end,
+        high_watermark: if visible == log_end_offset {
+            end
+        } else {
+            unresolved
+        },
+        replicated_offset: parameters.high_watermark.unwrap_or(i64::MAX),
+        first_unstable_offset: producers
+            .first_unstable_offset()
+            .map(|unstable| unstable.offset),
+        recovery_point,
+    };
+    let log = Log {
+        topic: parameters.topic.as_str().into(),
+        partition: parameters.partition,
+        topic_id: RwLock::new(topic_id),
+        directory: RwLock::new(parameters.directory.clone()),
+        open_segments: open_segments.clone(),
+        health: health.clone(),
+        config: RwLock::new(Arc::new(parameters.config.clone())),
+        segments: RwLock::new(segments),
+        ends: RwLock::new(ends),
+        epochs: RwLock::new(epochs),
+        appender: Mutex::new(Appender {
+            producers,
+            snapshots,
+            scratch: Scratch::default(),
+            jitter_seed: parameters.jitter_seed,
+        }),
+        flushing: Mutex::new(()),
+        directory_is_dirty: AtomicBool::new(false),
+        flush_is_queued: AtomicBool::new(false),
+        condemned: Mutex::new(Vec::new()),
+        observer: RwLock::new(None),
+    };
+    Ok((Arc::new(log), report))
+}
+
+struct Loader<'a> {
+    open_segments: &'a Arc<OpenSegments>,
+    storage: &'a dyn Storage,
+    parameters: &'a LogParameters,
+    segments: BTreeMap<i64, Arc<Segment>>,
+    epochs: LeaderEpochs,
+    report: LoadReport,
+}
+
+/// A batch whose place in the chain is confirmed by the next one, or by the end.
+struct Confirmed {
+    position_byte: u64,
+    header: BatchHeader,
+    marker: Option<EndTransactionMarker>,
+}
+
+/// What a scan of one segment has made.
+struct Rebuilt {
+    indexes: RebuiltIndexes,
+    aborted: AbortedIndex,
+    end: SegmentEnd,
+    /// Why the scan ended before the file did.
+    cut: Option<String>,
+}
+
+impl Loader<'_> {
+    fn directory(&self) -> &Path {
+        &self.parameters.directory
+    }
+
+    fn read_topic_id(&self) -> Result<Option<Uuid>> {
+        let path = self.directory().join(names::PARTITION_METADATA);
+        match checkpoint::read(self.storage, &path)? {
+            Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn file_names(&self) -> Result<Vec<String>> {
+        let entries = self.storage.read_directory(self.directory());
+        let entries = entries.map_err(Error::io("readdir", self.directory()))?;
+        let files = entries.into_iter().filter(|entry| !entry.is_directory);
+        let mut names: Vec<String> = files.map(|entry| entry.name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn remove(&mut self, name: &str, why: &str) -> Result<()> {
+        let path = self.directory().join(name);
+        self.storage
+            .remove_file(&path)
+            .map_err(Error::io("unlink", &path))?;
+        self.report.note(format!("removed {name}: {why}"));
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.storage
+            .sync_directory(self.directory())
+            .map_err(Error::io("fsync", self.directory()))
+    }
+
+    /// Step 1. Segments that the finished output of the cleaner covers go before it takes their
+    /// names; an output that was not finished goes itself.
+    fn heal(&mut self) -> Result<()> {
+        let names = self.file_names()?;
+        let is = |name: &str, suffix: &str| {
+            name.ends_with(suffix) && names::leading_offset(name).is_some()
+        };
+        let cleaned = names.iter().filter(|name| is(name, CLEANED));
+        let min_cleaned = cleaned.filter_map(|name| names::leading_offset(name)).min();
+        let mut swaps = Vec::new();
+        for name in &names {
+            let offset = names::leading_offset(name);
+            if is(name, DELETED) {
+                self.remove(name, "its segment was deleted")?;
+            } else if is(name, CLEANED) {
+                self.remove(name, "the cleaner had not finished it")?;
+            } else if is(name, SWAP) {
+                if offset >= min_cleaned && min_cleaned.is_some() {
+                    self.remove(name, "the split that made it had not finished")?;
+                } else {
+                    swaps.push(name.clone());
+                }
+            } else if name.ends_with(".tmp") && is_ours(name) {
+                self.remove(name, "it was being written")?;
+            }
+        }
+        if swaps.is_empty() {
+            return Ok(());
+        }
+        let mut covered: Option<(i64, i64)> = None;
+        for name in &swaps {
+            let Some(base) = names::base_offset_of(name, LOG, SWAP) else {
+                continue;
+            };
+            let path = self.directory().join(name);
+            let size = self
+                .storage
+                .file_size(&path)
+                .map_err(Error::io("stat", &path))?;
+            let end = SegmentEnd {
+                size_bytes: size.unwrap_or(0),
+                next_offset: base,
+            };
+            let segment = self.open_segment(base, end, SWAP);
+            let last = segment
+                .last_batch()?
+                .map_or(base, |batch| batch.header.next_offset());
+            let (low, high) = covered.unwrap_or((base, last));
+            covered = Some((low.min(base), high.max(last)));
+        }
+        for name in self.file_names()? {
+            let (Some((low, high)), Some(offset)) = (covered, names::leading_offset(&name)) else {
+                continue;
+            };
+            let is_segment = !name.ends_with(names::PRODUCER_SNAPSHOT) && !name.ends_with(SWAP);
+            if is_segment && (low..high).contains(&offset) {
+                self.remove(&name, "the cleaner has replaced it")?;
+            }
+        }
+        for name in &swaps {
+            let from = self.directory().join(name);
+            let to = self.directory().join(name.trim_end_matches(SWAP));
+            self.storage
+                .rename(&from, &to)
+                .map_err(Error::io("rename", &from))?;
+            self.report.note(format!("finished the swap of {name}"));
+        }
+        self.sync_directory()
+    }
+
+    fn open_segment(&self, base: i64, end: SegmentEnd, suffix: &'static str) -> Arc<Segment> {
+        let LogParameters {
+            directory,
+            config,
+            now_ms,
+            ..
+        } = self.parameters;
+        Segment::open_closed(
+            self.open_segments,
+            directory,
+            suffix,
+            base,
+            end,
+            config,
+            *now_ms,
+        )
+    }
+
+    /// Step 2.
+    fn open_all(&mut self) -> Result<()> {
+        let names = self.file_names()?;
+        let bases: BTreeSet<i64> = names
+            .iter()
+            .filter_map(|name| names::base_offset_of(name, LOG, ""))
+            .collect();
+        for name in &names {
+            let kinds = [OFFSET_INDEX, TIME_INDEX, names::TRANSACTION_INDEX];
+            let base = kinds
+                .iter()
+                .find_map(|kind| names::base_offset_of(name, kind, ""));
+            if base.is_some_and(|base| !bases.contains(&base)) {
+                self.remove(name, "it has no log file")?;
+            }
+        }
+        for base in &bases {
+            let path = names::segment_path(self.directory(), *base, LOG, "");
+            let size = self
+                .storage
+                .file_size(&path)
+                .map_err(Error::io("stat", &path))?;
+            let next = bases.range(base + 1..).next();
+            let next_offset = next.copied().unwrap_or(*base);
+            let end = SegmentEnd {
+                size_bytes: size.unwrap_or(0),
+                next_offset,
+            };
+            self.segments
+                .insert(*base, self.open_segment(*base, end, ""));
+        }
+        Ok(())
+    }
+
+    fn read_epochs(&mut self) -> Result<()> {
+        match LeaderEpochs::read(self.storage, self.directory()) {
+            Ok(epochs) => self.epochs = epochs,
+            Err(Error::CorruptFile { reason, .. }) => {
+                self.report.note(format!(
+                    "made {} anew from the records: {reason}",
+                    names::LEADER_EPOCH_CHECKPOINT
+                ));
+                self.epochs = self.epochs_of_records()?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn epochs_of_records(&self) -> Result<LeaderEpochs> {
+        let mut epochs = LeaderEpochs::default();
+        for segment in self.segments.values() {
+            let file = segment.file()?;
+            let path = segment.files().path(LOG);
+            let mut scanner = BatchScanner::new(&*file, &path, 0, segment.size_bytes());
+            // What is no batch is recovery's to judge; epochs behind it are found when it has.
+            while let Ok(Some((_, header))) = scanner.next_header() {
+                note_epoch(&mut epochs, &header)?;
+            }
+        }
+        Ok(epochs)
+    }
+
+    /// Segments below the recovery point are not read, but they need indexes that can be theirs.
+    fn rebuild_missing_indexes(&mut self, snapshots: &mut ProducerSnapshots) -> Result<()> {
+        let unflushed = self.first_unflushed();
+        for (base, segment) in self.segments.clone() {
+            if base >= unflushed {
+                break;
+            }
+            if let Some(fault) = self.index_fault(&segment)? {
+                self.report
+                    .note(format!("rebuilt the indexes of segment {base}: {fault}"));
+                let mut producers = self.producers_at(snapshots, base)?;
+                let rebuilt = self.scan(&segment, &mut producers, base)?;
+                self.adopt(&segment, rebuilt, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a segment's index files, as far as their sizes and ends tell.
+    fn index_fault(&self, segment: &Segment) -> Result<Option<String>> {
+        let kinds = [
+            (OFFSET_INDEX, offset_index::ENTRY_BYTES),
+            (TIME_INDEX, time_index::ENTRY_BYTES),
+        ];
+        for (kind, entry_bytes) in kinds {
+            let path = segment.files().path(kind);
+            match self
+                .storage
+                .file_size(&path)
+                .map_err(Error::io("stat", &path))?
+            {
+                None => return Ok(Some(format!("{kind} is missing"))),
+                Some(size) if size % entry_bytes as u64 != 0 => {
+                    return Ok(Some(format!("{kind} of {size} bytes ends within an entry")));
+                }
+                Some(_) => {}
+            }
+        }
+        match segment.aborted() {
+            Err(Error::CorruptFile { reason, .. }) => Ok(Some(reason)),
+            Err(error) => Err(error),
+            Ok(_) => Ok(None),
+        }
+    }
+
+    /// Base offset of the segment that holds the recovery point; all from it on are recovered. After
+    /// a clean stop none is, but the last one's end is still looked for.
+    fn first_unflushed(&self) -> i64 {
+        if self.parameters.was_clean {
+            return i64::MAX;
+        }
+        let floor = self
+            .segments
+            .range(..=self.parameters.recovery_point)
+            .next_back();
+        floor
+            .or_else(|| self.segments.first_key_value())
+            .map_or(i64::MAX, |(base, _)| *base)
+    }
+
+    /// Step 3.
+    fn recover(&mut self, snapshots: &mut ProducerSnapshots) -> Result<()> {
+        let from = self.first_unflushed();
+        let unflushed: Vec<_> = self
+            .segments
+            .range(from..)
+            .map(|(base, segment)| (*base, segment.clone()))
+            .collect();
+        let Some((first, _)) = unflushed.first() else {
+            return Ok(());
+        };
+        let mut producers = self.producers_at(snapshots, *first)?;
+        let mut next_offset = *first;
+        let mut cut = false;
+        for (base, segment) in unflushed {
+            if cut {
+                self.discard(&segment, "the log ends before it")?;
+                continue;
+            }
+            if base < next_offset && segment.size_bytes() == 0 {
+                self.discard(&segment, "it is empty and overlaps the one before")?;
+                continue;
+            }
+            let size = segment.size_bytes();
+            let rebuilt = self.scan(&segment, &mut producers, next_offset.max(base))?;
+            next_offset = rebuilt.end.next_offset;
+            self.report.recovered_segments += 1;
+            self.report.recovered_bytes += rebuilt.end.size_bytes;
+            if let Some(reason) = &rebuilt.cut {
+                let lost = size - rebuilt.end.size_bytes;
+                self.report.truncated_bytes += lost;
+                self.report
+                    .note(format!("cut {lost} bytes off segment {base}: {reason}"));
+                cut = true;
+            }
+            self.adopt(&segment, rebuilt, true)?;
+        }
+        self.sync_directory()
+    }
+
+    fn discard(&mut self, segment: &Segment, why: &str) -> Result<()> {
+        let base = segment.base_offset();
+        self.report.truncated_bytes += segment.size_bytes();
+        self.report.note(format!("removed segment {base}: {why}"));
+        self.segments.remove(&base);
+        self.open_segments.remove(segment.files())
+    }
+
+    /// Reads a whole segment; its records must not lie below `expected_offset`. `producers` stands
+    /// for the log before the segment, and afterwards for the log up to its valid end.
+    fn scan(
+        &mut self,
+        segment: &Segment,
+        producers: &mut ProducerState,
+        expected_offset: i64,
+    ) -> Result<Rebuilt> {
+        let base = segment.base_offset();
+        let file = segment.file()?;
+        let path = segment.files().path(LOG);
+        let size = segment.size_bytes();
+        let mut rebuilt = Rebuilt {
+            indexes: RebuiltIndexes::new(base, self.parameters.config.index_interval_bytes),
+            aborted: AbortedIndex::default(),
+            end: SegmentEnd {
+                size_bytes: 0,
+                next_offset: base,
+            },
+            cut: None,
+        };
+        let mut scanner = BatchScanner::new(&*file, &path, 0, size);
+        let mut reader = RecordReader::new();
+        let mut confirmed_end = expected_offset;
+        let mut pending: Option<Confirmed> = None;
+        loop {
+            let (position_byte, header, bytes) = match scanner.next_batch() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(Error::CorruptFile {
+                    reason,
+                    position_byte,
+                    ..
+                }) => {
+                    rebuilt.cut = Some(format!("{reason} at byte {position_byte}"));
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            if !header.crc_matches(bytes) {
+                rebuilt.cut = Some(format!("wrong CRC at byte {position_byte}"));
+                break;
+            }
+            let expected = pending
+                .as_ref()
+                .map_or(confirmed_end, |one| one.header.next_offset());
+            if header.base_offset < expected || !segment.can_hold(header.last_offset()) {
+                let offset = header.base_offset;
+                rebuilt.cut = Some(format!(
+                    "offset {offset} out of order at byte {position_byte}"
+                ));
+                // The base offset is outside the CRC. If the batch before has left a gap into which
+                // this one fits, it is that one's offset that is wrong.
+                let liar = pending.as_ref().is_some_and(|one| {
+                    one.header.base_offset > confirmed_end && offset >= confirmed_end
+                });
+                if liar {
+                    pending = None;
+                }
+                break;
+            }
+            let marker = marker_of(&header, bytes, &mut reader);
+            let next = Confirmed {
+                position_byte,
+                header,
+                marker,
+            };
+            if let Some(one) = pending.replace(next) {
+                confirmed_end = one.header.next_offset();
+                self.confirm(&one, &mut rebuilt, producers)?;
+            }
+        }
+        if let Some(one) = pending {
+            self.confirm(&one, &mut rebuilt, producers)?;
+        }
+        rebuilt.indexes.finish();
+        producers.set_map_end_offset(rebuilt.end.next_offset.max(expected_offset));
+        Ok(rebuilt)
+    }
+
+    fn confirm(
+        &mut self,
+        batch: &Confirmed,
+        rebuilt: &mut Rebuilt,
+        producers: &mut ProducerState,
+    ) -> Result<()> {
+        let header = &batch.header;
+        rebuilt.indexes.add(
+            batch.position_byte,
+            header.last_offset(),
+            header.max_timestamp,
+        );
+        rebuilt.end = SegmentEnd {
+            size_bytes: batch.position_byte + header.size_bytes as u64,
+            next_offset: header.next_offset(),
+        };
+        note_epoch(&mut self.epochs, header)?;
+        match replay(producers, header, batch.marker) {
+            Ok(Some(aborted)) => {
+                rebuilt.aborted.append(aborted)?;
+            }
+            Ok(None) => {}
+            Err(error) => self.report.note(format!(
+                "the batch at offset {} contradicts its producer's state: {error}",
+                header.base_offset
+            )),
+        }
+        Ok(())
+    }
+
+    /// Puts what a scan has made in the place of the files; with `cut_log`, the log file too.
+    fn adopt(&self, segment: &Segment, rebuilt: Rebuilt, cut_log: bool) -> Result<()> {
+        let path = segment.files().path(LOG);
+        if cut_log {
+            let file = segment.file()?;
+            if rebuilt.end.size_bytes < segment.size_bytes() {
+                let cut = file.set_size(rebuilt.end.size_bytes);
+                cut.map_err(Error::io("ftruncate", &path))?;
+            }
+            file.sync_data().map_err(Error::io("fsync", &path))?;
+            segment.set_end(rebuilt.end);
+        }
+        segment.adopt_indexes(&rebuilt.indexes)?;
+        segment.replace_aborted(rebuilt.aborted)
+    }
+
+    /// Where the log ends, with a last segment that is active. A tail that is no batch although the
+    /// stop was clean is recovered like any other.
+    fn find_end(&mut self, snapshots: &mut ProducerSnapshots) -> Result<i64> {
+        let start = self.parameters.log_start_offset;
+        let mut end_offset = None;
+        if let Some((base, last)) = self.segments.last_key_value() {
+            let (base, last) = (*base, last.clone());
+            let fault = self.index_fault(&last)?;
+            let found = match (fault, last.last_batch()) {
+                (None, Ok(batch)) => batch,
+                (fault, Ok(_) | Err(Error::CorruptFile { .. })) => {
+                    let why = fault.unwrap_or_else(|| "its end is no batch".to_owned());
+                    self.report.note(format!("recovered segment {base}: {why}"));
+                    let size = last.size_bytes();
+                    let mut producers = self.producers_at(snapshots, base)?;
+                    let rebuilt = self.scan(&last, &mut producers, base)?;
+                    self.report.truncated_bytes += size - rebuilt.end.size_bytes;
+                    self.adopt(&last, rebuilt, true)?;
+                    last.last_batch()?
+                }
+                (_, Err(error)) => return Err(error),
+            };
+            let next_offset = found.map_or(base, |batch| batch.header.next_offset());
+            last.set_end(SegmentEnd {
+                size_bytes: last.size_bytes(),
+                next_offset,
+            });
+            end_offset = Some(next_offset);
+        }
+        if end_offset.is_some_and(|end| end < start) {
+            for segment in self.segments.values().cloned().collect::<Vec<_>>() {
+                self.discard(&segment, "the log starts behind it")?;
+            }
+            self.epochs.clear();
+            end_offset = None;
+        }
+        let LogParameters {
+            directory,
+            config,
+            now_ms,
+            ..
+        } = self.parameters;
+        match self.segments.last_key_value() {
+            Some((_, last)) => last.activate()?,
+            None => {
+                let first =
+                    Segment::create(self.open_segments, directory, start, "", config, 0, *now_ms)?;
+                self.segments.insert(start, first);
+                self.sync_directory()?;
+            }
+        }
+        Ok(end_offset.unwrap_or(start))
+    }
+
+    fn settle_epochs(&mut self, log_start_offset: i64, log_end_offset: i64) -> Result<()> {
+        let on_disk = LeaderEpochs::read(self.storage, self.directory()).ok();
+        self.epochs.truncate_from_end(log_end_offset);
+        self.epochs.truncate_from_start(log_start_offset);
+        if on_disk.as_ref() != Some(&self.epochs) {
+            self.epochs.write(self.storage, self.directory())?;
+        }
+        Ok(())
+    }
+
+    /// Producer state of the log before `offset`, the base of one of its segments.
+    fn producers_at(
+        &mut self,
+        snapshots: &ProducerSnapshots,
+        offset: i64,
+    ) -> Result<ProducerState> {
+        let mut producers = ProducerState::default();
+        let first = self.segments.first_key_value().map_or(0, |(base, _)| *base);
+        let start = self.parameters.log_start_offset.max(first);
+        snapshots.load_latest(self.storage, &mut producers, start, offset)?;
+        replay_segments(&self.segments, &mut producers, offset)?;
+        Ok(producers)
+    }
+
+    /// Step 4.
+    fn load_producers(
+        &mut self,
+        snapshots: &mut ProducerSnapshots,
+        producers: &mut ProducerState,
+        log_start_offset: i64,
+        log_end_offset: i64,
+    ) -> Result<()> {
+        snapshots.truncate_and_reload(
+            self.storage,
+            producers,
+            log_start_offset,
+            log_end_offset,
+            self.parameters.now_ms,
+            self.parameters.config.producer_id_expiration_ms,
+        )?;
+        replay_segments(&self.segments, producers, log_end_offset)
+    }
+}
+
+impl Log {
+    /// Producer state for a log that has been cut to end at `offset`.
+    pub(super) fn reload_producers(
+        &self,
+        appender: &mut Appender,
+        offset: i64,
+        now_ms: i64,
+    ) -> Result<()> {
+        let log_start_offset = self.ends.read().log_start_offset;
+        let expiration_ms = self.config.read().producer_id_expiration_ms;
+        let state = &mut *appender;
+        // What is in memory may know of batches that are gone.
+        state.producers.clear(log_start_offset);
+        state.snapshots.truncate_and_reload(
+            self.storage(),
+            &mut state.producers,
+            log_start_offset,
+            offset,
+            now_ms,
+            expiration_ms,
+        )?;
+        let segments = self.segments.read().clone();
+        replay_segments(&segments, &mut state.producers, offset)
+    }
+}
+
+/// Replays the batches from the state's map end offset up to `end_offset`.
+fn replay_segments(
+    segments: &BTreeMap<i64, Arc<Segment>>,
+    producers: &mut ProducerState,
+    end_offset: i64,
+) -> Result<()> {
+    let from = producers.map_end_offset();
+    if from >= end_offset {
+        return Ok(());
+    }
+    let start = segments
+        .range(..=from)
+        .next_back()
+        .map_or(from, |(base, _)| *base);
+    let mut reader = RecordReader::new();
+    for segment in segments
+        .range(start..end_offset)
+        .map(|(_, segment)| segment)
+    {
+        let position = if from > segment.base_offset() {
+            segment.position_of(from)?
+        } else {
+            0
+        };
+        let file = segment.file()?;
+        let path = segment.files().path(LOG);
+        let mut scanner = BatchScanner::new(&*file, &path, position, segment.size_bytes());
+        while let Some((position_byte, header)) = scanner.next_header()? {
+            if header.base_offset >= end_offset {
+                break;
+            }
+            if !header.has_producer_id() {
+                continue;
+            }
+            let mut marker = None;
+            if header.is_control() {
+                let mut bytes = vec![0; header.size_bytes];
+                read_exact_at(&*file, &mut bytes, position_byte)
+                    .map_err(Error::io("pread", &path))?;
+                marker = marker_of(&header, &bytes, &mut reader);
+            }
+            // A contradiction was told of when the segment was recovered; here the later batch wins.
+            let _ = replay(producers, &header, marker);
+        }
+    }
+    producers.set_map_end_offset(end_offset);
+    Ok(())
+}
+
+/// Brings a batch that is in the log into the state; returns the transaction that it aborts.
+fn replay(
+    producers: &mut ProducerState,
+    header: &BatchHeader,
+    marker: Option<EndTransactionMarker>,
+) -> Result<Option<super::aborted::AbortedTransaction>> {
+    if !header.has_producer_id() {
+        return Ok(None);
+    }
+    let mut pending = producers.prepare();
+    let origin = AppendOrigin::Replication;
+    let outcome = producers.prepare_batch(&mut pending, header, origin, None, marker, None)?;
+    producers.commit(pending, header.next_offset());
+    // What is on disk at a start is replicated as far as this replica can know.
+    producers.on_high_watermark(header.next_offset());
+    match outcome {
+        BatchOutcome::Append {
+            completed: Some(completed),
+        } => Ok(completed.aborted()),
+        _ => Ok(None),
+    }
+}
+
+fn note_epoch(epochs: &mut LeaderEpochs, header: &BatchHeader) -> Result<()> {
+    let epoch = header.partition_leader_epoch;
+    if header.magic >= 2 && epoch >= 0 && epochs.latest_epoch().is_none_or(|latest| epoch > latest)
+    {
+        epochs.assign(epoch, header.base_offset)?;
+    }
+    Ok(())
+}
+
+/// The end of a transaction that a control batch tells; `None` for other batches, and for one
+/// that the cleaner has emptied.
+fn marker_of(
+    header: &BatchHeader,
+    bytes: &[u8],
+    reader: &mut RecordReader,
+) -> Option<EndTransactionMarker> {
+    if !header.is_control() {
+        return None;
+    }
+    let record = reader.read(bytes).ok()?.next()?.ok()?;
+    match ControlRecord::parse(record.key, record.value).ok()? {
+        ControlRecord::EndTransaction(marker) => Some(marker),
+        _ => None,
+    }
+}
+
+/// Whether an unfinished `.tmp` file is one that the log writes.
+fn is_ours(name: &str) -> bool {
+    names::leading_offset(name).is_some()
+        || name.starts_with(names::LEADER_EPOCH_CHECKPOINT)
+        || name.starts_with(names::PARTITION_METADATA)
+}
+
+/// Makes the directory of a new partition: `partition.metadata` is on disk before the first record
+/// can be, else Kafka calls the log stray.
+pub fn create_directory(storage: &dyn Storage, directory: &Path, topic_id: Uuid) -> Result<()> {
+    storage
+        .create_directory_all(directory)
+        .map_err(Error::io("mkdir", directory))?;
+    let path = directory.join(names::PARTITION_METADATA);
+    checkpoint::write(
+        storage,
+        &path,
+        partition_metadata::print(topic_id).as_bytes(),
+    )?;
+    if let Some(parent) = directory.parent() {
+        storage
+            .sync_directory(parent)
+            .map_err(Error::io("fsync", parent))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! The log of one partition on a real file system: append, read, roll, reopen, cut, delete.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kafkalite::batch::build::{BatchBuilder, BatchOptions};
+use kafkalite::batch::records::RecordReader;
+use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::error::Error;
+use kafkalite::log::checkpoint::Uuid;
+use kafkalite::log::config::LogConfig;
+use kafkalite::log::health::Health;
+use kafkalite::log::log::{AppendInfo, AppendRequest, Log};
+use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
+use kafkalite::log::storage::DiskStorage;
+
+const NOW_MS: i64 = 1_700_000_000_000;
+
+fn small_segments() -> LogConfig {
+    LogConfig {
+        segment_bytes: 2_000,
+        index_interval_bytes: 256,
+        ..LogConfig::default()
+    }
+}
+
+/// A batch of `count` records whose values are their numbers from `first` on.
+fn batch(first: i64, count: i64) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for number in first..first + count {
+        let value = format!("value-{number}-{}", "x".repeat(40));
+        builder
+            .append(NOW_MS + number, None, Some(value.as_bytes()), &[])
+            .unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+fn open(
+    directory: &Path,
+    config: &LogConfig,
+    was_clean: bool,
+    recovery_point: i64,
+) -> (Arc<Log>, LoadReport) {
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let health = Arc::new(Health::new(directory));
+    let parameters = LogParameters {
+        directory: directory.to_path_buf(),
+        topic: "t".to_owned(),
+        partition: 0,
+        config: config.clone(),
+        log_start_offset: 0,
+        recovery_point,
+        high_watermark: None,
+        was_clean,
+        now_ms: NOW_MS,
+        jitter_seed: 1,
+    };
+    load(&open_segments, &health, parameters).unwrap()
+}
+
+fn new_log(directory: &Path, config: &LogConfig) -> Arc<Log> {
+    create_directory(&DiskStorage, directory, Uuid([7; 16])).unwrap();
+    open(directory, config, false, 0).0
+}
+
+fn append(log: &Log, bytes: &mut [u8]) -> Result<AppendInfo, Error> {
+    let request = AppendRequest {
+        records: bytes,
+        origin: AppendOrigin::Client,
+        leader_epoch: 3,
+        transaction_version: None,
+    };
+    log.append(&mut [request], NOW_MS).remove(0)
+}
+
+fn fill(log: &Log, batches: i64) {
+    for number in 0..batches {
+        append(log, &mut batch(number * 5, 5)).unwrap();
+    }
+}
+
+/// Offsets and values of everything from `from` on, batch by batch.
+fn read_all(log: &Log, from: i64, isolation: ReadIsolation) -> Vec<(i64, String)> {
+    let mut found = Vec::new();
+    let mut next = from;
+    let mut reader = RecordReader::new();
+    loop {
+        let bytes = log
+            .read(next, 1, true, isolation)
+            .unwrap()
+            .to_vec()
+            .unwrap();
+        if bytes.is_empty() {
+            return found;
+        }
+        for record in reader.read(&bytes).unwrap() {
+            let record = record.unwrap();
+            if record.offset >= next {
+                let value = String::from_utf8(record.value.unwrap().to_vec()).unwrap();
+                found.push((record.offset, value.split('-').nth(1).unwrap().to_owned()));
+                next = record.offset + 1;
+            }
+        }
+    }
+}
+
+fn expected(from: i64, to: i64) -> Vec<(i64, String)> {
+    (from..to)
+        .map(|number| (number, number.to_string()))
+        .collect()
+}
+
+#[test]
+fn what_is_appended_is_read_back_over_many_segments_and_after_a_clean_stop() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("t-0");
+    let config = small_segments();
+    let log = new_log(&directory, &config);
+    fill(&log, 40);
+    assert!(log.segments().len() > 5);
+    assert_eq!(read_all(&log, 0, ReadIsolation::LogEnd), expected(0, 200));
+    assert_eq!(
+        read_all(&log, 137, ReadIsolation::LogEnd),
+        expected(137, 200)
+    );
+    log.close().unwrap();
+    let (log, report) = open(&directory, &config, true, 200);
+    assert_eq!(report, LoadReport::default());
+    assert_eq!(
+        read_all(&log, 3, ReadIsolation::HighWatermark),
+        expected(3, 200)
+    );
+    assert_eq!(log.leader_epochs().latest_epoch(), Some(3));
+    append(&log, &mut batch(200, 5)).unwrap();
+    assert_eq!(
+        read_all(&log, 199, ReadIsolation::LogEnd),
+        expected(199, 205)
+    );
+}
+
+#[test]
+fn nothing_above_the_flushed_offset_is_visible_to_a_consumer() {
+    let home = tempfile::tempdir().unwrap();
+    let log = new_log(&home.path().join("t-0"), &LogConfig::default());
+    fill(&log, 2);
+    let offsets = log.offsets();
+    assert_eq!((offsets.log_end_offset, offsets.high_watermark), (10, 0));
+    assert!(
+        log.read(0, 1 << 20, true, ReadIsolation::HighWatermark)
+            .unwrap()
+            .is_empty()
+    );
+    log.flush().unwrap();
+    assert_eq!(log.offsets().high_watermark, 10);
+    assert_eq!(
+        read_all(&log, 0, ReadIsolation::HighWatermark),
+        expected(0, 10)
+    );
+}
+
+#[test]
+fn an_unclean_stop_loses_no_whole_batch_and_cuts_the_torn_one() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("t-0");
+    let config = small_segments();
+    let log = new_log(&directory, &config);
+    fill(&log, 40);
+    let active = log.segments().pop().unwrap();
+    let path = active.files().path(".log");
+    drop(log);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let (log, report) = open(&directory, &config, false, 0);
+    assert_eq!(
+        read_all(&log, 0, ReadIsolation::HighWatermark),
+        expected(0, 195)
+    );
+    assert!(report.truncated_bytes > 0, "{report:?}");
+    append(&log, &mut batch(195, 5)).unwrap();
+    assert_eq!(read_all(&log, 0, ReadIsolation::LogEnd), expected(0, 200));
+}
+
+#[test]
+fn a_truncated_log_goes_on_at_the_offset_it_was_cut_to() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("t-0");
+    let log = new_log(&directory, &small_segments());
+    fill(&log, 40);
+    log.flush().unwrap();
+    assert!(log.truncate_to(35, NOW_MS).unwrap());
+    assert_eq!(log.offsets().log_end_offset, 35);
+    assert_eq!(log.offsets().flushed_offset, 35);
+    assert_eq!(
+        read_all(&log, 0, ReadIsolation::HighWatermark),
+        expected(0, 35)
+    );
+    append(&log, &mut batch(35, 5)).unwrap();
+    assert_eq!(read_all(&log, 30, ReadIsolation::LogEnd), expected(30, 40));
+    log.truncate_fully_and_start_at(1000, NOW_MS).unwrap();
+    assert_eq!(append(&log, &mut batch(0, 5)).unwrap().first_offset, 1000);
+}
+
+#[test]
+fn retention_by_size_keeps_the_newest_segments_and_the_files_go_after_the_delay() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("t-0");
+    let config = LogConfig {
+        retention_bytes: 6_000,
+        ..small_segments()
+    };
+    let log = new_log(&directory, &config);
+    fill(&log, 40);
+    assert_eq!(
+        log.delete_old_segments(NOW_MS).unwrap(),
+        0,
+        "nothing is below the high watermark"
+    );
+    log.flush().unwrap();
+    assert!(log.delete_old_segments(NOW_MS).unwrap() > 0);
+    let start = log.offsets().log_start_offset;
+    assert!(start > 0 && log.size_bytes() <= 8_000);
+    assert_eq!(
+        read_all(&log, start, ReadIsolation::LogEnd),
+        expected(start, 200)
+    );
+    assert!(matches!(
+        log.read(0, 1, true, ReadIsolation::LogEnd),
+        Err(Error::OffsetOutOfRange { .. })
+    ));
+    let deleted = || {
+        let names = std::fs::read_dir(&directory).unwrap();
+        names
+            .filter(|e| {
+                e.as_ref()
+                    .unwrap()
+                    .path()
+                    .extension()
+                    .is_some_and(|x| x == "deleted")
+            })
+            .count()
+    };
+    assert!(deleted() > 0);
+    assert_eq!(log.delete_due_files(NOW_MS + 59_999).unwrap(), 0);
+    assert!(log.delete_due_files(NOW_MS + 60_000).unwrap() > 0);
+    assert_eq!(deleted(), 0);
+}
+
+#[test]
+fn a_timestamp_finds_its_record_in_closed_and_active_segments() {
+    let home = tempfile::tempdir().unwrap();
+    let log = new_log(&home.path().join("t-0"), &small_segments());
+    fill(&log, 40);
+    for number in [0, 1, 77, 150, 199] {
+        let found = log.offset_for_timestamp(NOW_MS + number).unwrap().unwrap();
+        assert_eq!((found.offset, found.timestamp), (number, NOW_MS + number));
+        assert_eq!(found.leader_epoch, 3);
+    }
+    assert_eq!(
+        log.offset_for_timestamp(NOW_MS - 5)
+            .unwrap()
+            .unwrap()
+            .offset,
+        0
+    );
+    assert_eq!(log.offset_for_timestamp(NOW_MS + 200).unwrap(), None);
+    assert_eq!(log.offset_of_max_timestamp().unwrap().unwrap().offset, 199);
+}
