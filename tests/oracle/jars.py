@@ -10,8 +10,10 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jgo.maven import MavenContext
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
 
 PINNED = Path(__file__).with_name("jars.txt")
 DOWNLOADS_AT_ONCE = 8
@@ -30,6 +32,8 @@ def cache_folder() -> Path:
 
 def kafka_jars() -> list[Path]:
     """All jars of Kafka's runtime. Safe to call from several processes at once."""
+    from jgo.maven import MavenContext  # a Maven client; tests without Kafka do not need it
+
     repository = cache_folder() / "maven"
     repository.mkdir(parents=True, exist_ok=True)
     mirror = os.environ.get("MAVEN_CENTRAL")
@@ -51,7 +55,7 @@ def _lines() -> list[str]:
     return [line for line in text if line and not line.startswith("#")]
 
 
-def _jar(context: MavenContext, sha256: str, coordinate: str) -> Path:
+def _jar(context: "MavenContext", sha256: str, coordinate: str) -> Path:
     group, name, version = coordinate.split(":")
     found = ""
     for _ in range(3):

@@ -1,0 +1,315 @@
+"""The rules of the house that a program can judge (ARCHITECTURE.md, CONTRIBUTING.md).
+
+Reads the tree as git knows it and imports nothing of the product, so that it runs anywhere in a
+second. Lengths are printed, never judged: nobody splits a thought for a counter.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Who may import whom: a part may use those to the left of it, and itself.
+RUST_ORDER = [
+    {"error", "limits"},
+    {"wire", "batch", "count"},
+    {"codec"},
+    {"log"},
+    {"arrow", "image", "park", "replica", "quota"},
+    {"api"},
+    {"net"},
+    {"py"},
+]
+PYTHON_ORDER = [
+    {"errors", "_native"},
+    {"config", "metrics", "protocol"},
+    {"metadata", "groups", "transactions", "security", "replication"},
+    {"context"},
+    {"api"},
+    {"server"},
+    {"broker", "client", "log", "arrow", "read_log"},
+    {"cli", "spark", "testing"},
+]
+
+BANNED = re.compile(r"(Manager|Helper|Util|Utils|Impl|Common|Base)$")
+BANNED_FILES = {"manager", "helper", "helpers", "util", "utils", "impl", "common", "base", "misc"}
+
+# What this host looks like, and the words of workplaces: neither belongs into a project.
+MACHINE_PATH = re.compile(r"(?<![\w.<{$/])/(?:home|Users|root|work|mnt|opt|scratch)/\w")
+
+UNSAFE_FILES = re.compile(
+    r"rust/src/(log/storage\.rs|py/.*|net/.*|arrow/.*)|tests/rust/.*|benches/.*|rust/fuzz/.*"
+)
+
+PRODUCT = ("rust/src/", "python/kafkalite/")
+
+
+def tracked(*suffixes: str) -> list[str]:
+    """Files of the project that exist, committed or about to be, with one of the suffixes."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    found = (name for name in listed if name.endswith(suffixes) and (ROOT / name).is_file())
+    return sorted(set(found))
+
+
+def product_files() -> list[str]:
+    """The files that make up the wheel."""
+    return [name for name in tracked(".rs", ".py", ".pyi") if name.startswith(PRODUCT)]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def rust_code(name: str) -> str:
+    """The source without comments and strings, so that words in prose do not count."""
+    text = re.sub(r"//[^\n]*", "", read(name))
+    return re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+
+
+def rank(order: list[set[str]], part: str) -> int | None:
+    return next((at for at, parts in enumerate(order) if part in parts), None)
+
+
+def rust_imports() -> Iterator[tuple[str, str, str]]:
+    """File, its part, and each part of the crate that it names."""
+    for name in tracked(".rs"):
+        if not name.startswith("rust/src/") or name == "rust/src/lib.rs":
+            continue
+        part = name.removeprefix("rust/src/").split("/")[0].removesuffix(".rs")
+        code = rust_code(name)
+        used = set(re.findall(r"\bcrate::(\w+)", code))
+        for group in re.findall(r"\bcrate::\{(.*?)\};", code, re.DOTALL):
+            used |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group)))
+        for other in sorted(used):
+            yield name, part, other
+
+
+def python_imports() -> Iterator[tuple[str, str, str]]:
+    """File, its part, and each part of the package that it imports anywhere in the file."""
+    for name in tracked(".py"):
+        if not name.startswith("python/kafkalite/"):
+            continue
+        part = name.removeprefix("python/kafkalite/").split("/")[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(read(name))):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+            for module in modules:
+                words = module.split(".")
+                if words[0] == "kafkalite" and len(words) > 1:
+                    yield name, part, words[1]
+
+
+def test_rust_imports_point_one_way() -> None:
+    wrong = []
+    for name, part, other in rust_imports():
+        mine, theirs = rank(RUST_ORDER, part), rank(RUST_ORDER, other)
+        assert mine is not None, f"{name}: give '{part}' a place in RUST_ORDER"
+        if theirs is not None and theirs > mine:
+            wrong.append(f"{name} uses crate::{other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_python_imports_point_one_way() -> None:
+    wrong = []
+    for name, part, other in python_imports():
+        if part in ("__init__", "__main__"):
+            continue  # the front door names its rooms, lazily
+        mine, theirs = rank(PYTHON_ORDER, part), rank(PYTHON_ORDER, other)
+        assert mine is not None, f"{name}: give '{part}' a place in PYTHON_ORDER"
+        if theirs is not None and theirs > mine:
+            wrong.append(f"{name} imports kafkalite.{other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_broker_is_the_only_place_that_builds_the_parts() -> None:
+    importers = {
+        name
+        for name, part, other in python_imports()
+        if other == "server" and part not in ("server", "broker", "cli", "testing")
+    }
+    assert not importers
+
+
+def test_only_the_seam_names_pyo3() -> None:
+    allowed = ("rust/src/py/", "rust/src/lib.rs")
+    wrong = [
+        name
+        for name in tracked(".rs")
+        if not name.startswith(allowed) and re.search(r"\b(pyo3|Python<)", rust_code(name))
+    ]
+    assert not wrong
+
+
+def test_only_the_door_releases_the_gil() -> None:
+    wrong = [
+        name
+        for name in tracked(".rs")
+        if name != "rust/src/py/door.rs" and re.search(r"\.detach\(|allow_threads", rust_code(name))
+    ]
+    assert not wrong
+
+
+def test_the_export_list_fits_two_screens() -> None:
+    assert len(read("rust/src/lib.rs").splitlines()) <= 120
+
+
+def test_unsafe_code_stands_only_where_it_may() -> None:
+    wrong = [
+        name
+        for name in tracked(".rs")
+        if not UNSAFE_FILES.fullmatch(name) and re.search(r"\bunsafe\b", rust_code(name))
+    ]
+    assert not wrong
+
+
+def test_every_unsafe_block_says_why_it_is_sound() -> None:
+    wrong = []
+    for name in tracked(".rs"):
+        if not name.startswith("rust/src/"):
+            continue
+        lines = read(name).splitlines()
+        for at, line in enumerate(lines):
+            code = line.split("//")[0]
+            above = "\n".join(lines[max(0, at - 12) : at])
+            if re.search(r"\bunsafe\s*(\{|impl)", code) and "SAFETY" not in above:
+                wrong.append(f"{name}:{at + 1}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_say_what_a_thing_is() -> None:
+    wrong = []
+    for name in tracked(".rs", ".py", ".pyi", ".java"):
+        if Path(name).stem in BANNED_FILES:
+            wrong.append(name)
+        pattern = r"\b(?:struct|enum|trait|class|type|interface|record)\s+(\w+)"
+        code = rust_code(name) if name.endswith((".rs", ".java")) else read(name)
+        wrong += [f"{name}: {word}" for word in re.findall(pattern, code) if BANNED.search(word)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_file_map_has_a_row_for_every_file_and_no_other() -> None:
+    text = read("ARCHITECTURE.md")
+    assert "## File Map" in text
+    section = text.split("## File Map", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+    assert len(rows) == len(set(rows)), "a file has two rows: run tools/file_map.py"
+    files = {name for name in product_files() if read(name).strip()}
+    missing, gone = sorted(files - set(rows)), sorted(set(rows) - set(product_files()))
+    assert not missing, "no row in ARCHITECTURE.md (run tools/file_map.py): " + ", ".join(missing)
+    assert not gone, "a row without a file (run tools/file_map.py): " + ", ".join(gone)
+
+
+def test_every_api_key_is_one_file_with_its_test() -> None:
+    wrong = []
+    keys: dict[str, str] = {}
+    for name in product_files():
+        path = Path(name)
+        if path.parent.name != "api" or path.stem in ("mod", "__init__"):
+            continue
+        key = re.fullmatch(r"k(\d\d)_[a-z_]+", path.stem)
+        if key is None:
+            continue
+        if key[1] in keys:
+            wrong.append(f"key {key[1]} has two files: {keys[key[1]]} and {name}")
+        keys[key[1]] = name
+        test = f"tests/api/test_{path.stem}.py"
+        if not (ROOT / test).exists():
+            wrong.append(f"{name} has no {test}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_says_why_it_exists() -> None:
+    wrong = []
+    for name in product_files():
+        text = read(name)
+        if not text.strip():
+            continue
+        opening = "//!" if name.endswith(".rs") else '"""'
+        if not text.startswith(opening):
+            wrong.append(name)
+    assert not wrong, "no module doc: " + ", ".join(wrong)
+
+
+def test_nothing_names_a_machine() -> None:
+    wrong = []
+    for name in tracked(".rs", ".py", ".pyi", ".md", ".toml", ".java", ".yml", ".txt", "Makefile"):
+        if name == "tests/tidy/test_house.py":
+            continue
+        for number, line in enumerate(read(name).splitlines(), 1):
+            if MACHINE_PATH.search(line):
+                wrong.append(f"{name}:{number}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_to_do_later() -> None:
+    pattern = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented)!\(")
+    wrong = [
+        f"{name}:{number}"
+        for name in product_files()
+        for number, line in enumerate(read(name).splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    wrong = [
+        name
+        for name in product_files()
+        if name.endswith(".py")
+        and name != "python/kafkalite/config.py"
+        and re.search(r"\bos\.(environ|getenv)\b", read(name))
+    ]
+    wrong += [
+        name
+        for name in product_files()
+        if name.endswith(".rs") and re.search(r"\benv::var", rust_code(name))
+    ]
+    assert not wrong
+
+
+def test_tests_do_not_sleep() -> None:
+    """An event, a condition with a deadline, a poll of the thing itself; never a guessed time."""
+    wrong = []
+    for name in tracked(".py", ".rs"):
+        if not name.startswith("tests/") or name == "tests/tidy/test_house.py":
+            continue
+        for number, line in enumerate(read(name).splitlines(), 1):
+            if re.search(r"\b(time|thread)(\.|::)sleep\(", line) and "poll" not in line:
+                wrong.append(f"{name}:{number}")
+    assert not wrong, "sleeps (mark a poll's pause with a comment naming the poll): " + ", ".join(
+        wrong
+    )
+
+
+def test_lengths_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = {name: len(read(name).splitlines()) for name in tracked(".rs", ".py")}
+    long = {name: lines for name, lines in lengths.items() if lines > 600}
+    wide = [
+        f"{name}:{number}"
+        for name in lengths
+        for number, line in enumerate(read(name).splitlines(), 1)
+        if len(line) > 100
+    ]
+    assert lengths
+    with capsys.disabled():
+        print(f"\n{len(lengths)} files, {sum(lengths.values())} lines")
+        for name, lines in sorted(long.items(), key=lambda item: -item[1]):
+            print(f"  {lines:5} lines in {name}")
+        for place in wide[:20]:
+            print(f"  over 100 columns: {place}")

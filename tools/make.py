@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""The targets of the Makefile. Builds into `.venv` and `target/` of this folder, nowhere else.
+
+    all          format, lint, build, fast tests: what to run before saying done
+    run          build, then `kafkalite serve` on 127.0.0.1:9092 (ARGS="…" go to it)
+    test         install what the tests need, then every suite: `.ci/run` does the same
+    test-long    the same with every byte, bit and call instead of a seeded sample
+    faults-long  the long fault tests alone
+    bench        the benchmarks
+    lint, format, build, jars    parts of the above
+    wheel        a release wheel in dist/
+
+Python 3.11, cargo and (for the tests) JDK 17 must be there; all else is fetched, and kept in the
+user's cache. A failed download fails the target.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+WHEELS = ROOT / "target" / "wheels"
+REPORTS = ROOT / "target" / "reports"
+# A Rust test that the machine forbids appends `name: reason` here (see CONTRIBUTING.md).
+SKIPS = REPORTS / "rust-skips.txt"
+JDK_VERSION_MIN = 17
+
+# Tests run the wheel's profile. Incremental, so that a second build takes seconds.
+ENVIRONMENT = os.environ | {
+    "CARGO_INCREMENTAL": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "VIRTUAL_ENV": str(VENV),
+    "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+}
+CARGO_TEST = ["cargo", "test", "--release", "--no-default-features"]
+
+
+@dataclass
+class Suite:
+    """What one suite did; `passed` counts tests, or 1 for a tool that only says yes or no."""
+
+    name: str
+    seconds: float = 0.0
+    passed: int = 0
+    failed: int = 0
+    skips: list[str] = field(default_factory=list)
+
+
+class StopError(Exception):
+    """One sentence for the user; the target ends with exit code 1."""
+
+
+def main(target: str, arguments: list[str]) -> None:
+    """Runs a target by its name."""
+    os.chdir(ROOT)
+    targets: dict[str, Callable[[list[str]], None]] = {
+        "all": lambda _: everything_fast(),
+        "run": run_broker,
+        "test": lambda _: test(long=False),
+        "test-long": lambda _: test(long=True),
+        "faults-long": lambda _: faults_long(),
+        "bench": bench,
+        "lint": lambda _: report([prepare(["lint"]), *lint()]),
+        "format": lambda _: format_all(),
+        "build": lambda _: report([prepare([])]),
+        "wheel": lambda _: release_wheel(),
+        "jars": lambda _: report([prepare(["test"], jars=True)]),
+    }
+    if target not in targets:
+        raise StopError(f"there is no target {target!r}; there is {', '.join(targets)}")
+    targets[target](arguments)
+
+
+def everything_fast() -> None:
+    """`make`: under two minutes once everything has been built before."""
+    suites = [prepare(["lint", "test"])]
+    format_all()
+    suites += lint()
+    suites.append(cargo("rust", CARGO_TEST))
+    suites += pytest("fast", ["-m", "not long and not oracle"])
+    report(suites)
+
+
+def run_broker(arguments: list[str]) -> None:
+    """`make run`: the process becomes the broker, so that signals reach it."""
+    prepare([])
+    os.execve(BIN / "kafkalite", ["kafkalite", "serve", *arguments], ENVIRONMENT)  # noqa: S606
+
+
+def test(*, long: bool) -> None:
+    """`make test` and `make test-long`."""
+    need_jdk()
+    started = time.monotonic()
+    suites = [prepare(["lint", "test"], jars=True)]
+    suites += lint()
+    rust = [*CARGO_TEST, "--", "--include-ignored"] if long else CARGO_TEST
+    suites.append(cargo("rust", rust, long=long))
+    suites += pytest("python", [] if long else ["-m", "not long"], long=long)
+    print(f"\nall in {time.monotonic() - started:.0f} s")
+    report(suites)
+
+
+def faults_long() -> None:
+    """`make faults-long`: what breaks storage on purpose, at every byte, bit and call."""
+    suites = [
+        prepare(["test"]),
+        cargo("rust faults", [*CARGO_TEST, "faults", "--", "--include-ignored"], long=True),
+    ]
+    if (ROOT / "tests" / "faults").exists():
+        suites += pytest("faults", ["tests/faults"], long=True)
+    report(suites)
+
+
+def bench(arguments: list[str]) -> None:
+    """`make bench`: the Rust benches, then those that cross the seam."""
+    suites = [prepare(["test"])]
+    if "[[bench]]" in (ROOT / "Cargo.toml").read_text():
+        call(["cargo", "bench", "--no-default-features", *arguments])
+    for script in sorted((ROOT / "benches").glob("bench_*.py")):
+        call([BIN / "python", script])
+    report(suites)
+
+
+def release_wheel() -> None:
+    """A wheel as it is published: link-time optimised, stripped."""
+    install_tools([])
+    call([BIN / "maturin", "build", "--profile", "dist", "--out", "dist"])
+
+
+def prepare(extras: list[str], *, jars: bool = False) -> Suite:
+    """The environment: tools, the wheel, and Kafka's jars if asked for.
+
+    Downloads run beside the compiler. Returns when `kafkalite` is installed in `.venv`.
+    """
+    started = time.monotonic()
+    need_compiler()
+    make_venv()
+    install_tools([])  # maturin, without which nothing is built
+    with ThreadPoolExecutor(1) as downloads:
+        beside: Future[None] = downloads.submit(fetch, extras, jars=jars)
+        shutil.rmtree(WHEELS, ignore_errors=True)
+        call([BIN / "maturin", "build", "--quiet", "--out", WHEELS])
+        beside.result()
+    (wheel,) = WHEELS.glob("*.whl")
+    call([BIN / "pip", "install", "-q", "--no-deps", "--force-reinstall", wheel])
+    return Suite("build", time.monotonic() - started)
+
+
+def fetch(extras: list[str], *, jars: bool) -> None:
+    """What comes from package registries."""
+    install_tools(extras)
+    if jars:
+        call([BIN / "python", "-m", "oracle.jars"], cwd=ROOT / "tests")
+
+
+def make_venv() -> None:
+    """`.venv` of the running Python, made anew if that Python is another one."""
+    marker = VENV / ".python"
+    if marker.exists() and marker.read_text() == sys.version:
+        return
+    shutil.rmtree(VENV, ignore_errors=True)
+    if subprocess.run([sys.executable, "-m", "venv", VENV]).returncode != 0:
+        raise StopError(
+            f"{sys.executable} cannot make a virtual environment (Debian: python3-venv)"
+        )
+    marker.write_text(sys.version)
+
+
+def install_tools(extras: list[str]) -> None:
+    """The build back end and the extras of pyproject.toml; nothing if they are there already."""
+    import tomllib  # here, so that a Python without it is told so by need_compiler
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = list(project["build-system"]["requires"])
+    for extra in extras:
+        wanted += project["project"]["optional-dependencies"][extra]
+    marker = VENV / f".installed-{'-'.join(['build', *extras])}"
+    text = "\n".join(wanted)
+    if marker.exists() and marker.read_text() == text:
+        return
+    call([BIN / "pip", "install", "-q", *wanted])
+    marker.write_text(text)
+
+
+def format_all() -> None:
+    """Rewrites what is not formatted."""
+    install_tools(["lint"])
+    call(["cargo", "fmt"])
+    call([BIN / "ruff", "format", "-q", "."])
+
+
+def lint() -> list[Suite]:
+    """Style is a test; every warning is an error."""
+    clippy = ["cargo", "clippy", "-q", "--release"]
+    return [
+        tool("rustfmt", ["cargo", "fmt", "--check"]),
+        tool("ruff", [BIN / "ruff", "check", "-q", "."]),
+        tool("ruff format", [BIN / "ruff", "format", "-q", "--check", "."]),
+        tool("mypy", [BIN / "mypy"]),
+        tool("stubtest", [BIN / "python", "-m", "mypy.stubtest", "kafkalite._native"]),
+        tool("clippy", [*clippy, "--lib", "--", "-D", "warnings"]),
+        tool(
+            "clippy, engine alone",
+            [*clippy, "--no-default-features", "--all-targets", "--", "-D", "warnings"],
+        ),
+    ]
+
+
+def tool(name: str, command: list[str | Path]) -> Suite:
+    """A program that judges by its exit code."""
+    started = time.monotonic()
+    good = subprocess.run(command, env=ENVIRONMENT).returncode == 0
+    return Suite(name, time.monotonic() - started, int(good), int(not good))
+
+
+def cargo(name: str, command: list[str], *, long: bool = False) -> Suite:
+    """A `cargo test`, its counts read from its closing lines."""
+    print(f"\n{' '.join(command)}", flush=True)
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    SKIPS.unlink(missing_ok=True)
+    started = time.monotonic()
+    suite = Suite(name)
+    process = subprocess.Popen(
+        command, env=test_environment(long=long), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        if counts := re.match(r"test result: .* (\d+) passed; (\d+) failed;", line):
+            suite.passed += int(counts[1])
+            suite.failed += int(counts[2])
+    if process.wait() != 0 and suite.failed == 0:
+        suite.failed = 1  # it did not compile, or a test took the process with it
+    if SKIPS.exists():
+        suite.skips = SKIPS.read_text().splitlines()
+    suite.seconds = time.monotonic() - started
+    return suite
+
+
+def pytest(name: str, arguments: list[str], *, long: bool = False) -> list[Suite]:
+    """One pytest, so that all suites share one Kafka; split up by folder of tests/ afterwards."""
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    xml = REPORTS / f"{name}.xml"
+    xml.unlink(missing_ok=True)
+    print(f"\npytest {' '.join(arguments)}", flush=True)
+    command = [BIN / "python", "-m", "pytest", "-q", f"--junitxml={xml}", *arguments]
+    code = subprocess.run(command, env=test_environment(long=long)).returncode
+    suites: dict[str, Suite] = {}
+    for case in ElementTree.parse(xml).iter("testcase") if xml.exists() else []:
+        folder = case.get("classname", "").removeprefix("tests.").split(".")[0]
+        suite = suites.setdefault(folder, Suite(f"{name}: {folder}"))
+        suite.seconds += float(case.get("time", "0"))
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            suite.failed += 1
+        elif skipped is not None:
+            suite.skips.append(f"{case.get('name')}: {skipped.get('message')}")
+        else:
+            suite.passed += 1
+    if code != 0 and not any(suite.failed for suite in suites.values()):
+        suites["?"] = Suite(f"{name}: pytest itself", failed=1)
+    return list(suites.values())
+
+
+def test_environment(*, long: bool) -> dict[str, str]:
+    """What the tests see besides the user's environment."""
+    extra = {"KAFKALITE_TEST_SKIPS": str(SKIPS)}
+    if long:
+        extra["KAFKALITE_TEST_LONG"] = "1"
+    return ENVIRONMENT | extra
+
+
+def report(suites: list[Suite]) -> None:
+    """Seconds and counts per suite, skips by reason, and the sum as the last line."""
+    print(f"\n{'suite':<28}{'seconds':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
+    for suite in suites:
+        counts = f"{suite.passed:>8}{suite.failed:>8}{len(suite.skips):>8}"
+        print(f"{suite.name:<28}{suite.seconds:>8.1f}{counts}")
+    skips = [skip for suite in suites for skip in suite.skips]
+    if skips:
+        reasons = Counter(skip.split(": ", 1)[-1] for skip in skips)
+        print(f"\n{len(skips)} skipped:")
+        for reason, count in reasons.most_common():
+            print(f"  {count} × {reason}")
+    passed = sum(suite.passed for suite in suites)
+    failed = sum(suite.failed for suite in suites)
+    if passed or failed:
+        print(f"\n{passed} passed, {failed} failed, {len(skips)} skipped")
+    if failed:
+        raise SystemExit(1)
+
+
+def need_compiler() -> None:
+    """Python, cargo and a C compiler (zstd, and the linker)."""
+    if sys.version_info < (3, 11):
+        raise StopError(
+            f"Python 3.11 or newer is needed; {sys.executable} is {sys.version.split()[0]}"
+        )
+    if sys.platform != "linux":
+        raise StopError("kafkalite runs on Linux only so far")
+    if shutil.which("cargo") is None:
+        raise StopError("cargo is missing: install Rust 1.88 or newer")
+    if shutil.which("cc") is None:
+        raise StopError("a C compiler is missing: cargo links with it (Debian: gcc libc6-dev)")
+
+
+def need_jdk() -> None:
+    """A JDK: the tests compile one class and run Apache Kafka."""
+    if shutil.which("java") is None or shutil.which("javac") is None:
+        raise StopError(f"java or javac is missing: the tests need JDK {JDK_VERSION_MIN} or newer")
+    told = subprocess.run(["javac", "-version"], capture_output=True, text=True)
+    version = re.search(r"(\d+)", told.stdout + told.stderr)
+    if version is None or int(version[1]) < JDK_VERSION_MIN:
+        raise StopError(f"the tests need JDK {JDK_VERSION_MIN} or newer, not {told.stdout.strip()}")
+
+
+def call(command: list[str | Path], cwd: Path = ROOT) -> None:
+    """Runs a step that must work."""
+    if subprocess.run(command, env=ENVIRONMENT, cwd=cwd).returncode != 0:
+        raise StopError(f"failed: {' '.join(map(str, command))}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else "all", sys.argv[2:])
+    except StopError as stop:
+        raise SystemExit(f"make: {stop}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
