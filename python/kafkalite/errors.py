@@ -123,6 +123,12 @@ class OffsetOutOfRangeError(KafkaliteError):
     kafka_code = 1
 
 
+class LogDeletedError(KafkaliteError):
+    """The partition was deleted while the call was under way."""
+
+    kafka_code = 3
+
+
 class UnexpectedAppendOffsetError(KafkaliteError):
     """A follower's batches do not continue at the log end offset."""
 

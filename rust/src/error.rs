@@ -61,6 +61,8 @@ pub enum Error {
         log_start_offset: i64,
         log_end_offset: i64,
     },
+    /// UNKNOWN_TOPIC_OR_PARTITION: the partition was deleted while the request was under way.
+    LogDeleted { topic: String, partition: i32 },
     /// Offsets of a follower's or coordinator's batches do not follow the log end.
     UnexpectedAppendOffset {
         expected_offset: i64,
@@ -112,6 +114,7 @@ impl Error {
         match self {
             Error::OffsetOutOfRange { .. } => 1,
             Error::CorruptMessage(_) => 2,
+            Error::LogDeleted { .. } => 3,
             Error::MessageTooLarge { .. } => 10,
             Error::RecordListTooLarge { .. } => 18,
             Error::RecordsRefused(refused) if refused.invalid_timestamp => 32,
@@ -227,6 +230,9 @@ impl fmt::Display for Error {
                 f,
                 "offset {offset} is out of range: the log holds {log_start_offset} to {log_end_offset}"
             ),
+            Error::LogDeleted { topic, partition } => {
+                write!(f, "{topic}-{partition} was deleted")
+            }
             Error::UnexpectedAppendOffset {
                 expected_offset,
                 found_offset,

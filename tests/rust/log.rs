@@ -268,3 +268,17 @@ fn a_timestamp_finds_its_record_in_closed_and_active_segments() {
     assert_eq!(log.offset_for_timestamp(NOW_MS + 200).unwrap(), None);
     assert_eq!(log.offset_of_max_timestamp().unwrap().unwrap().offset, 199);
 }
+
+#[test]
+fn a_closed_log_takes_no_record_that_the_next_start_would_not_look_for() {
+    let home = tempfile::tempdir().unwrap();
+    let log = new_log(&home.path().join("t-0"), &LogConfig::default());
+    fill(&log, 2);
+    log.close().unwrap();
+    assert!(matches!(
+        append(&log, &mut batch(10, 5)),
+        Err(Error::LogDirOffline { .. })
+    ));
+    assert_eq!(log.offsets().log_end_offset, 10);
+    assert_eq!(read_all(&log, 0, ReadIsolation::LogEnd), expected(0, 10));
+}

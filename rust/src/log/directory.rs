@@ -229,7 +229,7 @@ impl LogDirectory {
         }
         let name = format!("{}-{partition}.{unique}{suffix}", &topic[..topic_bytes]);
         let to = self.path.join(name);
-        log.move_to(&to)?;
+        log.delete(&to)?;
         let storage = &*self.open_segments.storage;
         storage
             .sync_directory(&self.path)

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Log};
+use super::log::{Appender, Log, Stage};
 use super::segment::Segment;
 use super::storage::OpenMode;
 
@@ -29,6 +29,9 @@ impl Log {
 
     pub(super) fn flush_locked(&self) -> Result<()> {
         self.health.check()?;
+        if self.is_in(Stage::Deleted) {
+            return Ok(());
+        }
         let (from, target) = {
             let ends = self.ends.read();
             (ends.flushed.offset, ends.log_end)
@@ -111,6 +114,9 @@ impl Log {
     /// to the checkpoint file. Costs fsyncs; not for the thread that answers producers.
     pub fn advance_recovery_point(&self) -> Result<i64> {
         let flushing = self.flushing.lock();
+        if self.is_in(Stage::Deleted) {
+            return Ok(self.ends.read().recovery_point);
+        }
         let (from, active) = (self.ends.read().recovery_point, self.active_segment()?);
         if active.base_offset() <= from {
             return Ok(from);
@@ -146,9 +152,17 @@ impl Log {
 
     /// Puts everything on disk as a clean stop leaves it: records, the active segment's indexes with
     /// their last entry, epochs, and a snapshot of the producers at the log end, to which the
-    /// recovery point moves. The log stays readable; it must not be appended to any more.
+    /// recovery point moves. The log stays readable; appends are refused from here on.
     pub fn close(&self) -> Result<()> {
         let flushing = self.flushing.lock();
+        {
+            let _appends = self.appender.lock();
+            if self.is_in(Stage::Deleted) {
+                return Ok(());
+            }
+            // First of all: a record appended behind the flush below would never be looked for.
+            self.stage.store(Stage::Closed as u8, Ordering::Release);
+        }
         self.flush_locked()?;
         let mut appender = self.appender.lock();
         let active = self.active_segment()?;

@@ -18,7 +18,7 @@ use std::io::IoSlice;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -99,7 +99,20 @@ pub struct Log {
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
     pub(super) condemned: Mutex<Vec<Condemned>>,
+    /// A `Stage`; set under the append lock.
+    pub(super) stage: AtomicU8,
     pub(super) observer: RwLock<Option<Arc<dyn LogObserver>>>,
+}
+
+/// What may still be done with a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    Open,
+    /// After a clean stop: readable. A record appended now would not be looked for at the start.
+    Closed,
+    /// Its files are on their way out.
+    Deleted,
 }
 
 /// Ends and watermarks, published together.
@@ -215,6 +228,35 @@ impl Log {
     /// A copy of the producer state, for DescribeProducers and tests.
     pub fn producers(&self) -> ProducerState {
         self.appender.lock().producers.clone()
+    }
+
+    pub(super) fn is_in(&self, stage: Stage) -> bool {
+        self.stage.load(Ordering::Acquire) == stage as u8
+    }
+
+    pub(super) fn check_not_deleted(&self) -> Result<()> {
+        if !self.is_in(Stage::Deleted) {
+            return Ok(());
+        }
+        let topic = self.topic.to_string();
+        Err(Error::LogDeleted {
+            topic,
+            partition: self.partition,
+        })
+    }
+
+    /// Errors: `LogDirOffline`, also after a clean stop; `LogDeleted`.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.health.check()?;
+        self.check_not_deleted()?;
+        if self.is_in(Stage::Closed) {
+            let reason = "the log is closed".to_owned();
+            return Err(Error::LogDirOffline {
+                path: self.directory(),
+                reason,
+            });
+        }
+        Ok(())
     }
 
     pub(super) fn storage(&self) -> &dyn Storage {
@@ -333,7 +375,7 @@ impl Log {
             if validated[index].is_none() {
                 continue;
             }
-            if let Err(error) = self.health.check() {
+            if let Err(error) = self.check_writable() {
                 answers[index] = Err(error);
                 continue;
             }

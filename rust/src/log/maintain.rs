@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Condemned, Log};
+use super::log::{Appender, Condemned, Log, Stage};
 use super::names::{DELETED, LOG, SWAP};
 use super::segment::{LogPosition, Segment};
 
@@ -28,7 +28,7 @@ impl Log {
         }
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
-        self.health.check()?;
+        self.check_writable()?;
         if offset >= self.ends.read().log_end.offset {
             return Ok(false);
         }
@@ -53,7 +53,7 @@ impl Log {
     pub fn truncate_fully_and_start_at(&self, offset: i64, now_ms: i64) -> Result<()> {
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
-        self.health.check()?;
+        self.check_writable()?;
         let result = self.restart_at(&mut appender, offset, now_ms);
         drop((appender, flushing));
         self.notify();
@@ -153,7 +153,7 @@ impl Log {
     /// Errors: `OffsetOutOfRange` above the high watermark.
     pub fn advance_log_start_offset(&self, offset: i64) -> Result<i64> {
         let mut appender = self.appender.lock();
-        self.health.check()?;
+        self.check_writable()?;
         let mut ends = self.ends.write();
         if offset > ends.high_watermark.offset {
             return Err(Error::OffsetOutOfRange {
@@ -238,7 +238,7 @@ impl Log {
         now_ms: i64,
     ) -> Result<()> {
         let flushing = self.flushing.lock();
-        self.health.check()?;
+        self.check_writable()?;
         let result = self.replace_locked(new, old, now_ms);
         drop(flushing);
         result.inspect_err(|error| self.health.fail(error))
@@ -289,23 +289,26 @@ impl Log {
         sync()
     }
 
-    /// Renames the log's directory; descriptors stay open. Excludes appends and flushes meanwhile.
-    pub(super) fn move_to(&self, to: &Path) -> Result<()> {
+    /// Takes the log out of use and renames its directory; readers that hold a range read on.
+    pub(super) fn delete(&self, to: &Path) -> Result<()> {
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
         let mut directory = self.directory.write();
         self.storage()
             .rename(&directory, to)
             .map_err(Error::io("rename", &directory))?;
+        // From here on a flush that is still queued finds nothing to do: the files may go.
+        self.stage.store(Stage::Deleted as u8, Ordering::Release);
         for segment in self.segments.read().values() {
             segment.files().move_to(to);
         }
-        for condemned in &*self.condemned.lock() {
+        for condemned in self.condemned.lock().drain(..) {
             condemned.files.move_to(to);
         }
         appender.snapshots.set_directory(to);
         *directory = to.to_path_buf();
         drop((directory, appender, flushing));
+        self.notify();
         Ok(())
     }
 

@@ -60,13 +60,13 @@ impl<'a> OffsetIndex<'a> {
         self.entry(slot)
     }
 
-    /// As `lookup`, by position: the last entry that starts at or before `position_byte`.
-    pub fn lookup_position(&self, position_byte: u64) -> Option<OffsetPosition> {
-        let slot = largest_not_above(self.len(), ENTRY_BYTES, |slot| {
+    /// The first entry that starts at or behind `position_byte`.
+    pub fn first_from_position(&self, position_byte: u64) -> Option<OffsetPosition> {
+        let below = largest_not_above(self.len(), ENTRY_BYTES, |slot| {
             self.entry(slot)
-                .is_some_and(|entry| entry.position_byte <= position_byte)
-        })?;
-        self.entry(slot)
+                .is_some_and(|entry| entry.position_byte < position_byte)
+        });
+        self.entry(below.map_or(0, |slot| slot + 1))
     }
 }
 
@@ -113,6 +113,16 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_first_entry_behind_a_position_bounds_what_a_fetch_may_hold() {
+        let bytes = index(100);
+        let index = OffsetIndex::new(100, &bytes);
+        assert_eq!(index.first_from_position(0), index.entry(0));
+        assert_eq!(index.first_from_position(5000), index.entry(1));
+        assert_eq!(index.first_from_position(5001), index.entry(2));
+        assert_eq!(index.first_from_position(99 * 5000 + 1), None);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Log {
     ///
     /// At most `max_bytes`, but the first batch whole if `min_one_batch`; empty at the end that
     /// `isolation` allows, and where `max_bytes` is 0. Errors: `OffsetOutOfRange` outside
-    /// `log_start_offset ..= log_end_offset`; `CorruptFile`; `Io`.
+    /// `log_start_offset ..= log_end_offset`; `LogDeleted`; `CorruptFile`; `Io`.
     pub fn read(
         &self,
         offset: i64,
@@ -99,6 +99,7 @@ impl Log {
         min_one_batch: bool,
         isolation: ReadIsolation,
     ) -> Result<FetchedRange> {
+        self.check_not_deleted()?;
         let ends = *self.ends.read();
         if offset < ends.log_start_offset || offset > ends.log_end.offset {
             return Err(Error::OffsetOutOfRange {
@@ -207,12 +208,8 @@ impl Log {
         let Some(segment) = segment else {
             return Ok(self.offsets().log_end_offset);
         };
-        let beyond = segment.with_offset_index(|index| {
-            let slot = index.lookup_position(end);
-            slot.filter(|entry| entry.position_byte >= end)
-                .map(|entry| entry.offset)
-        })?;
-        Ok(beyond.unwrap_or_else(|| {
+        let beyond = segment.with_offset_index(|index| index.first_from_position(end))?;
+        Ok(beyond.map(|entry| entry.offset).unwrap_or_else(|| {
             let next = self.segment_after(range.segment_base_offset);
             next.map_or(self.offsets().log_end_offset, |next| next.base_offset())
         }))

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -26,7 +26,7 @@ use super::checkpoint::{self, Uuid, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::log::{Appender, Log, LogEnds};
+use super::log::{Appender, Log, LogEnds, Stage};
 use super::names::{self, CLEANED, DELETED, LOG, OFFSET_INDEX, SWAP, TIME_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
@@ -181,6 +181,7 @@ pub fn load(
         directory_is_dirty: AtomicBool::new(false),
         flush_is_queued: AtomicBool::new(false),
         condemned: Mutex::new(Vec::new()),
+        stage: AtomicU8::new(Stage::Open as u8),
         observer: RwLock::new(None),
     };
     Ok((Arc::new(log), report))

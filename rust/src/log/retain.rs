@@ -16,7 +16,7 @@ impl Log {
     /// itself is to go, it is rolled first; an empty one stays.
     pub fn delete_old_segments(&self, now_ms: i64) -> Result<usize> {
         let flushing = self.flushing.lock();
-        self.health.check()?;
+        self.check_writable()?;
         let mut appender = self.appender.lock();
         let doomed = self.doomed_segments(now_ms)?;
         if doomed.is_empty() {

@@ -56,6 +56,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::UnknownProducerId(_) => "UnknownProducerIdError",
         Error::InvalidTxnState(_) => "InvalidTxnStateError",
         Error::TransactionCoordinatorFenced(_) => "TransactionCoordinatorFencedError",
+        Error::LogDeleted { .. } => "LogDeletedError",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
         Error::InvalidArgument(_) => "InvalidArgumentError",
