@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod aborted;
+mod batch;
 mod checkpoint;
+mod compression;
 mod epochs;
 mod log;
+mod plain_reader;
 mod producers;
-
-mod compression;
+mod validate;
