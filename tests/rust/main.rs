@@ -6,6 +6,7 @@ mod batch;
 mod checkpoint;
 mod compression;
 mod epochs;
+mod housekeeper;
 mod log;
 mod plain_reader;
 mod producers;

@@ -59,7 +59,7 @@ pub struct DirectoryOptions<'a> {
 
 type LogsByPartition = HashMap<(Arc<str>, i32), Arc<Log>>;
 
-/// A log directory in use. Dropping it releases the lock without a clean stop; call `close`.
+/// A log directory in use. Dropping it releases the lock; without `close` before, that is a crash.
 pub struct LogDirectory {
     path: PathBuf,
     identity: MetaProperties,
@@ -296,7 +296,7 @@ impl LogDirectory {
 
     /// The clean stop: all logs flushed and snapshotted, checkpoints, then the marker, last. If any
     /// part fails there is no marker, and the next start recovers.
-    pub fn close(self, broker_epoch: i64) -> Result<()> {
+    pub fn close(&self, broker_epoch: i64) -> Result<()> {
         self.health.check()?;
         for log in self.logs() {
             log.close()?;
@@ -593,5 +593,15 @@ impl LogDirectories {
         online
             .min_by_key(|directory| directory.logs.read().len())
             .cloned()
+    }
+
+    /// Stops all cleanly; one that fails leaves no marker and does not keep the others from theirs.
+    /// Errors: the first failure.
+    pub fn close(&self, broker_epoch: i64) -> Result<()> {
+        let closed = self
+            .online
+            .iter()
+            .map(|directory| directory.close(broker_epoch));
+        closed.fold(Ok(()), Result::and)
     }
 }

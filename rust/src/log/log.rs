@@ -230,6 +230,15 @@ impl Log {
         self.appender.lock().producers.clone()
     }
 
+    /// Forgets producers that have been silent for `producer.id.expiration.ms`. Returns how many.
+    pub fn expire_producers(&self, now_ms: i64) -> usize {
+        let expiration_ms = self.config.read().producer_id_expiration_ms;
+        self.appender
+            .lock()
+            .producers
+            .remove_expired(now_ms, expiration_ms)
+    }
+
     pub(super) fn is_in(&self, stage: Stage) -> bool {
         self.stage.load(Ordering::Acquire) == stage as u8
     }

@@ -8,6 +8,7 @@ pub mod epochs;
 pub mod flush;
 pub mod flusher;
 pub mod health;
+pub mod housekeeper;
 #[expect(
     clippy::module_inception,
     reason = "the log of a partition is what Kafka calls a log"

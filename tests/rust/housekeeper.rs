@@ -1,0 +1,172 @@
+//! The chores of a log directory, by a clock that the test moves.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kafkalite::batch::build::{BatchBuilder, BatchOptions};
+use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
+use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::{DirectoryOptions, LogDirectory, RECOVERY_POINT_FILE};
+use kafkalite::log::housekeeper::{Housekeeper, Intervals};
+use kafkalite::log::log::{AppendRequest, Log};
+use kafkalite::log::meta_properties::MetaProperties;
+use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::storage::DiskStorage;
+
+const START_MS: i64 = 1_700_000_000_000;
+
+fn open(path: &Path) -> Arc<LogDirectory> {
+    let options = DirectoryOptions {
+        identity: MetaProperties {
+            version: 1,
+            cluster_id: Some("MkU3OEVBNTcwNTJENDM2Qk".to_owned()),
+            node_id: Some(1),
+            directory_id: Some(Uuid([9; 16])),
+        },
+        config_of: &|_| LogConfig::default(),
+        on_loaded: &|_, _, _| {},
+        recovery_threads: 1,
+        flush_threads: 1,
+        is_single_replica: true,
+        now_ms: START_MS,
+        jitter_seed: 1,
+    };
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    Arc::new(LogDirectory::open(&open_segments, path, &options).unwrap())
+}
+
+fn append(log: &Log, timestamp: i64) {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder
+        .append(timestamp, None, Some(&[b'v'; 600]), &[])
+        .unwrap();
+    let mut bytes = builder.finish().unwrap();
+    let request = AppendRequest {
+        records: &mut bytes,
+        origin: AppendOrigin::Client,
+        leader_epoch: 0,
+        transaction_version: None,
+    };
+    log.append(&mut [request], timestamp).remove(0).unwrap();
+}
+
+fn housekeeper(directory: &Arc<LogDirectory>) -> Housekeeper {
+    let intervals = Intervals {
+        flush_check_ms: 100,
+        ..Intervals::default()
+    };
+    let on_error = Box::new(|error: &kafkalite::error::Error| panic!("{error}"));
+    Housekeeper::new(directory.clone(), intervals, START_MS, on_error)
+}
+
+#[test]
+fn a_checkpoint_moves_to_the_active_segment_and_survives_a_crash() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), config, START_MS)
+        .unwrap();
+    (0..10).for_each(|number| append(&log, START_MS + number));
+    let active = log.segments().pop().unwrap().base_offset();
+    assert!(active > 0);
+    let mut housekeeper = housekeeper(&directory);
+    housekeeper.tick(START_MS + 60_000);
+    let path = home.path().join(RECOVERY_POINT_FILE);
+    let checkpoint = OffsetCheckpoint::read(&DiskStorage, &path).unwrap();
+    let key = TopicPartition {
+        topic: "t".to_owned(),
+        partition: 0,
+    };
+    assert_eq!(checkpoint.offsets.get(&key), Some(&active));
+    drop((housekeeper, log, directory));
+    let log = open(home.path()).log("t", 0).unwrap();
+    assert_eq!(log.offsets().log_end_offset, 10);
+    assert_eq!(log.offsets().recovery_point, active);
+}
+
+#[test]
+fn old_segments_go_when_retention_is_checked_and_their_files_a_minute_later() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        retention_ms: 1_000,
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), config, START_MS)
+        .unwrap();
+    (0..10).for_each(|number| append(&log, START_MS + number));
+    log.flush().unwrap();
+    let count_files = || std::fs::read_dir(log.directory()).unwrap().count();
+    let before = count_files();
+    let mut housekeeper = housekeeper(&directory);
+    housekeeper.tick(START_MS + 299_999);
+    assert_eq!(log.offsets().log_start_offset, 0);
+    housekeeper.tick(START_MS + 300_000);
+    assert_eq!(
+        log.offsets().log_start_offset,
+        10,
+        "even the active segment was too old"
+    );
+    housekeeper.tick(START_MS + 400_000);
+    assert!(count_files() < before);
+    append(&log, START_MS + 400_000);
+    assert_eq!(log.offsets().log_end_offset, 11);
+}
+
+#[test]
+fn unflushed_records_are_flushed_when_flush_ms_is_over() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        flush_ms: 1_000,
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), config, START_MS)
+        .unwrap();
+    let mut housekeeper = housekeeper(&directory);
+    append(&log, START_MS);
+    housekeeper.tick(START_MS + 100);
+    housekeeper.tick(START_MS + 1_000);
+    assert_eq!(log.offsets().flushed_offset, 0, "seen unflushed for 900 ms");
+    let (sender, flushed) = std::sync::mpsc::channel();
+    struct Tell(std::sync::Mutex<std::sync::mpsc::Sender<i64>>);
+    impl kafkalite::log::log::LogObserver for Tell {
+        fn advanced(&self, _: &Log, offsets: kafkalite::log::log::LogOffsets) {
+            let _ = self.0.lock().unwrap().send(offsets.flushed_offset);
+        }
+    }
+    log.set_observer(Arc::new(Tell(std::sync::Mutex::new(sender))));
+    housekeeper.tick(START_MS + 1_100);
+    assert_eq!(
+        flushed.recv_timeout(std::time::Duration::from_secs(20)),
+        Ok(1)
+    );
+}
+
+#[test]
+fn a_deleted_log_is_out_of_use_and_its_directory_can_go() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), LogConfig::default(), START_MS)
+        .unwrap();
+    append(&log, START_MS);
+    let renamed = directory.delete_log("t", 0, "4f6bd0c0").unwrap();
+    assert!(renamed.ends_with("t-0.4f6bd0c0-delete"));
+    directory.remove_deleted(&renamed).unwrap();
+    log.flush().unwrap();
+    directory.write_checkpoints().unwrap();
+    assert!(
+        directory.health().check().is_ok(),
+        "a queued flush of it fails nobody"
+    );
+    assert!(directory.log("t", 0).is_none());
+}
