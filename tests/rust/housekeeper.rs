@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use kafkalite::batch::build::{BatchBuilder, BatchOptions};
 use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::log::append::AppendRequest;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory, RECOVERY_POINT_FILE};
 use kafkalite::log::housekeeper::{Housekeeper, Intervals};
-use kafkalite::log::log::{AppendRequest, Log};
+use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;

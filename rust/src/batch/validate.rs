@@ -171,6 +171,29 @@ pub struct Validated {
     pub valid_bytes: usize,
 }
 
+impl Validated {
+    /// The bytes to append, whole batches: the replacement, or what is valid of `records`.
+    pub fn bytes<'a>(&'a self, records: &'a [u8]) -> &'a [u8] {
+        match &self.replacement {
+            Some(replacement) => replacement,
+            None => &records[..self.valid_bytes],
+        }
+    }
+
+    /// As `bytes`, to write offsets and epochs into.
+    pub fn bytes_mut<'a>(&'a mut self, records: &'a mut [u8]) -> &'a mut [u8] {
+        match &mut self.replacement {
+            Some(replacement) => replacement,
+            None => &mut records[..self.valid_bytes],
+        }
+    }
+
+    /// How many bytes are to be appended.
+    pub fn size_bytes(&self) -> usize {
+        self.replacement.as_ref().map_or(self.valid_bytes, Vec::len)
+    }
+}
+
 /// Accepts or refuses the batches in `records`, the records field of one partition.
 ///
 /// On success the bytes of `records` may have changed where the module doc says so. On an error

@@ -7,14 +7,13 @@
 //!                  last_stable ≤ high_watermark ≤ flushed (acks.fsync) ≤ log end
 //! ```
 //!
-//! `append` (here) writes at the end, `read.rs` reads, `flush.rs` makes durable, `maintain.rs` cuts and
+//! `append.rs` writes at the end, `read.rs` reads, `flush.rs` makes durable, `maintain.rs` cuts and
 //! deletes, `recover.rs` makes a log out of a directory.
 //!
 //! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take the
 //! last two only, for an instant. Nothing here reads a clock: `now_ms` comes in.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,20 +21,20 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::batch::header::{NO_TIMESTAMP, TimestampType, patch_offset_and_epoch};
-use crate::batch::validate::{AppendOrigin, Scratch, Validated, validate};
+use crate::batch::validate::Scratch;
 use crate::error::{Error, Result};
 
-use super::aborted::AbortedTransaction;
 use super::checkpoint::Uuid;
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
 use super::open_segments::{OpenSegments, SegmentFiles};
-use super::producers::{BatchOutcome, PendingUpdates, ProducerState, SegmentPosition};
-use super::segment::{LogPosition, Segment, WrittenBatch};
+use super::producers::ProducerState;
+use super::segment::{LogPosition, Segment};
 use super::snapshots::ProducerSnapshots;
 use super::storage::Storage;
+
+pub use super::append::{AppendInfo, AppendRequest};
 
 /// The numbers of a log. `log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,29 +53,6 @@ pub struct LogOffsets {
 pub trait LogObserver: Send + Sync {
     /// Any of log end, high watermark and last stable offset is new.
     fn advanced(&self, log: &Log, offsets: LogOffsets);
-}
-
-/// Records for one partition: one or more batches, back to back.
-pub struct AppendRequest<'a> {
-    /// Changed in place: base offsets, leader epochs, and a max timestamp that was wrong.
-    pub records: &'a mut [u8],
-    pub origin: AppendOrigin,
-    /// Of the leader that appends; a follower's batches carry their own.
-    pub leader_epoch: i32,
-    /// Of the transactions (KIP-890); needed for markers of a coordinator only.
-    pub transaction_version: Option<i16>,
-}
-
-/// What became of an append.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AppendInfo {
-    pub first_offset: i64,
-    pub last_offset: i64,
-    /// Milliseconds; -1 unless `message.timestamp.type=LogAppendTime` (or for a duplicate).
-    pub log_append_time_ms: i64,
-    pub log_start_offset: i64,
-    /// The batch was in the log already; the offsets are those of the first time.
-    pub is_duplicate: bool,
 }
 
 pub struct Log {
@@ -140,39 +116,6 @@ pub(super) struct Appender {
 pub(super) struct Condemned {
     pub due_ms: i64,
     pub files: Arc<SegmentFiles>,
-}
-
-/// A run of batches that one `pwritev` will write, all in the active segment.
-struct Run {
-    pending: PendingUpdates,
-    batches: Vec<WrittenBatch>,
-    pieces: Vec<Piece>,
-    aborted: Vec<AbortedTransaction>,
-    size_bytes: u64,
-    next_offset: i64,
-    /// Requests whose result depends on this write.
-    requests: Vec<usize>,
-}
-
-/// A batch of the run: which request, and where in its bytes.
-struct Piece {
-    request: usize,
-    start: usize,
-    end: usize,
-}
-
-impl Run {
-    fn new(pending: PendingUpdates, next_offset: i64) -> Run {
-        Run {
-            pending,
-            batches: Vec::new(),
-            pieces: Vec::new(),
-            aborted: Vec::new(),
-            size_bytes: 0,
-            next_offset,
-            requests: Vec::new(),
-        }
-    }
 }
 
 impl Log {
@@ -301,362 +244,8 @@ impl Log {
             .map(|(_, segment)| segment.clone())
     }
 
-    /// Appends the requests in order, several batches by one write.
-    ///
-    /// After it returns, the records of each `Ok` are in the page cache, have their offsets, and are
-    /// seen by readers bounded by the log end; they are durable once `offsets().flushed_offset` has
-    /// passed them. A request that is refused changes nothing. If a write fails or is short, every
-    /// request of that write fails with it, and file, log end and producer state are what they were
-    /// before; if the file cannot be brought back, the log directory goes offline.
-    ///
-    /// May run beside any other call. Holds the append lock while it writes.
-    pub fn append(
-        &self,
-        requests: &mut [AppendRequest<'_>],
-        now_ms: i64,
-    ) -> Vec<Result<AppendInfo>> {
-        let config = self.config();
-        let mut scratch = self.take_scratch();
-        let mut results: Vec<Result<Validated>> = Vec::with_capacity(requests.len());
-        for request in requests.iter_mut() {
-            let rules = config.validation_rules(request.origin, now_ms);
-            results.push(validate(request.records, &rules, &mut scratch));
-        }
-        let mut validated = Vec::with_capacity(requests.len());
-        let mut answers = Vec::with_capacity(requests.len());
-        for result in results {
-            match result {
-                Ok(good) => {
-                    validated.push(Some(good));
-                    answers.push(Err(Error::InvalidArgument("not appended yet".to_owned())));
-                }
-                Err(error) => {
-                    validated.push(None);
-                    answers.push(Err(error));
-                }
-            }
-        }
-        let mut appender = self.appender.lock();
-        appender.scratch = scratch;
-        self.append_validated(
-            &mut appender,
-            requests,
-            &mut validated,
-            &mut answers,
-            &config,
-            now_ms,
-        );
-        drop(appender);
-        self.notify();
-        let unflushed = {
-            let ends = self.ends.read();
-            ends.log_end.offset - ends.flushed.offset
-        };
-        if unflushed > 0 && unflushed >= config.flush_messages {
-            // Its failure is the directory's: the records were appended, and `flush` has poisoned it.
-            let _ = self.flush();
-        }
-        answers
-    }
-
-    fn take_scratch(&self) -> Scratch {
-        // Whoever finds the lock taken validates with a fresh buffer rather than wait.
-        self.appender
-            .try_lock()
-            .map(|mut a| std::mem::take(&mut a.scratch))
-            .unwrap_or_default()
-    }
-
-    fn append_validated(
-        &self,
-        appender: &mut Appender,
-        requests: &mut [AppendRequest<'_>],
-        validated: &mut [Option<Validated>],
-        answers: &mut [Result<AppendInfo>],
-        config: &LogConfig,
-        now_ms: i64,
-    ) {
-        let mut run = Run::new(
-            appender.producers.prepare(),
-            self.ends.read().log_end.offset,
-        );
-        for index in 0..requests.len() {
-            if validated[index].is_none() {
-                continue;
-            }
-            if let Err(error) = self.check_writable() {
-                answers[index] = Err(error);
-                continue;
-            }
-            let made_room = self.make_room(
-                appender, &mut run, requests, validated, answers, index, config, now_ms,
-            );
-            answers[index] = made_room.and_then(|()| {
-                let request = &mut requests[index];
-                match &mut validated[index] {
-                    Some(good) => {
-                        self.stage(appender, &mut run, index, request, good, config, now_ms)
-                    }
-                    None => Err(Error::InvalidArgument("no records".to_owned())),
-                }
-            });
-        }
-        self.write_run(appender, &mut run, requests, validated, answers);
-    }
-
-    /// Rolls, writing the run before it, if the next request does not fit in the active segment.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of one append call, private"
-    )]
-    fn make_room(
-        &self,
-        appender: &mut Appender,
-        run: &mut Run,
-        requests: &[AppendRequest<'_>],
-        validated: &[Option<Validated>],
-        answers: &mut [Result<AppendInfo>],
-        index: usize,
-        config: &LogConfig,
-        now_ms: i64,
-    ) -> Result<()> {
-        let Some(good) = &validated[index] else {
-            return Ok(());
-        };
-        let size_bytes = bytes_of(&requests[index], good).len() as u64;
-        if size_bytes > config.segment_bytes {
-            return Err(Error::RecordListTooLarge {
-                size_bytes: size_bytes as usize,
-                max_bytes: config.segment_bytes as usize,
-            });
-        }
-        let is_follower = requests[index].origin == AppendOrigin::Replication;
-        let count: i64 = good
-            .batches
-            .iter()
-            .map(|b| i64::from(b.header.last_offset_delta) + 1)
-            .sum();
-        let last_offset = match good.batches.last() {
-            Some(batch) if is_follower => batch.header.last_offset(),
-            _ => run.next_offset + count - 1,
-        };
-        let timestamps = good.batches.iter().map(|batch| batch.header.max_timestamp);
-        let max_timestamp = timestamps.max().unwrap_or(NO_TIMESTAMP);
-        let active = self.active_segment()?;
-        let bytes = run.size_bytes + size_bytes;
-        if !active.should_roll(bytes, last_offset, max_timestamp, config, now_ms)? {
-            return Ok(());
-        }
-        self.write_run(appender, run, requests, validated, answers);
-        self.health.check()?;
-        if active.size_bytes() > 0 {
-            let first = good
-                .batches
-                .first()
-                .map_or(run.next_offset, |b| b.header.base_offset);
-            let base_offset = if is_follower {
-                first.max(run.next_offset)
-            } else {
-                run.next_offset
-            };
-            self.roll(appender, base_offset, now_ms)?;
-        }
-        Ok(())
-    }
-
-    /// Gives offsets, judges the producers, patches the batches, and adds them to the run.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of one append call, private"
-    )]
-    fn stage(
-        &self,
-        appender: &mut Appender,
-        run: &mut Run,
-        index: usize,
-        request: &mut AppendRequest<'_>,
-        good: &mut Validated,
-        config: &LogConfig,
-        now_ms: i64,
-    ) -> Result<AppendInfo> {
-        let is_follower = request.origin == AppendOrigin::Replication;
-        let active = self.active_segment()?;
-        let segment_base_offset = active.base_offset();
-        let start_position = active.size_bytes() + run.size_bytes;
-        let mut next_offset = run.next_offset;
-        for batch in good.batches.iter_mut() {
-            if is_follower {
-                if batch.header.base_offset < next_offset {
-                    return Err(Error::UnexpectedAppendOffset {
-                        expected_offset: next_offset,
-                        found_offset: batch.header.base_offset,
-                    });
-                }
-            } else {
-                batch.header.base_offset = next_offset;
-                batch.header.partition_leader_epoch = request.leader_epoch;
-            }
-            next_offset = batch.header.next_offset();
-            let (epoch, offset) = (
-                batch.header.partition_leader_epoch,
-                batch.header.base_offset,
-            );
-            if batch.header.magic >= 2 && epoch >= 0 && self.epochs.read().is_new(epoch, offset) {
-                self.assign_epoch(epoch, offset)?;
-            }
-        }
-        // A refused batch leaves the overlay as it was. Only where a request has several batches can
-        // one be refused behind one that was taken.
-        let before = (good.batches.len() > 1).then(|| run.pending.clone());
-        let mut aborted = Vec::new();
-        for batch in good.batches.iter() {
-            let outcome = appender.producers.prepare_batch(
-                &mut run.pending,
-                &batch.header,
-                request.origin,
-                request.transaction_version,
-                batch.marker,
-                Some(SegmentPosition {
-                    segment_base_offset,
-                    position_byte: start_position + batch.position_byte as u64,
-                }),
-            );
-            match outcome {
-                Ok(BatchOutcome::Append { completed }) => {
-                    aborted.extend(completed.and_then(|completed| completed.aborted()));
-                }
-                Ok(BatchOutcome::Duplicate {
-                    base_offset,
-                    last_offset,
-                    timestamp,
-                }) => {
-                    // A producer's request is one batch, so nothing of it was staged before.
-                    run.requests.push(index);
-                    return Ok(AppendInfo {
-                        first_offset: base_offset,
-                        last_offset,
-                        log_append_time_ms: timestamp,
-                        log_start_offset: self.ends.read().log_start_offset,
-                        is_duplicate: true,
-                    });
-                }
-                Err(error) => {
-                    if let Some(before) = before {
-                        run.pending = before;
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        let first_offset = good
-            .batches
-            .first()
-            .map_or(next_offset, |b| b.header.base_offset);
-        run.aborted.extend(aborted);
-        run.requests.push(index);
-        let bytes = match &mut good.replacement {
-            Some(replacement) => replacement.as_mut_slice(),
-            None => &mut *request.records,
-        };
-        for batch in good.batches.iter() {
-            let (start, end) = (batch.position_byte, batch.position_byte + batch.size_bytes);
-            if !is_follower {
-                let header = &batch.header;
-                patch_offset_and_epoch(
-                    &mut bytes[start..end],
-                    header.base_offset,
-                    header.partition_leader_epoch,
-                );
-            }
-            run.pieces.push(Piece {
-                request: index,
-                start,
-                end,
-            });
-            run.batches.push(WrittenBatch {
-                last_offset: batch.header.last_offset(),
-                size_bytes: batch.size_bytes as u64,
-                max_timestamp: batch.header.max_timestamp,
-            });
-            run.size_bytes += batch.size_bytes as u64;
-        }
-        run.next_offset = next_offset;
-        let is_log_append_time = config.message_timestamp_type == TimestampType::LogAppendTime;
-        Ok(AppendInfo {
-            first_offset,
-            last_offset: next_offset - 1,
-            log_append_time_ms: if is_log_append_time {
-                now_ms
-            } else {
-                NO_TIMESTAMP
-            },
-            log_start_offset: self.ends.read().log_start_offset,
-            is_duplicate: false,
-        })
-    }
-
-    /// Writes the run and publishes it, or fails all its requests and restores what was before.
-    /// Leaves an empty run that goes on at the log end.
-    fn write_run(
-        &self,
-        appender: &mut Appender,
-        run: &mut Run,
-        requests: &[AppendRequest<'_>],
-        validated: &[Option<Validated>],
-        answers: &mut [Result<AppendInfo>],
-    ) {
-        if !run.batches.is_empty()
-            && let Err(error) = self.write_batches(run, requests, validated)
-        {
-            for index in &run.requests {
-                answers[*index] = Err(error.clone());
-            }
-            *run = Run::new(
-                appender.producers.prepare(),
-                self.ends.read().log_end.offset,
-            );
-            return;
-        }
-        let next_offset = run.next_offset;
-        let done = std::mem::replace(run, Run::new(appender.producers.prepare(), next_offset));
-        if done.batches.is_empty() {
-            return;
-        }
-        appender.producers.commit(done.pending, next_offset);
-        run.pending = appender.producers.prepare();
-        self.publish_end(appender);
-    }
-
-    fn write_batches(
-        &self,
-        run: &Run,
-        requests: &[AppendRequest<'_>],
-        validated: &[Option<Validated>],
-    ) -> Result<()> {
-        let active = self.active_segment()?;
-        let mut buffers: Vec<IoSlice<'_>> = Vec::with_capacity(run.pieces.len());
-        for piece in &run.pieces {
-            if let Some(good) = &validated[piece.request] {
-                let bytes = bytes_of(&requests[piece.request], good);
-                buffers.push(IoSlice::new(&bytes[piece.start..piece.end]));
-            }
-        }
-        let mut written = active.write(&mut buffers);
-        if written.is_ok() && !run.aborted.is_empty() {
-            written = active.append_aborted(&run.aborted);
-        }
-        if let Err(error) = written {
-            if let Err(broken) = active.cut_back() {
-                self.health.fail(&broken);
-            }
-            return Err(error);
-        }
-        active.note_written(&run.batches);
-        Ok(())
-    }
-
     /// Publishes the active segment's end as the log's, with the first unstable offset.
-    fn publish_end(&self, appender: &mut Appender) {
+    pub(super) fn publish_end(&self, appender: &mut Appender) {
         let Ok(active) = self.active_segment() else {
             return;
         };
@@ -803,10 +392,6 @@ impl LogEnds {
         }
         moved
     }
-}
-
-fn bytes_of<'a>(request: &'a AppendRequest<'_>, good: &'a Validated) -> &'a [u8] {
-    good.replacement.as_deref().unwrap_or(request.records)
 }
 
 /// A pseudo-random number of milliseconds in `0 .. max` (SplitMix64); 0 if `max` is not positive.

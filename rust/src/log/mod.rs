@@ -1,6 +1,7 @@
 //! The log: one directory per partition, in Kafka's format, and the log directories that hold them.
 
 pub mod aborted;
+pub mod append;
 pub mod checkpoint;
 pub mod config;
 pub mod directory;

@@ -258,7 +258,7 @@ impl Segment {
     }
 
     /// Index entries, largest timestamp and the published end of batches that stand in the file.
-    pub fn note_written(&self, batches: &[WrittenBatch]) {
+    pub fn note_written(&self, batches: impl Iterator<Item = WrittenBatch>) {
         let SegmentEnd {
             size_bytes: mut position,
             mut next_offset,

@@ -1,0 +1,395 @@
+//! Appending: several requests for one partition, each one or more batches, by one `pwritev`.
+//!
+//! ```text
+//! validate (no lock) → │ append lock │ stage: offsets, leader epoch, producers ─┐
+//!                      │             │ … next request of the call …             ├─► write_run ─► publish
+//!                      │             │ the segment is full: write_run, roll ────┘
+//! ```
+//! Staging changes the batches and an overlay of the producer state, nothing else. Only when the
+//! bytes are written do overlay, indexes and log end become those of the log; when the write
+//! fails, the file is cut back and the overlay dropped.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use crate::batch::header::{NO_TIMESTAMP, TimestampType, patch_offset_and_epoch};
+use crate::batch::validate::{AppendOrigin, Scratch, Validated, validate};
+use crate::error::{Error, Result};
+
+use super::aborted::AbortedTransaction;
+use super::config::LogConfig;
+use super::log::{Appender, Log};
+use super::producers::{BatchOutcome, PendingUpdates, SegmentPosition};
+use super::segment::{Segment, WrittenBatch};
+
+/// Records for one partition: one or more batches, back to back.
+pub struct AppendRequest<'a> {
+    /// Changed in place: base offsets, leader epochs, and a max timestamp that was wrong.
+    pub records: &'a mut [u8],
+    pub origin: AppendOrigin,
+    /// Of the leader that appends; a follower's batches carry their own.
+    pub leader_epoch: i32,
+    /// Of the transactions (KIP-890); needed for markers of a coordinator only.
+    pub transaction_version: Option<i16>,
+}
+
+/// What became of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendInfo {
+    pub first_offset: i64,
+    pub last_offset: i64,
+    /// Milliseconds; -1 unless `message.timestamp.type=LogAppendTime` (or for a duplicate).
+    pub log_append_time_ms: i64,
+    pub log_start_offset: i64,
+    /// The batch was in the log already; the offsets are those of the first time.
+    pub is_duplicate: bool,
+}
+
+impl Log {
+    /// Appends the requests in order, several batches by one write; one answer for each.
+    ///
+    /// After it returns, the records of each `Ok` are in the page cache, have their offsets, and are
+    /// seen by readers bounded by the log end; they are durable once `offsets().flushed_offset` has
+    /// passed them. A request that is refused changes nothing. If a write fails or is short, every
+    /// request of that write fails with it, and file, log end and producer state are what they were
+    /// before; if the file cannot be brought back, the log directory goes offline.
+    ///
+    /// May run beside any other call. Holds the append lock while it writes.
+    pub fn append(
+        &self,
+        requests: &mut [AppendRequest<'_>],
+        now_ms: i64,
+    ) -> Vec<Result<AppendInfo>> {
+        let config = self.config();
+        let mut scratch = self.take_scratch();
+        let mut validated = Vec::with_capacity(requests.len());
+        for request in requests.iter_mut() {
+            let rules = config.validation_rules(request.origin, now_ms);
+            validated.push(validate(request.records, &rules, &mut scratch));
+        }
+        let mut appender = self.appender.lock();
+        appender.scratch = scratch;
+        let answers = match self.active_segment() {
+            Ok(active) => Appending::new(self, &config, &mut appender, requests, active, now_ms)
+                .append_all(validated),
+            Err(error) => validated.iter().map(|_| Err(error.clone())).collect(),
+        };
+        drop(appender);
+        self.notify();
+        let ends = *self.ends.read();
+        let unflushed = ends.log_end.offset - ends.flushed.offset;
+        if unflushed > 0 && unflushed >= config.flush_messages {
+            // Its failure is the directory's: the records were appended, and `flush` has poisoned it.
+            let _ = self.flush();
+        }
+        answers
+    }
+
+    /// Whoever finds the lock taken validates with a fresh buffer rather than wait.
+    fn take_scratch(&self) -> Scratch {
+        let appender = self.appender.try_lock();
+        appender
+            .map(|mut appender| std::mem::take(&mut appender.scratch))
+            .unwrap_or_default()
+    }
+}
+
+/// One call of `append`, under the append lock.
+struct Appending<'a, 'r> {
+    log: &'a Log,
+    config: &'a LogConfig,
+    appender: &'a mut Appender,
+    requests: &'a mut [AppendRequest<'r>],
+    active: Arc<Segment>,
+    run: Run,
+    answers: Vec<Result<AppendInfo>>,
+    now_ms: i64,
+}
+
+/// What one write will hold, all of it in the active segment.
+struct Run {
+    staged: Vec<Staged>,
+    pending: PendingUpdates,
+    aborted: Vec<AbortedTransaction>,
+    size_bytes: u64,
+    next_offset: i64,
+    /// Requests whose answer depends on this write; duplicates of batches in it are among them.
+    requests: Vec<usize>,
+}
+
+struct Staged {
+    request: usize,
+    good: Validated,
+}
+
+impl Run {
+    fn new(pending: PendingUpdates, next_offset: i64) -> Run {
+        Run {
+            staged: Vec::new(),
+            pending,
+            aborted: Vec::new(),
+            size_bytes: 0,
+            next_offset,
+            requests: Vec::new(),
+        }
+    }
+}
+
+impl<'a, 'r> Appending<'a, 'r> {
+    fn new(
+        log: &'a Log,
+        config: &'a LogConfig,
+        appender: &'a mut Appender,
+        requests: &'a mut [AppendRequest<'r>],
+        active: Arc<Segment>,
+        now_ms: i64,
+    ) -> Appending<'a, 'r> {
+        let run = Run::new(appender.producers.prepare(), log.ends.read().log_end.offset);
+        let answers = Vec::with_capacity(requests.len());
+        Appending {
+            log,
+            config,
+            appender,
+            requests,
+            active,
+            run,
+            answers,
+            now_ms,
+        }
+    }
+
+    fn append_all(mut self, validated: Vec<Result<Validated>>) -> Vec<Result<AppendInfo>> {
+        for (request, validated) in validated.into_iter().enumerate() {
+            let answer = validated.and_then(|good| self.append_one(request, good));
+            self.answers.push(answer);
+        }
+        self.write_run();
+        self.answers
+    }
+
+    fn append_one(&mut self, request: usize, mut good: Validated) -> Result<AppendInfo> {
+        self.log.check_writable()?;
+        self.make_room(request, &good)?;
+        let next_offset = self.assign_offsets(request, &mut good)?;
+        let first_offset = good
+            .batches
+            .first()
+            .map_or(next_offset, |b| b.header.base_offset);
+        if let Some(duplicate) = self.judge_producers(request, &good)? {
+            self.run.requests.push(request);
+            return Ok(duplicate);
+        }
+        if self.requests[request].origin != AppendOrigin::Replication {
+            write_offsets(&mut good, self.requests[request].records);
+        }
+        self.run.size_bytes += good.size_bytes() as u64;
+        self.run.next_offset = next_offset;
+        self.run.requests.push(request);
+        self.run.staged.push(Staged { request, good });
+        let stamps = self.config.message_timestamp_type == TimestampType::LogAppendTime;
+        Ok(AppendInfo {
+            first_offset,
+            last_offset: next_offset - 1,
+            log_append_time_ms: if stamps { self.now_ms } else { NO_TIMESTAMP },
+            log_start_offset: self.log.ends.read().log_start_offset,
+            is_duplicate: false,
+        })
+    }
+
+    fn is_follower(&self, request: usize) -> bool {
+        self.requests[request].origin == AppendOrigin::Replication
+    }
+
+    /// Rolls, writing the run before it, if the request does not fit in the active segment.
+    fn make_room(&mut self, request: usize, good: &Validated) -> Result<()> {
+        let size_bytes = good.size_bytes() as u64;
+        if size_bytes > self.config.segment_bytes {
+            return Err(Error::RecordListTooLarge {
+                size_bytes: good.size_bytes(),
+                max_bytes: self.config.segment_bytes as usize,
+            });
+        }
+        let (first_offset, last_offset) = match (good.batches.first(), good.batches.last()) {
+            (Some(first), Some(last)) if self.is_follower(request) => (
+                first.header.base_offset.max(self.run.next_offset),
+                last.header.last_offset(),
+            ),
+            _ => {
+                let counts = good
+                    .batches
+                    .iter()
+                    .map(|b| i64::from(b.header.last_offset_delta) + 1);
+                (
+                    self.run.next_offset,
+                    self.run.next_offset + counts.sum::<i64>() - 1,
+                )
+            }
+        };
+        let timestamps = good.batches.iter().map(|batch| batch.header.max_timestamp);
+        let max_timestamp = timestamps.max().unwrap_or(NO_TIMESTAMP);
+        let bytes = self.run.size_bytes + size_bytes;
+        let (config, now_ms) = (self.config, self.now_ms);
+        if !self
+            .active
+            .should_roll(bytes, last_offset, max_timestamp, config, now_ms)?
+        {
+            return Ok(());
+        }
+        self.write_run();
+        self.log.check_writable()?;
+        // What was to be written may have failed: then the offsets start lower than thought.
+        let base_offset = match self.is_follower(request) {
+            true => first_offset,
+            false => self.run.next_offset,
+        };
+        if self.active.size_bytes() > 0 || base_offset > self.active.base_offset() {
+            self.active = self.log.roll(self.appender, base_offset, now_ms)?;
+            self.run.pending = self.appender.producers.prepare();
+        }
+        Ok(())
+    }
+
+    /// Gives the batches their offsets and leader epoch, or checks those that a leader gave. Returns
+    /// the offset behind them. Errors: `UnexpectedAppendOffset`; `Io` for a new epoch.
+    fn assign_offsets(&self, request: usize, good: &mut Validated) -> Result<i64> {
+        let mut next_offset = self.run.next_offset;
+        for batch in good.batches.iter_mut() {
+            let header = &mut batch.header;
+            if !self.is_follower(request) {
+                header.base_offset = next_offset;
+                header.partition_leader_epoch = self.requests[request].leader_epoch;
+            } else if header.base_offset < next_offset {
+                return Err(Error::UnexpectedAppendOffset {
+                    expected_offset: next_offset,
+                    found_offset: header.base_offset,
+                });
+            }
+            let (epoch, offset) = (header.partition_leader_epoch, header.base_offset);
+            if header.magic >= 2 && epoch >= 0 && self.log.epochs.read().is_new(epoch, offset) {
+                self.log.assign_epoch(epoch, offset)?;
+            }
+            next_offset = header.next_offset();
+        }
+        Ok(next_offset)
+    }
+
+    /// Brings the batches into the overlay, or nothing if one is refused. `Some`: the request is in
+    /// the log already.
+    fn judge_producers(&mut self, request: usize, good: &Validated) -> Result<Option<AppendInfo>> {
+        // A refused batch leaves the overlay as it was. Only where a request has several batches
+        // can one be refused behind one that was taken.
+        let before = (good.batches.len() > 1).then(|| self.run.pending.clone());
+        let aborted_before = self.run.aborted.len();
+        let start = self.active.size_bytes() + self.run.size_bytes;
+        let AppendRequest {
+            origin,
+            transaction_version,
+            ..
+        } = self.requests[request];
+        for batch in good.batches.iter() {
+            let position = SegmentPosition {
+                segment_base_offset: self.active.base_offset(),
+                position_byte: start + batch.position_byte as u64,
+            };
+            let outcome = self.appender.producers.prepare_batch(
+                &mut self.run.pending,
+                &batch.header,
+                origin,
+                transaction_version,
+                batch.marker,
+                Some(position),
+            );
+            match outcome {
+                Ok(BatchOutcome::Append { completed }) => {
+                    let aborted = completed.and_then(|completed| completed.aborted());
+                    self.run.aborted.extend(aborted);
+                }
+                // A producer's request is one batch, so nothing of it was staged before.
+                Ok(BatchOutcome::Duplicate {
+                    base_offset,
+                    last_offset,
+                    timestamp,
+                }) => {
+                    return Ok(Some(AppendInfo {
+                        first_offset: base_offset,
+                        last_offset,
+                        log_append_time_ms: timestamp,
+                        log_start_offset: self.log.ends.read().log_start_offset,
+                        is_duplicate: true,
+                    }));
+                }
+                Err(error) => {
+                    if let Some(before) = before {
+                        self.run.pending = before;
+                    }
+                    self.run.aborted.truncate(aborted_before);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the run and publishes it, or fails all its requests and restores what was before.
+    /// Leaves an empty run that goes on at the log end.
+    fn write_run(&mut self) {
+        if self.run.staged.is_empty() {
+            return;
+        }
+        let written = self.write_batches();
+        let log_end_offset = self.log.ends.read().log_end.offset;
+        let empty = Run::new(self.appender.producers.prepare(), log_end_offset);
+        let run = std::mem::replace(&mut self.run, empty);
+        if let Err(error) = written {
+            for request in run.requests {
+                // The request that is being appended has no answer yet, and is not of this run.
+                self.answers[request] = Err(error.clone());
+            }
+            return;
+        }
+        self.appender.producers.commit(run.pending, run.next_offset);
+        self.log.publish_end(self.appender);
+        self.run = Run::new(self.appender.producers.prepare(), run.next_offset);
+    }
+
+    fn write_batches(&self) -> Result<()> {
+        let mut buffers: Vec<IoSlice<'_>> = Vec::with_capacity(self.run.staged.len());
+        for Staged { request, good } in &self.run.staged {
+            buffers.push(IoSlice::new(good.bytes(self.requests[*request].records)));
+        }
+        let mut written = self.active.write(&mut buffers);
+        if written.is_ok() && !self.run.aborted.is_empty() {
+            written = self.active.append_aborted(&self.run.aborted);
+        }
+        if let Err(error) = written {
+            if let Err(broken) = self.active.cut_back() {
+                self.log.health.fail(&broken);
+            }
+            return Err(error);
+        }
+        let batches = self
+            .run
+            .staged
+            .iter()
+            .flat_map(|staged| staged.good.batches.iter());
+        self.active.note_written(batches.map(|batch| WrittenBatch {
+            last_offset: batch.header.last_offset(),
+            size_bytes: batch.size_bytes as u64,
+            max_timestamp: batch.header.max_timestamp,
+        }));
+        Ok(())
+    }
+}
+
+/// Writes what the log has given into the batches, outside their CRC.
+fn write_offsets(good: &mut Validated, records: &mut [u8]) {
+    for slot in 0..good.batches.len() {
+        let batch = good.batches[slot];
+        let range = batch.position_byte..batch.position_byte + batch.size_bytes;
+        let (offset, epoch) = (
+            batch.header.base_offset,
+            batch.header.partition_leader_epoch,
+        );
+        patch_offset_and_epoch(&mut good.bytes_mut(records)[range], offset, epoch);
+    }
+}
