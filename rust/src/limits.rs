@@ -25,6 +25,9 @@ pub const RECORD_ERRORS_MAX: usize = 1000;
 /// Bytes read from a segment at once while its batches are scanned (recovery, look-up), bytes.
 pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;
 
+/// What the cleaner collects of a segment before it writes, bytes.
+pub const CLEANER_WRITE_BYTES: usize = 1 << 20;
+
 /// Batches that the idempotence window remembers for a producer (`ProducerStateEntry`).
 pub const PRODUCER_BATCHES_MAX: usize = 5;
 

@@ -151,6 +151,10 @@ impl LogDirectory {
         self.previous_broker_epoch
     }
 
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.open_segments.storage
+    }
+
     pub fn health(&self) -> &Arc<Health> {
         &self.health
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 use super::log::{Appender, Condemned, Log, Stage};
 use super::names::{DELETED, LOG, SWAP};
-use super::segment::{LogPosition, Segment};
+use super::segment::{LogPosition, Segment, SegmentVersion};
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
@@ -231,17 +231,39 @@ impl Log {
     /// `old`: segments of this log, none active. A crash at any point leaves either all of the old
     /// or all of the new: `.cleaned` alone is thrown away at the next start, and once the first is
     /// called `.swap` all of them are, and are finished.
+    ///
+    /// `Ok(false)`: an old segment was deleted, replaced or cut since its version was noted; nothing
+    /// has changed. Errors take the log directory offline.
     pub fn replace_segments(
         &self,
         new: &[Arc<Segment>],
-        old: &[Arc<Segment>],
+        old: &[SegmentVersion],
         now_ms: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let flushing = self.flushing.lock();
         self.check_writable()?;
-        let result = self.replace_locked(new, old, now_ms);
+        // Whatever removes or cuts a segment holds the flush lock, so that this stays true.
+        if !old
+            .iter()
+            .all(|version| self.is_closed_and_current(version))
+        {
+            return Ok(false);
+        }
+        let old: Vec<Arc<Segment>> = old.iter().map(|old| old.segment.clone()).collect();
+        let result = self.replace_locked(new, &old, now_ms);
         drop(flushing);
-        result.inspect_err(|error| self.health.fail(error))
+        result.inspect_err(|error| self.health.fail(error))?;
+        Ok(true)
+    }
+
+    fn is_closed_and_current(&self, version: &SegmentVersion) -> bool {
+        let segments = self.segments.read();
+        let base_offset = version.segment.base_offset();
+        let known = segments.get(&base_offset);
+        let is_active = segments.keys().next_back() == Some(&base_offset);
+        known.is_some_and(|known| Arc::ptr_eq(known, &version.segment))
+            && !is_active
+            && version.is_current()
     }
 
     fn replace_locked(
@@ -286,6 +308,14 @@ impl Log {
         for segment in new {
             self.open_segments.change_suffix(segment.files(), "")?;
         }
+        let mut appender = self.appender.lock();
+        for segment in old {
+            let base_offset = segment.base_offset();
+            if !new.iter().any(|new| new.base_offset() == base_offset) {
+                appender.snapshots.delete(self.storage(), base_offset)?;
+            }
+        }
+        drop(appender);
         sync()
     }
 

@@ -3,6 +3,7 @@
 pub mod aborted;
 pub mod append;
 pub mod checkpoint;
+pub mod compact;
 pub mod config;
 pub mod directory;
 pub mod epochs;

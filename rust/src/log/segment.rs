@@ -11,8 +11,8 @@
 
 use std::io::IoSlice;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -101,6 +101,19 @@ struct ActiveIndexes {
 #[derive(Default)]
 pub struct Pin {
     released: Arc<(Mutex<bool>, Condvar)>,
+}
+
+/// A segment as it was at one moment: whoever rewrites it learns whether it has been cut since.
+pub struct SegmentVersion {
+    pub segment: Arc<Segment>,
+    pin: Weak<Pin>,
+}
+
+impl SegmentVersion {
+    /// Whether nothing has been cut off since `Segment::version`. Appends do not count.
+    pub fn is_current(&self) -> bool {
+        std::ptr::eq(self.pin.as_ptr(), Arc::as_ptr(&self.segment.end.read().pin))
+    }
 }
 
 impl Drop for Pin {
@@ -224,6 +237,14 @@ impl Segment {
     pub fn pin(&self) -> (SegmentEnd, Arc<Pin>) {
         let end = self.end.read();
         (end.end, end.pin.clone())
+    }
+
+    /// Notes the segment as it is now; keeps nobody waiting.
+    pub fn version(self: &Arc<Self>) -> SegmentVersion {
+        SegmentVersion {
+            segment: self.clone(),
+            pin: Arc::downgrade(&self.end.read().pin),
+        }
     }
 
     pub fn files(&self) -> &Arc<SegmentFiles> {

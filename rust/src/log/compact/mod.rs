@@ -1,0 +1,524 @@
+//! Compaction: of each key the log keeps the newest record (`cleanup.policy=compact`).
+//!
+//! ```text
+//! plan.rs          which log is due, from where to where, in which groups of segments
+//! offset_map.rs    pass 1 over the dirty part: key → newest offset, as many as memory holds
+//! filter.rs        pass 2 over all from the log's start: what is left of each batch
+//! transactions.rs  which batches are of aborted transactions, which markers are without records
+//!
+//! 0.log 100.log 200.log ──► 0.log.cleaned ──fsync──► 0.log.swap ──► the old ones .deleted ──► 0.log
+//! ```
+//!
+//! Offsets never change. A crash at any point is healed at the next start (`recover.rs`); readers
+//! hold the files that they read. The cleaner reads closed segments below the last stable offset
+//! only, and takes no lock that an append or a read needs, except for an instant at the swap.
+//!
+//! Kafka: `LogCleaner`, `LogCleanerManager`, `Cleaner`. There, file times tell how old tombstones
+//! of magic 0 and 1 are; here the largest timestamp of their segment does, where there is one.
+
+pub mod filter;
+pub mod offset_map;
+pub mod plan;
+pub mod transactions;
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::batch::BatchHeader;
+use crate::batch::header::compute_crc;
+use crate::batch::records::{ControlRecord, RecordReader};
+use crate::error::{Error, Result};
+use crate::limits::CLEANER_WRITE_BYTES;
+
+use super::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
+use super::config::LogConfig;
+use super::directory::LogDirectory;
+use super::log::Log;
+use super::names::{CLEANED, LOG};
+use super::scan::BatchScanner;
+use super::segment::{Segment, WrittenBatch};
+use filter::{CleanCounts, LastOfProducers, Rules, filter_batch};
+use offset_map::OffsetMap;
+use plan::{CleanPlan, LogFacts, SegmentFacts, group_segments};
+use transactions::CleanedTransactions;
+
+/// What a round has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CleanReport {
+    pub first_dirty_offset: i64,
+    /// The log is clean below: the next round's first dirty offset.
+    pub end_offset: i64,
+    pub counts: CleanCounts,
+    /// Bytes gone through to find the newest offsets.
+    pub map_bytes_read: u64,
+    /// Share of the map that was used, 0 to 1.
+    pub map_utilization: f64,
+    pub groups: usize,
+}
+
+/// One cleaner; at most one may work on a log at a time.
+pub struct Cleaner {
+    map: OffsetMap,
+    reader: RecordReader,
+    output: Vec<u8>,
+    written: Vec<WrittenBatch>,
+    /// Directories of partitions whose records cannot be read, with the reason. They are left
+    /// alone until the next start.
+    uncleanable: HashMap<PathBuf, String>,
+}
+
+impl Cleaner {
+    /// At most `dedupe_buffer_bytes` (`log.cleaner.dedupe.buffer.size`) for the map of keys, used
+    /// up to `load_factor` (`log.cleaner.io.buffer.load.factor`).
+    pub fn new(dedupe_buffer_bytes: usize, load_factor: f64) -> Cleaner {
+        Cleaner {
+            map: OffsetMap::new(dedupe_buffer_bytes, load_factor),
+            reader: RecordReader::new(),
+            output: Vec::new(),
+            written: Vec::new(),
+            uncleanable: HashMap::new(),
+        }
+    }
+
+    /// Partitions that are left alone, and why.
+    pub fn uncleanable(&self) -> &HashMap<PathBuf, String> {
+        &self.uncleanable
+    }
+
+    /// Cleans the dirtiest log of the directory that is due, and notes in the checkpoint file how
+    /// far it came. `None`: none is due, or `stop` was set.
+    ///
+    /// Errors: `Io` and `LogDirOffline`. A partition that cannot be read becomes uncleanable.
+    pub fn clean_dirtiest(
+        &mut self,
+        directory: &LogDirectory,
+        now_ms: i64,
+        stop: &AtomicBool,
+    ) -> Result<Option<CleanReport>> {
+        directory.health().check()?;
+        let mut checkpoints = CleanerCheckpoints::read(directory)?;
+        let mut dirtiest: Option<(f64, Arc<Log>, CleanPlan)> = None;
+        for log in directory.logs() {
+            let config = log.config();
+            if !config.cleanup_policy.compact || self.uncleanable.contains_key(&log.directory()) {
+                continue;
+            }
+            let plan = plan_of(&log, checkpoints.get(&log), now_ms)?;
+            if plan.checkpoint_is_invalid {
+                checkpoints.set(&log, plan.first_dirty_offset)?;
+            }
+            let ratio = plan.dirty_ratio();
+            if plan.is_due(&config) && dirtiest.as_ref().is_none_or(|(most, ..)| ratio > *most) {
+                dirtiest = Some((ratio, log, plan));
+            }
+        }
+        let Some((_, log, plan)) = dirtiest else {
+            return Ok(None);
+        };
+        match self.clean(&log, &plan, now_ms, stop) {
+            Ok(Some(report)) => {
+                checkpoints.set(&log, report.end_offset)?;
+                Ok(Some(report))
+            }
+            Ok(None) => Ok(None),
+            Err(error @ (Error::Io { .. } | Error::LogDirOffline { .. })) => Err(error),
+            Err(error) => {
+                self.uncleanable.insert(log.directory(), error.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Cleans what `plan` says of `log`. `None`: `stop` was set, or the segments were deleted or
+    /// truncated meanwhile; nothing is lost, what was swapped in already stays.
+    ///
+    /// Errors: `CorruptFile` for a batch that cannot be read; `InvalidArgument` if not even one
+    /// batch's keys fit in the map; `Io`.
+    pub fn clean(
+        &mut self,
+        log: &Log,
+        plan: &CleanPlan,
+        now_ms: i64,
+        stop: &AtomicBool,
+    ) -> Result<Option<CleanReport>> {
+        let result = self.clean_with_map(log, plan, now_ms, stop);
+        self.map.clear();
+        self.output = Vec::new();
+        result
+    }
+
+    fn clean_with_map(
+        &mut self,
+        log: &Log,
+        plan: &CleanPlan,
+        now_ms: i64,
+        stop: &AtomicBool,
+    ) -> Result<Option<CleanReport>> {
+        let Some(map_bytes_read) = self.build_map(log, plan, stop)? else {
+            return Ok(None);
+        };
+        let end_offset = self.map.latest_offset() + 1;
+        if end_offset <= plan.first_dirty_offset {
+            return Err(Error::InvalidArgument(format!(
+                "the keys of one batch of {} do not fit in log.cleaner.dedupe.buffer.size",
+                log.directory().display()
+            )));
+        }
+        let config = log.config();
+        let mut segments = log.segments();
+        segments.retain(|segment| segment.base_offset() < end_offset);
+        let mut facts = Vec::with_capacity(segments.len());
+        for segment in &segments {
+            facts.push(facts_with_indexes(log, segment)?);
+        }
+        let legacy_horizon_ms = legacy_horizon_ms(log, &segments, plan, &config)?;
+        let mut report = CleanReport {
+            first_dirty_offset: plan.first_dirty_offset,
+            end_offset,
+            map_bytes_read,
+            map_utilization: self.map.utilization(),
+            ..CleanReport::default()
+        };
+        let mut transactions = CleanedTransactions::default();
+        for group in group_segments(&facts, &config, plan.first_uncleanable_offset) {
+            let round = Round {
+                log,
+                config: &config,
+                upper_bound_offset: plan.first_uncleanable_offset,
+                legacy_horizon_ms,
+                now_ms,
+                stop,
+            };
+            let counts = &mut report.counts;
+            if !self.clean_group(&round, &segments[group], &mut transactions, counts)? {
+                return Ok(None);
+            }
+            report.groups += 1;
+        }
+        Ok(Some(report))
+    }
+
+    /// Pass 1. Returns the bytes read; `None`: stopped.
+    fn build_map(&mut self, log: &Log, plan: &CleanPlan, stop: &AtomicBool) -> Result<Option<u64>> {
+        self.map.clear();
+        let (start, end) = (plan.first_dirty_offset, plan.first_uncleanable_offset);
+        let mut dirty = log.segments();
+        dirty.retain(|segment| segment.base_offset() < end);
+        let begun = dirty.partition_point(|segment| segment.base_offset() <= start);
+        dirty.drain(..begun.saturating_sub(1));
+        let mut transactions = CleanedTransactions::default();
+        transactions.add_aborted(&log.aborted_transactions(start, end)?);
+        let mut bytes_read = 0;
+        for (slot, segment) in dirty.iter().enumerate() {
+            let next = dirty.get(slot + 1).map_or(end, |next| next.base_offset());
+            let (segment_end, _pin) = segment.pin();
+            let entry = segment.with_offset_index(|index| index.lookup(start))?;
+            let position = entry.map_or(0, |entry| entry.position_byte);
+            let (file, path) = (segment.file()?, segment.files().path(LOG));
+            let mut scanner = BatchScanner::new(&*file, &path, position, segment_end.size_bytes);
+            while let Some((at, header, batch)) = scanner.next_batch()? {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                bytes_read += batch.len() as u64;
+                let mapped = self.map_batch(&header, batch, start, &mut transactions);
+                if !mapped.map_err(|error| unreadable(&path, at, &error))? {
+                    return Ok(Some(bytes_read));
+                }
+                if header.last_offset() >= start {
+                    self.map.set_latest_offset(header.last_offset());
+                }
+            }
+            // Offsets that nobody has are clean.
+            self.map.set_latest_offset(next - 1);
+        }
+        Ok(Some(bytes_read))
+    }
+
+    /// Adds the keys of a batch to the map. `false`: the map is full.
+    fn map_batch(
+        &mut self,
+        header: &BatchHeader,
+        batch: &[u8],
+        start: i64,
+        transactions: &mut CleanedTransactions,
+    ) -> Result<bool> {
+        if header.is_control() {
+            let record = match self.reader.read(batch)?.next() {
+                Some(record) => {
+                    let record = record?;
+                    Some(ControlRecord::parse(record.key, record.value)?)
+                }
+                None => None,
+            };
+            transactions.on_control_batch(header, record);
+            return Ok(true);
+        }
+        if transactions.on_batch(header) {
+            return Ok(true);
+        }
+        for record in self.reader.read(batch)? {
+            let record = record?;
+            if let Some(key) = record.key
+                && record.offset >= start
+                && !self.map.put(key, record.offset)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Pass 2 for one group: cleans it into one segment and swaps that in. `false`: stopped, or the
+    /// group is no longer what it was.
+    fn clean_group(
+        &mut self,
+        round: &Round<'_>,
+        group: &[Arc<Segment>],
+        transactions: &mut CleanedTransactions,
+        counts: &mut CleanCounts,
+    ) -> Result<bool> {
+        let Some(first) = group.first() else {
+            return Ok(true);
+        };
+        let log = round.log;
+        let config = LogConfig {
+            preallocate: false,
+            ..round.config.clone()
+        };
+        let directory = log.directory();
+        let cleaned = Segment::create(
+            &log.open_segments,
+            &directory,
+            first.base_offset(),
+            CLEANED,
+            &config,
+            0,
+            round.now_ms,
+        )?;
+        let versions: Vec<_> = group.iter().map(|segment| segment.version()).collect();
+        let replaced = self
+            .clean_into(round, group, &cleaned, transactions, counts)
+            .and_then(|complete| {
+                let new = std::slice::from_ref(&cleaned);
+                Ok(complete && log.replace_segments(new, &versions, round.now_ms)?)
+            });
+        if let Ok(true) = replaced {
+            return Ok(true);
+        }
+        if log.health.check().is_ok() {
+            // Whatever happened to the swap, nothing but the cleaner's own output is thrown away.
+            log.open_segments.remove(cleaned.files())?;
+        }
+        replaced
+    }
+
+    fn clean_into(
+        &mut self,
+        round: &Round<'_>,
+        group: &[Arc<Segment>],
+        cleaned: &Segment,
+        transactions: &mut CleanedTransactions,
+        counts: &mut CleanCounts,
+    ) -> Result<bool> {
+        let log = round.log;
+        let last_of_producers = LastOfProducers::of(&log.producers());
+        transactions.retained.clear();
+        self.output.clear();
+        self.written.clear();
+        for (slot, segment) in group.iter().enumerate() {
+            let end = segment.end();
+            let next = group
+                .get(slot + 1)
+                .map_or(end.next_offset, |next| next.base_offset());
+            transactions.add_aborted(&log.aborted_transactions(segment.base_offset(), next)?);
+            let keeps_legacy_tombstones = log.last_written_ms(segment)? > round.legacy_horizon_ms;
+            let rules = Rules {
+                map: &self.map,
+                last_of_producers: &last_of_producers,
+                now_ms: round.now_ms,
+                delete_retention_ms: round.config.delete_retention_ms,
+                keeps_legacy_tombstones,
+                upper_bound_offset: round.upper_bound_offset,
+            };
+            let (end, _pin) = segment.pin();
+            let (file, path) = (segment.file()?, segment.files().path(LOG));
+            let mut scanner = BatchScanner::new(&*file, &path, 0, end.size_bytes);
+            while let Some((at, header, batch)) = scanner.next_batch()? {
+                if round.stop.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                check_crc(&header, batch, &path, at)?;
+                let (reader, output) = (&mut self.reader, &mut self.output);
+                let left =
+                    filter_batch(&header, batch, &rules, transactions, reader, counts, output)
+                        .map_err(|error| unreadable(&path, at, &error))?;
+                if let Some(left) = left {
+                    if !cleaned.can_hold(left.last_offset()) {
+                        let reason = "its offset is too far from the base offset of the segment";
+                        return Err(Error::corrupt_file(&path, at, reason));
+                    }
+                    self.written.push(WrittenBatch {
+                        last_offset: left.last_offset(),
+                        size_bytes: left.size_bytes as u64,
+                        max_timestamp: left.max_timestamp,
+                    });
+                }
+                if self.output.len() >= CLEANER_WRITE_BYTES {
+                    write_out(cleaned, &mut self.output, &mut self.written)?;
+                }
+            }
+        }
+        write_out(cleaned, &mut self.output, &mut self.written)?;
+        cleaned.close()?;
+        if !transactions.retained.is_empty() {
+            cleaned.append_aborted(&transactions.retained)?;
+        }
+        cleaned.sync_log()?;
+        cleaned.sync_indexes()?;
+        Ok(true)
+    }
+}
+
+/// What holds for all groups of a round.
+struct Round<'a> {
+    log: &'a Log,
+    config: &'a LogConfig,
+    upper_bound_offset: i64,
+    legacy_horizon_ms: i64,
+    now_ms: i64,
+    stop: &'a AtomicBool,
+}
+
+fn write_out(
+    segment: &Segment,
+    output: &mut Vec<u8>,
+    written: &mut Vec<WrittenBatch>,
+) -> Result<()> {
+    if output.is_empty() {
+        return Ok(());
+    }
+    segment.write(&mut [IoSlice::new(output)])?;
+    segment.note_written(written);
+    output.clear();
+    written.clear();
+    Ok(())
+}
+
+/// A batch is not written again under a new CRC if the old one was wrong.
+fn check_crc(header: &BatchHeader, batch: &[u8], path: &Path, position_byte: u64) -> Result<()> {
+    let computed = match header.magic {
+        2 => compute_crc(batch),
+        _ => crc32fast::hash(&batch[crate::batch::header::MAGIC_AT..]),
+    };
+    if computed == header.crc {
+        return Ok(());
+    }
+    let reason = format!("CRC {:08x}, computed {computed:08x}", header.crc);
+    Err(Error::corrupt_file(path, position_byte, reason))
+}
+
+fn unreadable(path: &Path, position_byte: u64, error: &Error) -> Error {
+    Error::corrupt_file(path, position_byte, error.to_string())
+}
+
+/// Below it, tombstones of magic 0 and 1 may go: `delete.retention.ms` before the last write to the
+/// clean part.
+fn legacy_horizon_ms(
+    log: &Log,
+    segments: &[Arc<Segment>],
+    plan: &CleanPlan,
+    config: &LogConfig,
+) -> Result<i64> {
+    let clean = segments.partition_point(|s| s.base_offset() < plan.first_dirty_offset);
+    match segments[..clean].last() {
+        Some(last) => Ok(log
+            .last_written_ms(last)?
+            .saturating_sub(config.delete_retention_ms)),
+        None => Ok(0),
+    }
+}
+
+/// What of `log` may be cleaned at `now_ms`; `checkpoint` is where the last round ended.
+pub fn plan_of(log: &Log, checkpoint: Option<i64>, now_ms: i64) -> Result<CleanPlan> {
+    let mut facts = Vec::new();
+    for segment in log.segments() {
+        facts.push(facts_of(log, &segment)?);
+    }
+    let offsets = log.offsets();
+    let log_facts = LogFacts {
+        log_start_offset: offsets.log_start_offset,
+        log_end_offset: offsets.log_end_offset,
+        last_stable_offset: offsets.last_stable_offset,
+    };
+    Ok(CleanPlan::of(
+        &facts,
+        log_facts,
+        checkpoint,
+        &log.config(),
+        now_ms,
+    ))
+}
+
+fn facts_of(log: &Log, segment: &Segment) -> Result<SegmentFacts> {
+    Ok(SegmentFacts {
+        base_offset: segment.base_offset(),
+        size_bytes: segment.size_bytes(),
+        largest_timestamp: log.last_written_ms(segment)?,
+        first_batch_timestamp: segment.first_batch_timestamp()?,
+        offset_index_bytes: 0,
+        time_index_bytes: 0,
+    })
+}
+
+fn facts_with_indexes(log: &Log, segment: &Segment) -> Result<SegmentFacts> {
+    let offset_index = segment.with_offset_index(|index| index.len())?;
+    let time_index = segment.with_time_index(|index| index.len())?;
+    Ok(SegmentFacts {
+        offset_index_bytes: (offset_index * super::offset_index::ENTRY_BYTES) as u64,
+        time_index_bytes: (time_index * super::time_index::ENTRY_BYTES) as u64,
+        ..facts_of(log, segment)?
+    })
+}
+
+/// The `cleaner-offset-checkpoint` of a log directory.
+struct CleanerCheckpoints<'a> {
+    directory: &'a LogDirectory,
+    path: PathBuf,
+    offsets: OffsetCheckpoint,
+}
+
+impl CleanerCheckpoints<'_> {
+    fn read(directory: &LogDirectory) -> Result<CleanerCheckpoints<'_>> {
+        let path = directory.path().join(CLEANER_OFFSET_CHECKPOINT_FILE);
+        let offsets = OffsetCheckpoint::read(directory.storage(), &path)?;
+        Ok(CleanerCheckpoints {
+            directory,
+            path,
+            offsets,
+        })
+    }
+
+    fn get(&self, log: &Log) -> Option<i64> {
+        self.offsets.offsets.get(&key_of(log)).copied()
+    }
+
+    /// Writes the file, without the partitions that are no longer in the directory.
+    fn set(&mut self, log: &Log, offset: i64) -> Result<()> {
+        let directory = self.directory;
+        let known = |key: &TopicPartition| directory.log(&key.topic, key.partition).is_some();
+        self.offsets.offsets.retain(|key, _| known(key));
+        self.offsets.offsets.insert(key_of(log), offset);
+        self.offsets.write(directory.storage(), &self.path)
+    }
+}
+
+fn key_of(log: &Log) -> TopicPartition {
+    TopicPartition {
+        topic: log.topic().to_owned(),
+        partition: log.partition(),
+    }
+}
