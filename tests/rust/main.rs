@@ -4,6 +4,7 @@
 mod aborted;
 mod batch;
 mod checkpoint;
+mod compact;
 mod compression;
 mod epochs;
 mod housekeeper;

@@ -132,8 +132,8 @@ impl Cleaner {
         }
     }
 
-    /// Cleans what `plan` says of `log`. `None`: `stop` was set, or the segments were deleted or
-    /// truncated meanwhile; nothing is lost, what was swapped in already stays.
+    /// Cleans what `plan` says of `log`. `None`: `stop` was set, or the log or some of its segments
+    /// were deleted or cut meanwhile; nothing is lost, what was swapped in already stays.
     ///
     /// Errors: `CorruptFile` for a batch that cannot be read; `InvalidArgument` if not even one
     /// batch's keys fit in the map; `Io`.
@@ -147,7 +147,11 @@ impl Cleaner {
         let result = self.clean_with_map(log, plan, now_ms, stop);
         self.map.clear();
         self.output = Vec::new();
-        result
+        match result {
+            // Its directory has another name by now, so that any call may have failed.
+            Err(_) if matches!(log.check_writable(), Err(Error::LogDeleted { .. })) => Ok(None),
+            result => result,
+        }
     }
 
     fn clean_with_map(
