@@ -10,12 +10,13 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker
 use kafkalite::batch::header::{NO_SEQUENCE, increment_sequence};
 use kafkalite::batch::{AppendOrigin, BatchHeader, Codec, EndTransactionMarker, RecordReader};
 use kafkalite::error::Error;
+use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
 use kafkalite::log::compact::{CleanReport, Cleaner, plan_of};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::health::Health;
-use kafkalite::log::log::{AppendInfo, AppendRequest, Log};
+use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;

@@ -406,9 +406,8 @@ fn write_out(
         return Ok(());
     }
     segment.write(&mut [IoSlice::new(output)])?;
-    segment.note_written(written);
+    segment.note_written(written.drain(..));
     output.clear();
-    written.clear();
     Ok(())
 }
 
