@@ -5,6 +5,7 @@ mod aborted;
 mod batch;
 mod checkpoint;
 mod compact;
+mod compact_plan;
 mod compression;
 mod epochs;
 mod housekeeper;
