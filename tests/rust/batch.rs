@@ -24,7 +24,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn golden_batches() -> Vec<(&'static str, Vec<u8>)> {
+pub fn golden_batches() -> Vec<(&'static str, Vec<u8>)> {
     let lines = GOLDEN
         .lines()
         .filter_map(|line| line.strip_prefix("batch "));

@@ -8,6 +8,7 @@ mod compact;
 mod compact_plan;
 mod compression;
 mod epochs;
+mod fuzz_batch;
 mod housekeeper;
 mod log;
 mod plain_reader;

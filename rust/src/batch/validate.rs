@@ -361,9 +361,8 @@ fn accept_replicated(
             found_offset: header.last_offset(),
         });
     }
-    let marker = if header.is_control() && header.has_producer_id() {
-        let records = inflate(batch, codec, scratch)?;
-        read_marker(records, &header)?
+    let marker = if header.is_control() {
+        marker_of(inflate(batch, codec, scratch)?, &header)?
     } else {
         None
     };
@@ -387,19 +386,15 @@ fn accept_produced(
     }
     let records = inflate(batch, codec, scratch)?;
     let walk = walk(records, &header, rules)?;
+    let marker = marker_of(records, &header)?;
     if recompress || !walk.offsets_count_from_zero {
         let target = target.unwrap_or((codec, None));
         let rebuilt = rebuild(records, &header, target, rules)?;
         let header = BatchHeader::parse(&rebuilt)?
             .ok_or_else(|| Error::CorruptMessage(String::from("the batch built again is short")))?;
         let delta = walk.index_of_max_timestamp;
-        return Ok((summarize(header, delta, None), Some(rebuilt)));
+        return Ok((summarize(header, delta, marker), Some(rebuilt)));
     }
-    let marker = if header.is_control() && header.has_producer_id() {
-        read_marker(records, &header)?
-    } else {
-        None
-    };
     let header = correct(batch, header, walk.max_timestamp, rules);
     Ok((summarize(header, walk.index_of_max_timestamp, marker), None))
 }
@@ -610,10 +605,10 @@ fn rebuild(
     Ok(rebuilt)
 }
 
-/// The first record of a control batch, if it ends a transaction. An empty batch is one whose
-/// transaction the cleaner has removed.
-fn read_marker(records: &[u8], header: &BatchHeader) -> Result<Option<EndTransactionMarker>> {
-    if header.records_count == 0 {
+/// How a transaction ended, if this is a control batch that says so. One without records is one
+/// whose transaction the cleaner has removed, one without a producer id is KRaft's.
+fn marker_of(records: &[u8], header: &BatchHeader) -> Result<Option<EndTransactionMarker>> {
+    if !header.is_control() || !header.has_producer_id() || header.records_count == 0 {
         return Ok(None);
     }
     let record = read_raw_record(records, &mut 0).map_err(Malformed::into_error)?;

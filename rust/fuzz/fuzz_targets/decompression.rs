@@ -1,0 +1,8 @@
+//! The four codecs on any stream.
+#![no_main]
+
+#[path = "../targets.rs"]
+#[allow(dead_code, reason = "each target calls one of them")]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::decompression(data));

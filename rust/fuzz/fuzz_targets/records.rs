@@ -1,0 +1,8 @@
+//! Iteration over the records of any batches.
+#![no_main]
+
+#[path = "../targets.rs"]
+#[allow(dead_code, reason = "each target calls one of them")]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::records(data));
