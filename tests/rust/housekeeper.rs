@@ -7,9 +7,9 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions};
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
-use kafkalite::log::config::LogConfig;
+use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory, RECOVERY_POINT_FILE};
-use kafkalite::log::housekeeper::{Housekeeper, Intervals};
+use kafkalite::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
@@ -170,4 +170,54 @@ fn a_deleted_log_is_out_of_use_and_its_directory_can_go() {
         "a queued flush of it fails nobody"
     );
     assert!(directory.log("t", 0).is_none());
+}
+
+#[test]
+fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        cleanup_policy: CleanupPolicy {
+            delete: false,
+            compact: true,
+        },
+        min_cleanable_dirty_ratio: 0.01,
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), config, START_MS)
+        .unwrap();
+    for number in 0..20 {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder
+            .append(START_MS + number, Some(b"key"), Some(&[b'v'; 600]), &[])
+            .unwrap();
+        let mut bytes = builder.finish().unwrap();
+        let request = AppendRequest {
+            records: &mut bytes,
+            origin: AppendOrigin::Client,
+            leader_epoch: 0,
+            transaction_version: None,
+        };
+        log.append(&mut [request], START_MS).remove(0).unwrap();
+    }
+    log.flush().unwrap();
+    let before = log.size_bytes();
+    let settings = CleanerSettings {
+        dedupe_buffer_bytes: 1 << 20,
+        ..CleanerSettings::default()
+    };
+    let on_error = Box::new(|error: &kafkalite::error::Error| panic!("{error}"));
+    let cleaner = HousekeeperThread::start_cleaner(directory.clone(), settings, on_error).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while log.size_bytes() > before / 2 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "too little was cleaned"
+        );
+        std::thread::yield_now();
+    }
+    cleaner.stop();
+    assert_eq!(log.offsets().log_end_offset, 20);
 }

@@ -1,10 +1,12 @@
 //! What a log directory needs done from time to time: retention, flushing by time, files whose delay
-//! is over, checkpoints, silent producers. One thread a directory, so that a slow disk keeps
-//! nobody else's house waiting.
+//! is over, checkpoints, silent producers; and on a thread of its own, because it takes long, the
+//! cleaner. Each directory has both for itself, so that a slow disk keeps nobody else's house
+//! waiting.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 
+use super::compact::Cleaner;
 use super::directory::LogDirectory;
 use super::log::Log;
 
@@ -146,50 +149,100 @@ impl Housekeeper {
     }
 }
 
-/// A housekeeper on a thread of its own, by the wall clock.
+/// How the cleaner of a directory works; the defaults are Kafka's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CleanerSettings {
+    /// `log.cleaner.dedupe.buffer.size`, bytes
+    pub dedupe_buffer_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`, 0 to 1
+    pub load_factor: f64,
+    /// `log.cleaner.backoff.ms`: the pause when no log is due
+    pub backoff_ms: i64,
+}
+
+impl Default for CleanerSettings {
+    fn default() -> CleanerSettings {
+        CleanerSettings {
+            dedupe_buffer_bytes: 128 << 20,
+            load_factor: 0.9,
+            backoff_ms: 15_000,
+        }
+    }
+}
+
+/// A chore on a thread of its own, by the wall clock. Dropping it ends the thread.
 pub struct HousekeeperThread {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Looked at by a chore that takes long.
+    is_stopping: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
 }
 
 impl HousekeeperThread {
     pub fn start(mut housekeeper: Housekeeper) -> std::io::Result<HousekeeperThread> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let stopping = stop.clone();
+        Self::repeat("housekeeper", move |now_ms, _| housekeeper.tick(now_ms))
+    }
+
+    /// Compacts the directory's logs, the dirtiest first, as long as one is due.
+    pub fn start_cleaner(
+        directory: Arc<LogDirectory>,
+        settings: CleanerSettings,
+        on_error: Box<dyn Fn(&Error) + Send>,
+    ) -> std::io::Result<HousekeeperThread> {
+        let mut cleaner = Cleaner::new(settings.dedupe_buffer_bytes, settings.load_factor);
+        Self::repeat("cleaner", move |now_ms, is_stopping| {
+            match cleaner.clean_dirtiest(&directory, now_ms, is_stopping) {
+                Ok(Some(_)) => return now_ms,
+                Ok(None) => {}
+                Err(error) => on_error(&error),
+            }
+            now_ms.saturating_add(settings.backoff_ms)
+        })
+    }
+
+    /// Calls `chore` with the time; it returns when it wants to be called again.
+    fn repeat(
+        name: &str,
+        mut chore: impl FnMut(i64, &AtomicBool) -> i64 + Send + 'static,
+    ) -> std::io::Result<HousekeeperThread> {
+        let shared = Arc::new(Shared::default());
+        let own = shared.clone();
         let thread = thread::Builder::new()
-            .name("housekeeper".to_owned())
+            .name(name.to_owned())
             .spawn(move || {
-                let mut now_ms = wall_clock_ms();
-                loop {
-                    let next_ms = housekeeper.tick(now_ms);
-                    let mut is_stopping = stopping.0.lock();
+                while !own.is_stopping.load(Ordering::Acquire) {
+                    let next_ms = chore(wall_clock_ms(), &own.is_stopping);
                     // At least a pause, whatever the intervals are; at most a minute, should the clock
                     // be set back meanwhile.
                     let pause_ms = next_ms.saturating_sub(wall_clock_ms()).clamp(10, 60_000);
-                    if !*is_stopping {
-                        let pause = Duration::from_millis(pause_ms as u64);
-                        stopping.1.wait_for(&mut is_stopping, pause);
+                    let mut lock = own.lock.lock();
+                    if !own.is_stopping.load(Ordering::Acquire) {
+                        own.wake
+                            .wait_for(&mut lock, Duration::from_millis(pause_ms as u64));
                     }
-                    if *is_stopping {
-                        return;
-                    }
-                    now_ms = wall_clock_ms();
                 }
             })?;
         Ok(HousekeeperThread {
-            stop,
+            shared,
             thread: Some(thread),
         })
     }
 
-    /// Waits for the chore that is under way.
+    /// Waits for what is under way, which a long chore cuts short.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        self.shared.is_stopping.store(true, Ordering::Release);
+        drop(self.shared.lock.lock());
+        self.shared.wake.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported by its own message.
             let _ = thread.join();
