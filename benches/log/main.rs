@@ -17,6 +17,9 @@ mod world;
 
 use measure::{Table, Verdict};
 
+/// Prints a section's tables and says what of its targets was reached.
+type Section = fn() -> Vec<Verdict>;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [child, path] = &arguments[..]
@@ -26,7 +29,7 @@ fn main() {
     }
     // Cargo adds `--bench`.
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with("--")).collect();
-    let sections: [(&str, fn() -> Vec<Verdict>); 5] = [
+    let sections: [(&str, Section); 5] = [
         ("append", append::run),
         ("look-up", look_up::run),
         ("recovery", recovery::run),
