@@ -12,6 +12,9 @@ pub mod py;
 #[cfg(feature = "python")]
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
+    #[pymodule_export]
+    use crate::py::log::{LogVerification, SegmentBatches, log_file_kind, read_log_file};
+
     /// Everything but plain functions and classes is added here.
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {

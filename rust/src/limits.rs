@@ -36,3 +36,6 @@ pub const OPEN_SEGMENTS_MAX: usize = 1024;
 
 /// Appends written by one `pwritev`; more are split. Linux allows 1,024 vectors a call.
 pub const APPEND_VECTORS_MAX: usize = 1024;
+
+/// Findings that `kafkalite log verify` prints of one file; those beyond are counted.
+pub const FINDINGS_PER_FILE_MAX: usize = 20;

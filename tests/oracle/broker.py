@@ -113,7 +113,8 @@ class KafkaBroker:
 
     def _format(self, file: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "-t", cluster_id, "-c", str(file), "--ignore-formatted"]
+        # With "=", since an id may begin with a dash.
+        arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(file), "--ignore-formatted"]
         result = self._tools.run_tool("kafka.tools.StorageTool", arguments)
         if result.exit != 0:
             raise RuntimeError(f"kafka.tools.StorageTool: {result.stdout}{result.stderr}")

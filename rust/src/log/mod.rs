@@ -11,6 +11,7 @@ pub mod flush;
 pub mod flusher;
 pub mod health;
 pub mod housekeeper;
+pub mod inspect;
 #[expect(
     clippy::module_inception,
     reason = "the log of a partition is what Kafka calls a log"
@@ -31,3 +32,5 @@ pub mod segment;
 pub mod snapshots;
 pub mod storage;
 pub mod time_index;
+pub mod verify;
+pub mod verify_segment;

@@ -180,6 +180,23 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Res
     }
 }
 
+/// Whether some process holds the record lock of a file on disk. Takes nothing and makes nothing;
+/// a file that is not there is not locked.
+pub fn is_locked(path: &Path) -> io::Result<bool> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    // SAFETY: zeroed `flock` is a valid value of the C struct; l_pid must be 0 for OFD locks.
+    let mut region: libc::flock = unsafe { std::mem::zeroed() };
+    region.l_type = libc::F_WRLCK as _;
+    region.l_whence = libc::SEEK_SET as _;
+    // SAFETY: descriptor and struct live through the call, which writes into the struct.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut region) })?;
+    Ok(region.l_type != libc::F_UNLCK as libc::c_short)
+}
+
 /// The operating system's file system (Linux; another system is a second implementation).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskStorage;

@@ -3,3 +3,4 @@
 //! result; a decision belongs to the engine or to Python.
 
 pub mod door;
+pub mod log;

@@ -1,0 +1,76 @@
+"""`kafkalite log verify`: checks whole log directories and changes nothing in them.
+
+One line per finding, `PATH:BYTE: sentence`, on stdout; exit code 1 if there was one. Without
+findings a summary and 0. Works beside the broker that uses the directory: what is under way is no
+finding then.
+"""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from kafkalite._native import LogVerification
+from kafkalite.cli.terminal import Progress, count_text, size_text
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="kafkalite log verify",
+        description="Check a whole log directory: names, batches and their CRC, every record, "
+        "indexes, producer snapshots, leader epochs, checkpoints. Nothing is changed.",
+    )
+    parser.add_argument(
+        "directories",
+        nargs="+",
+        metavar="DIRECTORY",
+        help="a log directory (log.dirs), or the directory of one partition",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args(arguments)
+    codes = [_verify(directory, as_json=options.json) for directory in options.directories]
+    return max(codes)
+
+
+def _verify(directory: str, *, as_json: bool) -> int:
+    started = time.monotonic()
+    verification = LogVerification(directory)
+    with Progress(directory) as progress:
+        while (findings := verification.step()) is not None:
+            if findings:
+                progress.clear()
+            for path, position, sentence in findings:
+                _print_finding(path, position, sentence, as_json=as_json)
+            summary = verification.summary()
+            progress.show(summary["doneBytes"], summary["totalBytes"])
+    summary = verification.summary()
+    if as_json:
+        sys.stdout.write(json.dumps({"directory": directory, **summary}) + "\n")
+    else:
+        sys.stdout.write(_summary(directory, summary, time.monotonic() - started))
+    return 1 if summary["findings"] else 0
+
+
+def _print_finding(path: str, position: int | None, sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        line = json.dumps({"path": path, "position": position, "finding": sentence})
+    else:
+        line = f"{path}: {sentence}" if position is None else f"{path}:{position}: {sentence}"
+    sys.stdout.write(line + "\n")
+
+
+def _summary(directory: str, summary: dict[str, Any], seconds: float) -> str:
+    parts = [
+        count_text(summary["partitions"], "partition"),
+        count_text(summary["segments"], "segment"),
+        count_text(summary["batches"], "batch"),
+        count_text(summary["records"], "record"),
+        f"{size_text(summary['doneBytes'])} in {seconds:.1f} s",
+    ]
+    if summary["isInUse"]:
+        parts.append("in use by a broker")
+    found = summary["findings"]
+    verdict = count_text(found, "finding") if found else "clean"
+    return f"{directory}: {verdict}: {', '.join(parts)}\n"

@@ -1,0 +1,51 @@
+"""The front door of the commands."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import kafkalite as package
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_the_bare_command_prints_help(kafkalite: Run) -> None:
+    bare = kafkalite()
+    assert bare.returncode == 0
+    assert bare.stdout == kafkalite("--help").stdout
+    assert "log dump" in bare.stdout
+    assert "log verify" in bare.stdout
+
+
+def test_the_version_is_that_of_the_package(kafkalite: Run) -> None:
+    told = kafkalite("--version")
+    assert (told.returncode, told.stdout) == (0, f"kafkalite {package.__version__}\n")
+
+
+def test_an_unknown_command_is_one_sentence(kafkalite: Run) -> None:
+    told = kafkalite("brew", "coffee")
+    assert told.returncode == 2
+    assert told.stderr == "kafkalite: 'brew coffee' is not a command; 'kafkalite' lists them\n"
+
+
+def test_half_a_command_names_the_other_half(kafkalite: Run) -> None:
+    told = kafkalite("log", "destroy")
+    assert told.returncode == 2
+    assert "there is log dump, log verify" in told.stderr
+
+
+def test_every_command_has_help(kafkalite: Run) -> None:
+    for command in (["log", "dump"], ["log", "verify"]):
+        told = kafkalite(*command, "--help")
+        assert told.returncode == 0
+        assert told.stdout.startswith(f"usage: kafkalite {' '.join(command)}")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    index = tmp_path / "00000000000000000000.timeindex"
+    index.write_bytes(b"".join((n + 1).to_bytes(8) + n.to_bytes(4) for n in range(50_000)))
+    command = f"{sys.executable} -m kafkalite log dump {index} | head -3"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "time index, 50,000 rows" in done.stdout
