@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use kafkalite::log::aborted::AbortedIndex;
 use kafkalite::log::checkpoint::{
     OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown, partition_metadata,
 };
+use kafkalite::log::epochs::LeaderEpochs;
 use kafkalite::log::meta_properties::MetaProperties;
+use kafkalite::log::snapshots;
 use kafkalite::log::storage::DiskStorage;
+use proptest::prelude::*;
 
 fn partition(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition {
@@ -256,5 +260,43 @@ fn meta_properties_that_cannot_be_used_are_refused_by_what_is_wrong() {
             error.contains(says) && error.contains("/data"),
             "{text:?}: {error}"
         );
+    }
+}
+
+/// Hands the bytes to every reader of a small file; what they say is not the point.
+fn read_as_everything(bytes: &[u8]) {
+    let path = Path::new("x");
+    let _ = OffsetCheckpoint::parse(bytes, path);
+    let _ = LeaderEpochs::parse(bytes, path);
+    let _ = MetaProperties::parse(bytes, path);
+    let _ = partition_metadata::parse(bytes, path);
+    let _ = clean_shutdown::parse(bytes);
+    let _ = AbortedIndex::parse(bytes, 0, path);
+    let mut snapshot = vec![0, 1, 0, 0, 0, 0];
+    snapshot.extend_from_slice(bytes);
+    let crc = crc32c::crc32c(bytes);
+    snapshot[2..6].copy_from_slice(&crc.to_be_bytes());
+    let _ = snapshots::decode(&snapshot, path);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        read_as_everything(&bytes);
+    }
+
+    #[test]
+    fn any_text_near_the_formats_is_read_or_refused_without_a_panic(
+        text in "(0|1|version[=: ]|node\\.id=|[a-z]{1,3}|-?[0-9]{1,20}|[ \t\r\n\\\\:=#!{}\",]|\\\\u|brokerEpoch|é){0,30}",
+    ) {
+        read_as_everything(text.as_bytes());
+    }
+
+    #[test]
+    fn a_properties_value_of_any_text_comes_back(value in "\\PC{0,20}", now_ms in any::<i64>()) {
+        let properties = MetaProperties { cluster_id: Some(value), ..sample() };
+        let text = properties.print(now_ms);
+        let parsed = MetaProperties::parse(text.as_bytes(), Path::new("meta.properties"));
+        prop_assert_eq!(parsed.unwrap(), properties);
     }
 }

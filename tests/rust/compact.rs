@@ -24,11 +24,11 @@ use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::storage::{DiskStorage, Storage};
 use proptest::prelude::*;
 
-const NOW_MS: i64 = 1_700_000_000_000;
-const RETENTION_MS: i64 = 1000;
-const MAP_BYTES: usize = 1 << 16;
+pub const NOW_MS: i64 = 1_700_000_000_000;
+pub const RETENTION_MS: i64 = 1000;
+pub const MAP_BYTES: usize = 1 << 16;
 
-fn config() -> LogConfig {
+pub fn config() -> LogConfig {
     LogConfig {
         segment_bytes: 1 << 20,
         index_interval_bytes: 100,
@@ -48,15 +48,16 @@ fn home() -> tempfile::TempDir {
         .unwrap()
 }
 
-type KeyValue<'a> = (&'a str, Option<&'a str>);
+pub type KeyValue<'a> = (&'a str, Option<&'a str>);
 
 /// A log under test, its clock, and where the last round ended.
-struct Partition {
-    directory: PathBuf,
-    log: Arc<Log>,
+pub struct Partition {
+    pub directory: PathBuf,
+    pub log: Arc<Log>,
     config: LogConfig,
-    now_ms: i64,
-    checkpoint: Option<i64>,
+    storage: Arc<dyn Storage>,
+    pub now_ms: i64,
+    pub checkpoint: Option<i64>,
     rolls: bool,
 }
 
@@ -65,32 +66,37 @@ impl Partition {
         Partition::with_storage(home, config(), Arc::new(DiskStorage))
     }
 
-    fn with_storage(home: &Path, config: LogConfig, storage: Arc<dyn Storage>) -> Partition {
+    pub fn with_storage(home: &Path, config: LogConfig, storage: Arc<dyn Storage>) -> Partition {
         let directory = home.join("t-0");
         create_directory(&*storage, &directory, Uuid([7; 16])).unwrap();
-        let log = open(&directory, &config, storage, NOW_MS).unwrap();
-        Partition {
-            directory,
+        Partition::open(&directory, config, storage).unwrap()
+    }
+
+    /// What the process before has left.
+    pub fn open(
+        directory: &Path,
+        config: LogConfig,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Partition, Error> {
+        let log = open(directory, &config, storage.clone(), NOW_MS)?;
+        Ok(Partition {
+            directory: directory.to_path_buf(),
             log,
             config,
+            storage,
             now_ms: NOW_MS,
             checkpoint: None,
             rolls: false,
-        }
+        })
     }
 
     fn reopen(&mut self) {
-        self.log = open(
-            &self.directory,
-            &self.config,
-            Arc::new(DiskStorage),
-            self.now_ms,
-        )
-        .unwrap();
+        let storage = self.storage.clone();
+        self.log = open(&self.directory, &self.config, storage, self.now_ms).unwrap();
     }
 
     /// The next append goes to a new segment.
-    fn roll(&mut self) {
+    pub fn roll(&mut self) {
         self.rolls = true;
     }
 
@@ -112,18 +118,18 @@ impl Partition {
         result
     }
 
-    fn send_with(&mut self, options: BatchOptions, records: &[KeyValue<'_>]) -> i64 {
+    pub fn send_with(&mut self, options: BatchOptions, records: &[KeyValue<'_>]) -> i64 {
         let bytes = build(options, self.now_ms, records);
         self.append(bytes, AppendOrigin::Client)
             .unwrap()
             .first_offset
     }
 
-    fn send(&mut self, records: &[KeyValue<'_>]) -> i64 {
+    pub fn send(&mut self, records: &[KeyValue<'_>]) -> i64 {
         self.send_with(BatchOptions::default(), records)
     }
 
-    fn send_in_transaction(
+    pub fn send_in_transaction(
         &mut self,
         producer_id: i64,
         sequence: i32,
@@ -132,7 +138,7 @@ impl Partition {
         self.send_with(of_producer(producer_id, sequence, true), records)
     }
 
-    fn end_transaction(&mut self, producer_id: i64, is_commit: bool) -> i64 {
+    pub fn end_transaction(&mut self, producer_id: i64, is_commit: bool) -> i64 {
         let marker = EndTransactionMarker {
             is_commit,
             coordinator_epoch: 0,
@@ -152,18 +158,18 @@ impl Partition {
     }
 
     /// Rolls by a record of its own and cleans all before it.
-    fn clean(&mut self) -> CleanReport {
+    pub fn clean(&mut self) -> CleanReport {
         self.roll();
         self.send(&[("roll", Some("roll"))]);
         self.clean_with(&mut Cleaner::new(MAP_BYTES, 0.9)).unwrap()
     }
 
-    fn batches(&self) -> Vec<Batch> {
+    pub fn batches(&self) -> Vec<Batch> {
         read_batches(&self.log)
     }
 
     /// `offset key=value`, the records of `roll` left out, as well as control batches.
-    fn records(&self) -> Vec<String> {
+    pub fn records(&self) -> Vec<String> {
         let batches = self.batches();
         let data = batches.iter().filter(|batch| !batch.header.is_control());
         let records = data.flat_map(|batch| &batch.records);
@@ -171,7 +177,7 @@ impl Partition {
         shown.map(|record| record.to_string()).collect()
     }
 
-    fn markers(&self) -> Vec<i64> {
+    pub fn markers(&self) -> Vec<i64> {
         let batches = self.batches();
         let control = batches.iter().filter(|batch| batch.header.is_control());
         control.map(|batch| batch.header.base_offset).collect()
@@ -216,7 +222,7 @@ fn open(
     load(&open_segments, &health, parameters).map(|(log, _)| log)
 }
 
-fn of_producer(producer_id: i64, sequence: i32, transactional: bool) -> BatchOptions {
+pub fn of_producer(producer_id: i64, sequence: i32, transactional: bool) -> BatchOptions {
     BatchOptions {
         producer_id,
         producer_epoch: 0,
@@ -239,18 +245,18 @@ fn build(options: BatchOptions, now_ms: i64, records: &[KeyValue<'_>]) -> Vec<u8
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Batch {
-    header: BatchHeader,
-    records: Vec<Found>,
+pub struct Batch {
+    pub header: BatchHeader,
+    pub records: Vec<Found>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Found {
-    offset: i64,
-    timestamp: i64,
-    key: Option<String>,
-    value: Option<String>,
-    headers: Vec<u8>,
+pub struct Found {
+    pub offset: i64,
+    pub timestamp: i64,
+    pub key: Option<String>,
+    pub value: Option<String>,
+    pub headers: Vec<u8>,
 }
 
 impl std::fmt::Display for Found {
@@ -917,6 +923,7 @@ fn dirty_log(directory: &LogDirectory, topic: &str, clean: usize, dirty: usize) 
         directory: log.directory(),
         log,
         config: config(),
+        storage: Arc::new(DiskStorage),
         now_ms: NOW_MS,
         checkpoint: None,
         rolls: false,
