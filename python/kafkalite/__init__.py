@@ -15,10 +15,11 @@ from kafkalite._native import __version__
 
 # Public name -> module that holds it.
 _HOMES: dict[str, str] = {
+    "Broker": "kafkalite.broker",
     "KafkaliteError": "kafkalite.errors",
 }
 
-__all__ = ["KafkaliteError", "__version__"]
+__all__ = ["Broker", "KafkaliteError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

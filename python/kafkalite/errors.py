@@ -133,6 +133,12 @@ class UnexpectedAppendOffsetError(KafkaliteError):
     """A follower's batches do not continue at the log end offset."""
 
 
+class MalformedRequestError(KafkaliteError):
+    """A request contradicts the protocol; its connection is closed."""
+
+    kafka_code = 42
+
+
 class InvalidArgumentError(KafkaliteError, ValueError):
     """An argument is wrong; the sentence says which and why."""
 

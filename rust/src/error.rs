@@ -68,6 +68,8 @@ pub enum Error {
         expected_offset: i64,
         found_offset: i64,
     },
+    /// A request that contradicts the protocol; its connection is closed.
+    MalformedRequest(String),
     /// INVALID_ARGUMENT of a caller: the sentence says which and why.
     InvalidArgument(String),
 }
@@ -119,7 +121,7 @@ impl Error {
             Error::RecordListTooLarge { .. } => 18,
             Error::RecordsRefused(refused) if refused.invalid_timestamp => 32,
             Error::InvalidTimestamp(_) => 32,
-            Error::InvalidArgument(_) => 42,
+            Error::InvalidArgument(_) | Error::MalformedRequest(_) => 42,
             Error::UnsupportedForMessageFormat(_) => 43,
             Error::OutOfOrderSequence(_) => 45,
             Error::InvalidProducerEpoch(_) => 47,
@@ -240,6 +242,7 @@ impl fmt::Display for Error {
                 f,
                 "unexpected offset {found_offset} in an append: the log end offset is {expected_offset}"
             ),
+            Error::MalformedRequest(reason) => write!(f, "malformed request: {reason}"),
             Error::InvalidArgument(reason) => f.write_str(reason),
         }
     }

@@ -1,19 +1,30 @@
 //! kafkalite's hot path: record batches, the log, Arrow columns. The list of what Python sees is
 //! below, in `_native`; `python/kafkalite/_native.pyi` says what each name means.
 
+pub mod api;
 pub mod batch;
+pub mod codec;
 pub mod error;
+pub mod image;
 pub mod limits;
 pub mod log;
+pub mod net;
+pub mod node;
+pub mod park;
 #[cfg(feature = "python")]
 pub mod py;
+pub mod wire;
 
 /// The compiled half of the package `kafkalite`.
 #[cfg(feature = "python")]
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
+    use crate::py::codec::{decode_message, encode_message, message_layout, message_versions};
+    #[pymodule_export]
     use crate::py::log::{LogVerification, SegmentBatches, log_file_kind, read_log_file};
+    #[pymodule_export]
+    use crate::py::plane::{BrokerPlane, Request, random_uuid_text};
 
     /// Everything but plain functions and classes is added here.
     #[pymodule_init]

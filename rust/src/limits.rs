@@ -39,3 +39,41 @@ pub const APPEND_VECTORS_MAX: usize = 1024;
 
 /// Findings that `kafkalite log verify` prints of one file; those beyond are counted.
 pub const FINDINGS_PER_FILE_MAX: usize = 20;
+
+/// Default of `socket.request.max.bytes`: a larger frame closes the connection.
+pub const REQUEST_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// The receive buffers that network threads share among their connections, bytes each: what one
+/// `recv` takes at most. A frame that is larger gets a buffer of its own, as it arrives.
+pub const RECEIVE_BYTES: usize = 128 * 1024;
+
+/// Calls of `recv` for one connection before the next connection's turn.
+pub const RECEIVES_PER_TURN: usize = 4;
+
+/// Receive buffers that a network thread keeps; with so many full of records to be appended, it
+/// appends them even in mid-turn.
+pub const RECEIVE_BUFFERS_KEPT: usize = 32;
+
+/// Bytes that a network thread holds for appending before it writes them, even in mid-turn.
+pub const STAGED_BYTES_MAX: usize = 1024 * 1024;
+
+/// Answers that a connection may owe before it is read no further.
+pub const PARKED_SLOTS_MAX: usize = 256;
+
+/// Answers in bytes that a connection may leave unread before its next request is looked at.
+pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes sent to one connection before the next connection's turn.
+pub const SEND_BYTES_PER_TURN: usize = 8 * 1024 * 1024;
+
+/// Bytes of one `sendfile` call.
+pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Default of `fetch.max.bytes`: a Fetch answer beyond its first batch.
+pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
+
+/// Longest that a stop waits for answers to be made and sent, milliseconds.
+pub const STOP_WAIT_MS: u64 = 5_000;
+
+/// How often a network thread looks for connections that are idle or late, milliseconds.
+pub const HOUSEKEEPING_MS: u64 = 1_000;

@@ -13,6 +13,7 @@ from kafkalite._native import __version__
 
 # The words of a command -> its module and one line of help. A row is all that a new command adds.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
+    ("serve",): ("kafkalite.cli.serve", "run a broker"),
     ("log", "dump"): ("kafkalite.cli.log_dump", "show what is in the files of a log"),
     ("log", "verify"): ("kafkalite.cli.log_verify", "check a whole log directory"),
 }

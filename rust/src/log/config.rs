@@ -5,6 +5,7 @@
 use crate::batch::compression::Codec;
 use crate::batch::header::TimestampType;
 use crate::batch::validate::{AppendOrigin, ValidationRules};
+use crate::error::{Error, Result};
 
 /// `cleanup.policy`. Both may be set; Kafka 4 also allows neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,5 +117,101 @@ impl LogConfig {
             zstd_allowed: true,
             trust_records: self.trust_records,
         }
+    }
+}
+
+impl LogConfig {
+    /// Sets what `key` stands for; the keys are those of a topic (`TopicConfig`), the broker's
+    /// `producer.id.expiration.ms`, and kafkalite's own two.
+    ///
+    /// Errors: `InvalidArgument` for an unknown key or a value that is not of its type. Bounds are
+    /// the caller's to check.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let wrong = || Error::InvalidArgument(format!("{key}={value} is not understood"));
+        let long = || value.parse::<i64>().map_err(|_| wrong());
+        let size = || value.parse::<u64>().map_err(|_| wrong());
+        let flag = || value.parse::<bool>().map_err(|_| wrong());
+        match key {
+            "segment.bytes" => self.segment_bytes = size()?,
+            "segment.ms" => self.segment_ms = long()?,
+            "segment.jitter.ms" => self.segment_jitter_ms = long()?,
+            "segment.index.bytes" => self.segment_index_bytes = size()?,
+            "index.interval.bytes" => self.index_interval_bytes = size()?,
+            "flush.messages" => self.flush_messages = long()?,
+            "flush.ms" => self.flush_ms = long()?,
+            "retention.bytes" => self.retention_bytes = long()?,
+            "retention.ms" => self.retention_ms = long()?,
+            "max.message.bytes" => self.max_message_bytes = size()?,
+            "cleanup.policy" => {
+                let words: Vec<&str> = value.split(',').map(str::trim).collect();
+                let known = ["delete", "compact", ""];
+                if words.iter().any(|word| !known.contains(word)) {
+                    return Err(wrong());
+                }
+                self.cleanup_policy = CleanupPolicy {
+                    delete: words.contains(&"delete"),
+                    compact: words.contains(&"compact"),
+                };
+            }
+            "delete.retention.ms" => self.delete_retention_ms = long()?,
+            "min.compaction.lag.ms" => self.min_compaction_lag_ms = long()?,
+            "max.compaction.lag.ms" => self.max_compaction_lag_ms = long()?,
+            "min.cleanable.dirty.ratio" => {
+                self.min_cleanable_dirty_ratio = value.parse().map_err(|_| wrong())?;
+            }
+            "file.delete.delay.ms" => self.file_delete_delay_ms = long()?,
+            "preallocate" => self.preallocate = flag()?,
+            "message.timestamp.type" => {
+                self.message_timestamp_type = match value {
+                    "CreateTime" => TimestampType::CreateTime,
+                    "LogAppendTime" => TimestampType::LogAppendTime,
+                    _ => return Err(wrong()),
+                };
+            }
+            "message.timestamp.before.max.ms" => self.message_timestamp_before_max_ms = long()?,
+            "message.timestamp.after.max.ms" => self.message_timestamp_after_max_ms = long()?,
+            "compression.type" => {
+                self.compression = match value {
+                    "producer" => None,
+                    "uncompressed" => Some((Codec::None, None)),
+                    "gzip" => Some((Codec::Gzip, None)),
+                    "snappy" => Some((Codec::Snappy, None)),
+                    "lz4" => Some((Codec::Lz4, None)),
+                    "zstd" => Some((Codec::Zstd, None)),
+                    _ => return Err(wrong()),
+                };
+            }
+            // The level of one codec counts only where that codec is the topic's; set it later.
+            "compression.gzip.level" | "compression.lz4.level" | "compression.zstd.level" => {
+                let level = value.parse::<i32>().map_err(|_| wrong())?;
+                let codec = match key {
+                    "compression.gzip.level" => Codec::Gzip,
+                    "compression.lz4.level" => Codec::Lz4,
+                    _ => Codec::Zstd,
+                };
+                if let Some((own, own_level)) = &mut self.compression
+                    && *own == codec
+                {
+                    *own_level = Some(level);
+                }
+            }
+            "producer.id.expiration.ms" => self.producer_id_expiration_ms = long()?,
+            "kafkalite.acks.fsync" => {
+                self.acks_fsync = match value {
+                    "group" => true,
+                    "none" => false,
+                    _ => return Err(wrong()),
+                };
+            }
+            "kafkalite.produce.validation" => {
+                self.trust_records = match value {
+                    "full" => false,
+                    "header" => true,
+                    _ => return Err(wrong()),
+                };
+            }
+            _ => return Err(wrong()),
+        }
+        Ok(())
     }
 }

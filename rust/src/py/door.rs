@@ -59,6 +59,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::LogDeleted { .. } => "LogDeletedError",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
+        Error::MalformedRequest(_) => "MalformedRequestError",
         Error::InvalidArgument(_) => "InvalidArgumentError",
     }
 }

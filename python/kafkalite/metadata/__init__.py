@@ -1,0 +1,1 @@
+"""What the broker knows about its topics beyond their records."""

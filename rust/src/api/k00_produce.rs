@@ -1,0 +1,253 @@
+//! Produce (key 0), versions 3 to 13; 0 is advertised, since librdkafka turns compression off
+//! otherwise, and 0 to 2 are refused as any unknown version is.
+//!
+//! Behaviour: `read` finds the partitions and where their records lie in the frame; whoever calls
+//! appends the records, those of several requests by one write; `apply` notes what became of them;
+//! `answer` writes the response. With acks 1 that is at once, with acks -1 when the high watermark
+//! has passed the records (which waits for the disk, unless `kafkalite.acks.fsync=none`), with
+//! acks 0 never: an error then closes the connection, so that the producer hears of it.
+//!
+//! Refusals, for all partitions: a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is
+//! fatal for the producer) as long as there are no transactions; acks other than -1, 0, 1
+//! (INVALID_REQUIRED_ACKS). Per partition: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; no records
+//! (INVALID_RECORD); zstd before version 7; what `batch/validate.rs` refuses; storage errors;
+//! REQUEST_TIMED_OUT.
+//!
+//! Version notes: v7 zstd (KIP-110); v8 record errors (KIP-467); v9 flexible; v10 current leader
+//! (KIP-951); v13 topic ids (KIP-516).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{ApiKey, TopicRef, code};
+use crate::batch::header::{ATTRIBUTES_AT, MAGIC_AT};
+use crate::error::{Error, RecordError, Result};
+use crate::image::{Image, Partition};
+use crate::log::log::AppendInfo;
+use crate::wire::header::begin_response;
+use crate::wire::{Reader, RequestHeader, Writer, frame};
+
+pub const KEY: ApiKey = ApiKey {
+    key: 0,
+    advertised_min: 0,
+    min: 3,
+    max: 13,
+    first_flexible: 9,
+};
+
+/// First version that identifies topics by id.
+const TOPIC_IDS_SINCE: i16 = 13;
+const ZSTD_SINCE: i16 = 7;
+const ZSTD: u8 = 4;
+const CODEC_MASK: u8 = 0x07;
+
+pub struct Produce {
+    version: i16,
+    flexible: bool,
+    correlation_id: i32,
+    pub acks: i16,
+    pub timeout_ms: i32,
+    /// Topics, and how many of `partitions` are each one's.
+    topics: Vec<(TopicRef, usize)>,
+    pub partitions: Vec<ProducePartition>,
+}
+
+pub struct ProducePartition {
+    index: i32,
+    /// Where the records lie, counted from the start of the reader's bytes.
+    pub records: Range<usize>,
+    pub outcome: Outcome,
+}
+
+pub enum Outcome {
+    Refused {
+        code: i16,
+        message: Option<String>,
+        record_errors: Vec<RecordError>,
+    },
+    /// To be appended.
+    Pending(Arc<Partition>),
+    Appended(Arc<Partition>, AppendInfo),
+}
+
+/// Reads the request. `reader` stands behind the header.
+pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, image: &Image) -> Result<Produce> {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let transactional_id = reader.nullable_string(flexible)?;
+    let acks = reader.i16()?;
+    let timeout_ms = reader.i32()?;
+    let refusal = if transactional_id.is_some() {
+        code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    } else if !(-1..=1).contains(&acks) {
+        code::INVALID_REQUIRED_ACKS
+    } else {
+        code::NONE
+    };
+    let mut topics = Vec::new();
+    let mut partitions = Vec::new();
+    for _ in 0..reader.array_length(flexible)? {
+        let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, image)?;
+        let count = reader.array_length(flexible)?;
+        for _ in 0..count {
+            let index = reader.i32()?;
+            let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
+            let end = reader.position();
+            reader.skip_tags(flexible)?;
+            let outcome = match refusal {
+                code::NONE => judge(&topic, index, records, version),
+                code => refuse(code, None),
+            };
+            partitions.push(ProducePartition {
+                index,
+                records: end - records.len()..end,
+                outcome,
+            });
+        }
+        reader.skip_tags(flexible)?;
+        topics.push((topic, count));
+    }
+    reader.skip_tags(flexible)?;
+    Ok(Produce {
+        version,
+        flexible,
+        correlation_id: header.correlation_id,
+        acks,
+        timeout_ms,
+        topics,
+        partitions,
+    })
+}
+
+/// What can be said before the log looks at the records.
+fn judge(topic: &TopicRef, index: i32, records: &[u8], version: i16) -> Outcome {
+    let TopicRef::Known(known) = topic else {
+        return refuse(topic.error_code(version >= TOPIC_IDS_SINCE), None);
+    };
+    let Some(partition) = known.partition(index) else {
+        return refuse(code::UNKNOWN_TOPIC_OR_PARTITION, None);
+    };
+    if records.is_empty() {
+        let message = "a produced partition has no record batch";
+        return refuse(code::INVALID_RECORD, Some(message.to_owned()));
+    }
+    let is_zstd = records.get(MAGIC_AT) == Some(&2)
+        && records
+            .get(ATTRIBUTES_AT + 1)
+            .is_some_and(|low| low & CODEC_MASK == ZSTD);
+    if version < ZSTD_SINCE && is_zstd {
+        let error = Error::UnsupportedCompression("zstd needs version 7 of Produce".to_owned());
+        return refuse(error.kafka_code(), Some(error.to_string()));
+    }
+    Outcome::Pending(partition.clone())
+}
+
+fn refuse(code: i16, message: Option<String>) -> Outcome {
+    Outcome::Refused {
+        code,
+        message,
+        record_errors: Vec::new(),
+    }
+}
+
+impl Produce {
+    /// The first partition whose high watermark has not passed what was appended to it, and the
+    /// offset that it must reach.
+    pub fn uncommitted(&self) -> Option<(&Arc<Partition>, i64)> {
+        self.partitions.iter().find_map(|each| match &each.outcome {
+            Outcome::Appended(partition, info) => {
+                let target = info.last_offset + 1;
+                let is_committed = partition.waiters.has_failed()
+                    || partition.log.offsets().high_watermark >= target;
+                (!is_committed).then_some((partition, target))
+            }
+            _ => None,
+        })
+    }
+
+    /// Some partition was refused: what closes the connection of a producer with acks 0.
+    pub fn has_error(&self) -> bool {
+        self.partitions
+            .iter()
+            .any(|each| matches!(each.outcome, Outcome::Refused { .. }))
+    }
+
+    /// The response. Of partitions that wait for the high watermark still, it says that the disk
+    /// failed or that the time is over.
+    pub fn answer(&self) -> Vec<u8> {
+        let (version, flexible) = (self.version, self.flexible);
+        let mut writer = begin_response(self.correlation_id, flexible, 96);
+        writer.array_length(self.topics.len(), flexible);
+        let mut partitions = self.partitions.iter();
+        for (topic, count) in &self.topics {
+            topic.write(&mut writer, version >= TOPIC_IDS_SINCE, flexible);
+            writer.array_length(*count, flexible);
+            for partition in partitions.by_ref().take(*count) {
+                self.write_partition(&mut writer, partition);
+            }
+            writer.no_tags(flexible);
+        }
+        writer.i32(0);
+        writer.no_tags(flexible);
+        frame::finish(&mut writer.bytes, 0);
+        writer.bytes
+    }
+
+    fn write_partition(&self, writer: &mut Writer, partition: &ProducePartition) {
+        let mut record_errors: &[RecordError] = &[];
+        let (error_code, message, info) = match &partition.outcome {
+            Outcome::Refused {
+                code,
+                message,
+                record_errors: errors,
+            } => {
+                record_errors = errors;
+                (*code, message.as_deref(), None)
+            }
+            Outcome::Pending(_) => (code::UNKNOWN_SERVER_ERROR, None, None),
+            Outcome::Appended(at, info) if self.acks == -1 => {
+                match at.log.offsets().high_watermark > info.last_offset {
+                    true => (code::NONE, None, Some(info)),
+                    false if at.waiters.has_failed() => (code::KAFKA_STORAGE_ERROR, None, None),
+                    false => (code::REQUEST_TIMED_OUT, None, None),
+                }
+            }
+            Outcome::Appended(_, info) => (code::NONE, None, Some(info)),
+        };
+        writer.i32(partition.index);
+        writer.i16(error_code);
+        writer.i64(info.map_or(-1, |info| info.first_offset));
+        writer.i64(info.map_or(-1, |info| info.log_append_time_ms));
+        if self.version >= 5 {
+            writer.i64(info.map_or(-1, |info| info.log_start_offset));
+        }
+        if self.version >= 8 {
+            writer.array_length(record_errors.len(), self.flexible);
+            for error in record_errors {
+                writer.i32(error.batch_index);
+                writer.string(&error.message, self.flexible);
+                writer.no_tags(self.flexible);
+            }
+            writer.nullable_string(message, self.flexible);
+        }
+        writer.no_tags(self.flexible);
+    }
+}
+
+impl ProducePartition {
+    /// Notes what the log said to the records.
+    pub fn apply(&mut self, result: Result<AppendInfo>) {
+        if let Outcome::Pending(partition) = &self.outcome {
+            self.outcome = match result {
+                Ok(info) => Outcome::Appended(partition.clone(), info),
+                Err(error) => Outcome::Refused {
+                    code: error.kafka_code(),
+                    message: Some(error.to_string()),
+                    record_errors: match error {
+                        Error::RecordsRefused(refused) => refused.errors,
+                        _ => Vec::new(),
+                    },
+                },
+            };
+        }
+    }
+}

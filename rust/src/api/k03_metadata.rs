@@ -1,0 +1,253 @@
+//! Metadata (key 3), versions 0 to 13.
+//!
+//! Behaviour: brokers with the endpoint of the listener that the client came in by, the cluster id,
+//! the controller, and the topics asked for by name or (from version 10) id, or all of them. A topic
+//! that does not exist is created by Python first where client and broker allow it, and the request
+//! is then answered here.
+//!
+//! Refusals, per topic: INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION;
+//! UNKNOWN_TOPIC_ID for an id.
+//!
+//! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry the cluster's
+//! authorized operations (KIP-430); v12 lets an id stand alone (KIP-516); v13 adds a top-level error.
+
+use std::sync::Arc;
+
+use super::{ApiKey, code};
+use crate::error::Result;
+use crate::image::{Image, Topic};
+use crate::wire::cursor::ZERO_UUID;
+use crate::wire::{Reader, RequestHeader, Uuid, Writer, frame};
+
+pub const KEY: ApiKey = ApiKey {
+    key: 3,
+    advertised_min: 0,
+    min: 0,
+    max: 13,
+    first_flexible: 9,
+};
+
+/// "Not asked for" in a field of authorized operations.
+const OPERATIONS_OMITTED: i32 = i32::MIN;
+/// Every operation a topic knows (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS,
+/// ALTER_CONFIGS), a bit each at its code: what a broker without an authorizer answers.
+const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
+/// Those of the cluster: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS,
+/// IDEMPOTENT_WRITE.
+const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;
+
+struct Asked<'a> {
+    name: Option<&'a str>,
+    id: Uuid,
+}
+
+struct Request<'a> {
+    /// `None`: all topics.
+    topics: Option<Vec<Asked<'a>>>,
+    allows_creation: bool,
+    cluster_operations: bool,
+    topic_operations: bool,
+}
+
+fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Request<'a>> {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let count = match version {
+        0 => match reader.array_length(flexible)? {
+            0 => None,
+            count => Some(count),
+        },
+        _ => reader.nullable_length(flexible)?,
+    };
+    let mut topics = None;
+    if let Some(count) = count {
+        let asked = topics.insert(Vec::new());
+        for _ in 0..count {
+            let id = if version >= 10 {
+                reader.uuid()?
+            } else {
+                ZERO_UUID
+            };
+            let name = match version >= 10 {
+                true => reader.nullable_string(flexible)?,
+                false => Some(reader.string(flexible)?),
+            };
+            reader.skip_tags(flexible)?;
+            asked.push(Asked { name, id });
+        }
+    }
+    let allows_creation = version < 4 || reader.bool()?;
+    let cluster_operations = (8..=10).contains(&version) && reader.bool()?;
+    let topic_operations = version >= 8 && reader.bool()?;
+    reader.skip_tags(flexible)?;
+    Ok(Request {
+        topics,
+        allows_creation,
+        cluster_operations,
+        topic_operations,
+    })
+}
+
+/// Names that the client asks for, may have created, and that are missing: Python's to make before
+/// `answer`.
+pub fn missing_topics(
+    header: &RequestHeader<'_>,
+    mut reader: Reader<'_>,
+    image: &Image,
+) -> Result<bool> {
+    let request = read(header, &mut reader)?;
+    let is_missing = |asked: &Asked<'_>| {
+        asked
+            .name
+            .is_some_and(|name| image.topic(name).is_none() && is_topic_name(name))
+    };
+    Ok(request.allows_creation && request.topics.iter().flatten().any(is_missing))
+}
+
+/// The whole answer. `listener` is the index of the listener that the client came in by.
+pub fn answer(
+    header: &RequestHeader<'_>,
+    mut reader: Reader<'_>,
+    image: &Image,
+    listener: usize,
+) -> Result<Vec<u8>> {
+    let request = read(header, &mut reader)?;
+    let (version, flexible) = (header.api_version, header.flexible);
+    let mut writer = header.begin_response(256);
+    if version >= 3 {
+        writer.i32(0);
+    }
+    write_brokers(&mut writer, header, image, listener);
+    if version >= 2 {
+        writer.nullable_string(Some(&image.cluster_id), flexible);
+    }
+    if version >= 1 {
+        writer.i32(image.controller_id);
+    }
+    let operations = match request.topic_operations {
+        true => TOPIC_OPERATIONS,
+        false => OPERATIONS_OMITTED,
+    };
+    match &request.topics {
+        None => {
+            writer.array_length(image.topics().len(), flexible);
+            for topic in image.topics() {
+                write_topic(&mut writer, header, topic, operations);
+            }
+        }
+        Some(asked) => {
+            writer.array_length(asked.len(), flexible);
+            for asked in asked {
+                match find(image, asked) {
+                    Ok(topic) => write_topic(&mut writer, header, topic, operations),
+                    Err(error_code) => write_refusal(&mut writer, header, asked, error_code),
+                }
+            }
+        }
+    }
+    if (8..=10).contains(&version) {
+        writer.i32(match request.cluster_operations {
+            true => CLUSTER_OPERATIONS,
+            false => OPERATIONS_OMITTED,
+        });
+    }
+    if version >= 13 {
+        writer.i16(code::NONE);
+    }
+    writer.no_tags(flexible);
+    frame::finish(&mut writer.bytes, 0);
+    Ok(writer.bytes)
+}
+
+fn find<'a>(image: &'a Image, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
+    match asked.name {
+        None => image.topic_by_id(&asked.id).ok_or(code::UNKNOWN_TOPIC_ID),
+        Some(name) if !is_topic_name(name) => Err(code::INVALID_TOPIC),
+        Some(name) => image.topic(name).ok_or(code::UNKNOWN_TOPIC_OR_PARTITION),
+    }
+}
+
+fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image, listener: usize) {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let reachable = |broker: &&crate::image::Broker| broker.endpoints.len() > listener;
+    writer.array_length(image.brokers.iter().filter(reachable).count(), flexible);
+    for broker in image.brokers.iter().filter(reachable) {
+        let endpoint = &broker.endpoints[listener];
+        writer.i32(broker.node_id);
+        writer.string(&endpoint.host, flexible);
+        writer.i32(endpoint.port);
+        if version >= 1 {
+            writer.nullable_string(broker.rack.as_deref(), flexible);
+        }
+        writer.no_tags(flexible);
+    }
+}
+
+fn write_topic(writer: &mut Writer, header: &RequestHeader<'_>, topic: &Topic, operations: i32) {
+    let (version, flexible) = (header.api_version, header.flexible);
+    writer.i16(code::NONE);
+    writer.string(&topic.name, flexible);
+    if version >= 10 {
+        writer.uuid(&topic.id);
+    }
+    if version >= 1 {
+        writer.bool(topic.is_internal);
+    }
+    writer.array_length(topic.partitions.len(), flexible);
+    for partition in &topic.partitions {
+        writer.i16(code::NONE);
+        writer.i32(partition.index);
+        writer.i32(partition.leader_id);
+        if version >= 7 {
+            writer.i32(partition.leader_epoch);
+        }
+        write_nodes(writer, &partition.replicas, flexible);
+        write_nodes(writer, &partition.in_sync_replicas, flexible);
+        if version >= 5 {
+            write_nodes(writer, &[], flexible);
+        }
+        writer.no_tags(flexible);
+    }
+    if version >= 8 {
+        writer.i32(operations);
+    }
+    writer.no_tags(flexible);
+}
+
+fn write_refusal(
+    writer: &mut Writer,
+    header: &RequestHeader<'_>,
+    asked: &Asked<'_>,
+    error_code: i16,
+) {
+    let (version, flexible) = (header.api_version, header.flexible);
+    writer.i16(error_code);
+    // Before version 12 the name may not be null.
+    match version >= 12 {
+        true => writer.nullable_string(asked.name, flexible),
+        false => writer.string(asked.name.unwrap_or_default(), flexible),
+    }
+    if version >= 10 {
+        writer.uuid(&asked.id);
+    }
+    if version >= 1 {
+        writer.bool(false);
+    }
+    writer.array_length(0, flexible);
+    if version >= 8 {
+        writer.i32(OPERATIONS_OMITTED);
+    }
+    writer.no_tags(flexible);
+}
+
+fn write_nodes(writer: &mut Writer, nodes: &[i32], flexible: bool) {
+    writer.array_length(nodes.len(), flexible);
+    for node in nodes {
+        writer.i32(*node);
+    }
+}
+
+/// Kafka's rule for topic names (`Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`.
+pub fn is_topic_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=249).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(legal)
+}

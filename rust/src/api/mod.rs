@@ -1,0 +1,138 @@
+//! The keys that Rust answers without Python: one file each. They read a request, look at the image
+//! and the logs, and give an answer or say what it waits for. They know no socket.
+
+pub mod k00_produce;
+pub mod k01_fetch;
+pub mod k02_list_offsets;
+pub mod k03_metadata;
+pub mod k18_api_versions;
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::image::{Image, Topic};
+use crate::log::read::FetchedRange;
+use crate::wire::{Reader, Uuid, Writer};
+
+/// Codes that no `Error` stands for (`org.apache.kafka.common.protocol.Errors`).
+pub mod code {
+    pub const UNKNOWN_SERVER_ERROR: i16 = -1;
+    pub const NONE: i16 = 0;
+    pub const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+    pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
+    pub const REQUEST_TIMED_OUT: i16 = 7;
+    pub const INVALID_TOPIC: i16 = 17;
+    pub const INVALID_REQUIRED_ACKS: i16 = 21;
+    pub const UNSUPPORTED_VERSION: i16 = 35;
+    pub const INVALID_REQUEST: i16 = 42;
+    pub const TRANSACTIONAL_ID_AUTHORIZATION_FAILED: i16 = 53;
+    pub const KAFKA_STORAGE_ERROR: i16 = 56;
+    pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
+    pub const FENCED_LEADER_EPOCH: i16 = 74;
+    pub const UNKNOWN_LEADER_EPOCH: i16 = 75;
+    pub const INVALID_RECORD: i16 = 87;
+    pub const UNKNOWN_TOPIC_ID: i16 = 100;
+}
+
+/// A key with the versions that are answered and the first that is flexible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    pub key: i16,
+    /// Lowest version in the table of ApiVersions.
+    pub advertised_min: i16,
+    /// Lowest version that is answered.
+    pub min: i16,
+    pub max: i16,
+    pub first_flexible: i16,
+}
+
+/// The keys of this folder.
+pub const HOT_KEYS: [ApiKey; 5] = [
+    k00_produce::KEY,
+    k01_fetch::KEY,
+    k02_list_offsets::KEY,
+    k03_metadata::KEY,
+    k18_api_versions::KEY,
+];
+
+/// A part of a response: bytes, or bytes that are still in a segment's file.
+pub enum Chunk {
+    Bytes(Vec<u8>),
+    File(FetchedRange),
+}
+
+impl Chunk {
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Chunk::Bytes(bytes) => bytes.len(),
+            Chunk::File(range) => range.length_bytes as usize,
+        }
+    }
+}
+
+/// A topic as a request names it.
+pub enum TopicRef {
+    Known(Arc<Topic>),
+    /// The name, or empty where the request has the id.
+    Unknown {
+        name: Box<str>,
+        id: Uuid,
+    },
+}
+
+impl TopicRef {
+    /// Reads the topic's name or, `by_id`, its id.
+    fn read(
+        reader: &mut Reader<'_>,
+        by_id: bool,
+        flexible: bool,
+        image: &Image,
+    ) -> Result<TopicRef> {
+        if by_id {
+            let id = reader.uuid()?;
+            return Ok(match image.topic_by_id(&id) {
+                Some(topic) => TopicRef::Known(topic.clone()),
+                None => TopicRef::Unknown {
+                    name: "".into(),
+                    id,
+                },
+            });
+        }
+        let name = reader.string(flexible)?;
+        Ok(match image.topic(name) {
+            Some(topic) => TopicRef::Known(topic.clone()),
+            None => TopicRef::Unknown {
+                name: name.into(),
+                id: [0; 16],
+            },
+        })
+    }
+
+    fn write(&self, writer: &mut Writer, by_id: bool, flexible: bool) {
+        match (self, by_id) {
+            (TopicRef::Known(topic), true) => writer.uuid(&topic.id),
+            (TopicRef::Known(topic), false) => writer.string(&topic.name, flexible),
+            (TopicRef::Unknown { id, .. }, true) => writer.uuid(id),
+            (TopicRef::Unknown { name, .. }, false) => writer.string(name, flexible),
+        }
+    }
+
+    fn error_code(&self, by_id: bool) -> i16 {
+        match (self, by_id) {
+            (TopicRef::Known(_), _) => code::NONE,
+            (TopicRef::Unknown { .. }, true) => code::UNKNOWN_TOPIC_ID,
+            (TopicRef::Unknown { .. }, false) => code::UNKNOWN_TOPIC_OR_PARTITION,
+        }
+    }
+}
+
+/// FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH where the client's idea of the epoch, -1 for none,
+/// is not the partition's (KIP-320).
+fn leader_epoch_error(client_epoch: i32, leader_epoch: i32) -> i16 {
+    match client_epoch {
+        -1 => code::NONE,
+        epoch if epoch < leader_epoch => code::FENCED_LEADER_EPOCH,
+        epoch if epoch > leader_epoch => code::UNKNOWN_LEADER_EPOCH,
+        _ => code::NONE,
+    }
+}

@@ -1,0 +1,100 @@
+//! What the broker serves at this moment: an immutable picture of brokers, topics and partitions,
+//! replaced as a whole when metadata changes. Hot keys read it without a lock that anyone holds long.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::log::directory::LogDirectory;
+use crate::log::log::Log;
+use crate::park::Waiters;
+use crate::wire::Uuid;
+
+/// A node as clients see it: one endpoint per listener, in the order of `listeners`.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    pub node_id: i32,
+    pub rack: Option<String>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub host: String,
+    pub port: i32,
+}
+
+/// One partition with its log, if this node has one.
+pub struct Partition {
+    pub index: i32,
+    pub leader_id: i32,
+    pub leader_epoch: i32,
+    pub replicas: Vec<i32>,
+    pub in_sync_replicas: Vec<i32>,
+    pub log: Arc<Log>,
+    pub waiters: Arc<Waiters>,
+    /// Where the log lies.
+    pub directory: Arc<LogDirectory>,
+}
+
+impl Partition {
+    /// Asks for a flush of what was appended so far. Does not wait.
+    pub fn request_flush(&self) {
+        self.directory.request_flush(&self.log);
+    }
+}
+
+pub struct Topic {
+    pub name: Arc<str>,
+    pub id: Uuid,
+    pub is_internal: bool,
+    /// By index, without gaps.
+    pub partitions: Vec<Arc<Partition>>,
+}
+
+impl Topic {
+    pub fn partition(&self, index: i32) -> Option<&Arc<Partition>> {
+        self.partitions.get(usize::try_from(index).ok()?)
+    }
+}
+
+#[derive(Clone, Default)]
+pub struct Image {
+    pub cluster_id: String,
+    pub controller_id: i32,
+    pub brokers: Vec<Broker>,
+    topics: HashMap<Arc<str>, Arc<Topic>>,
+    by_id: HashMap<Uuid, Arc<Topic>>,
+}
+
+impl Image {
+    pub fn new(cluster_id: &str, controller_id: i32) -> Image {
+        Image {
+            cluster_id: cluster_id.to_owned(),
+            controller_id,
+            ..Image::default()
+        }
+    }
+
+    pub fn topic(&self, name: &str) -> Option<&Arc<Topic>> {
+        self.topics.get(name)
+    }
+
+    pub fn topic_by_id(&self, id: &Uuid) -> Option<&Arc<Topic>> {
+        self.by_id.get(id)
+    }
+
+    /// All topics, in no order.
+    pub fn topics(&self) -> impl ExactSizeIterator<Item = &Arc<Topic>> {
+        self.topics.values()
+    }
+
+    /// This image with `topic` in it, in place of an older one of its name.
+    pub fn with_topic(&self, topic: Arc<Topic>) -> Image {
+        let mut next = self.clone();
+        if let Some(older) = next.topics.insert(topic.name.clone(), topic.clone()) {
+            next.by_id.remove(&older.id);
+        }
+        next.by_id.insert(topic.id, topic);
+        next
+    }
+}

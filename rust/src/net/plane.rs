@@ -1,0 +1,244 @@
+//! The data plane as a whole: network threads, what they share, start and stop.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime};
+
+use parking_lot::Mutex;
+
+use super::control::{ControlAnswer, ControlQueue};
+use super::poller::WakeUp;
+use super::reactor::Reactor;
+use crate::api::{ApiKey, HOT_KEYS};
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::log::housekeeper::Intervals;
+use crate::node::Node;
+use crate::park::{Parked, Wake};
+
+/// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config.py`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `num.network.threads`
+    pub network_threads: usize,
+    /// `socket.request.max.bytes`
+    pub request_bytes_max: usize,
+    /// `max.connections`
+    pub connections_max: usize,
+    /// `connections.max.idle.ms`
+    pub idle_ms_max: u64,
+    /// `auto.create.topics.enable`
+    pub auto_create_topics: bool,
+    /// How often the logs are looked after.
+    pub intervals: Intervals,
+}
+
+/// What a network thread is told from outside.
+pub enum Message {
+    Accepted {
+        stream: TcpStream,
+        peer: SocketAddr,
+        listener: usize,
+    },
+    /// A parked request may go on.
+    Woken(Parked),
+    /// Python's answer.
+    Control(Parked, ControlAnswer),
+    Stop,
+}
+
+/// Messages for one thread; posting wakes it if it had none.
+pub struct Mailbox {
+    messages: Mutex<Vec<Message>>,
+    pub wake_up: WakeUp,
+}
+
+impl Mailbox {
+    fn new() -> std::io::Result<Mailbox> {
+        Ok(Mailbox {
+            messages: Mutex::default(),
+            wake_up: WakeUp::new()?,
+        })
+    }
+
+    fn post(&self, message: Message) {
+        let mut messages = self.messages.lock();
+        let was_empty = messages.is_empty();
+        messages.push(message);
+        drop(messages);
+        if was_empty {
+            self.wake_up.wake();
+        }
+    }
+
+    pub fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.messages.lock())
+    }
+}
+
+/// The mailboxes of all network threads: what wakes parked requests.
+pub struct Mailboxes(Vec<Mailbox>);
+
+impl Mailboxes {
+    pub fn new(count: usize) -> std::io::Result<Arc<Mailboxes>> {
+        let mailboxes = (0..count.max(1)).map(|_| Mailbox::new());
+        Ok(Arc::new(Mailboxes(
+            mailboxes.collect::<std::io::Result<_>>()?,
+        )))
+    }
+}
+
+impl std::ops::Deref for Mailboxes {
+    type Target = [Mailbox];
+    fn deref(&self) -> &[Mailbox] {
+        &self.0
+    }
+}
+
+impl Wake for Mailboxes {
+    fn wake(&self, parked: Parked) {
+        if let Some(mailbox) = self.0.get(parked.thread) {
+            mailbox.post(Message::Woken(parked));
+        }
+    }
+}
+
+/// Counters since the start; the names are in `python/kafkalite/metrics.py`.
+#[derive(Default)]
+pub struct Counts {
+    /// Open connections.
+    pub connections: AtomicUsize,
+    pub requests: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub sent_bytes: AtomicU64,
+}
+
+/// What the network threads share.
+pub struct Shared {
+    pub settings: Settings,
+    pub mailboxes: Arc<Mailboxes>,
+    pub node: Arc<Node>,
+    pub control: ControlQueue,
+    pub counts: Counts,
+    /// All keys that are answered, in their order.
+    pub keys: Vec<ApiKey>,
+    by_key: Vec<Option<ApiKey>>,
+    started: Instant,
+}
+
+impl Shared {
+    pub fn image(&self) -> Arc<Image> {
+        self.node.image()
+    }
+
+    pub fn key(&self, key: i16) -> Option<ApiKey> {
+        *self.by_key.get(usize::try_from(key).ok()?)?
+    }
+
+    pub fn post(&self, thread: usize, message: Message) {
+        if let Some(mailbox) = self.mailboxes.get(thread) {
+            mailbox.post(message);
+        }
+    }
+
+    /// Milliseconds since the start, for time-outs.
+    pub fn monotonic_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Milliseconds since 1970, for records.
+    pub fn wall_ms(&self) -> i64 {
+        wall_ms()
+    }
+}
+
+pub fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+pub struct Plane {
+    pub shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Plane {
+    /// Starts the threads; from here on clients are served. `control_keys` are those that Python
+    /// answers; `listeners` are bound and listening.
+    ///
+    /// Errors: `Io` if a thread or a poller cannot be had.
+    pub fn start(
+        settings: Settings,
+        mailboxes: Arc<Mailboxes>,
+        node: Arc<Node>,
+        control_keys: Vec<ApiKey>,
+        listeners: Vec<TcpListener>,
+    ) -> Result<Plane> {
+        let mut keys: Vec<ApiKey> = HOT_KEYS.to_vec();
+        keys.extend(control_keys);
+        keys.sort_by_key(|key| key.key);
+        let mut by_key = vec![None; keys.last().map_or(0, |key| key.key as usize + 1)];
+        for key in &keys {
+            by_key[key.key as usize] = Some(*key);
+        }
+        let shared = Arc::new(Shared {
+            settings,
+            mailboxes,
+            node,
+            control: ControlQueue::default(),
+            counts: Counts::default(),
+            keys,
+            by_key,
+            started: Instant::now(),
+        });
+        let plane = Plane {
+            shared: shared.clone(),
+            threads: Mutex::default(),
+        };
+        let failed = Error::io("start a network thread", std::path::Path::new("/proc/self"));
+        plane.spawn(listeners).map_err(failed)?;
+        Ok(plane)
+    }
+
+    fn spawn(&self, listeners: Vec<TcpListener>) -> std::io::Result<()> {
+        for listener in &listeners {
+            listener.set_nonblocking(true)?;
+        }
+        let mut threads = self.threads.lock();
+        let mut listeners = Some(listeners);
+        for index in 0..self.shared.mailboxes.len() {
+            let listeners = listeners.take().unwrap_or_default();
+            let reactor = Reactor::new(index, self.shared.clone(), listeners)?;
+            let shared = self.shared.clone();
+            let builder = std::thread::Builder::new().name(format!("network-{index}"));
+            threads.push(builder.spawn(move || {
+                if let Err(error) = reactor.run() {
+                    shared
+                        .control
+                        .notice(format!("network thread {index} ended: {error}"));
+                }
+            })?);
+        }
+        let shared = self.shared.clone();
+        let on_error = move |error: &Error| shared.control.notice(error.to_string());
+        self.shared
+            .node
+            .keep_house(self.shared.settings.intervals, wall_ms(), on_error)?;
+        Ok(())
+    }
+
+    /// Takes no more connections and requests, has parked requests answered (Python must still
+    /// answer its own), and ends the threads. Takes at most `STOP_WAIT_MS`.
+    pub fn stop(&self) {
+        for index in 0..self.shared.mailboxes.len() {
+            self.shared.post(index, Message::Stop);
+        }
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // A panic of the thread has been reported by its own message.
+            let _ = thread.join();
+        }
+        self.shared.control.close();
+    }
+}

@@ -1,0 +1,174 @@
+//! epoll and eventfd, level-triggered: the one file that a second operating system replaces.
+#![expect(unsafe_code, reason = "epoll, eventfd and sendfile are system calls")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// What to wait for, and what happened. Errors and hang-ups are always reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    pub readable: bool,
+    pub writable: bool,
+    /// The peer will send no more.
+    pub peer_closed: bool,
+    /// The connection is gone in both directions.
+    pub hung_up: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    pub token: u64,
+    pub readiness: Readiness,
+}
+
+pub struct Poller {
+    epoll: OwnedFd,
+    buffer: Vec<libc::epoll_event>,
+}
+
+impl Poller {
+    pub fn new() -> io::Result<Poller> {
+        // SAFETY: a plain system call; the descriptor is owned from here on.
+        let epoll = unsafe {
+            let descriptor = check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
+            OwnedFd::from_raw_fd(descriptor)
+        };
+        Ok(Poller {
+            epoll,
+            buffer: vec![libc::epoll_event { events: 0, u64: 0 }; 256],
+        })
+    }
+
+    pub fn add(&self, descriptor: RawFd, token: u64, interest: Readiness) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, descriptor, token, interest)
+    }
+
+    pub fn change(&self, descriptor: RawFd, token: u64, interest: Readiness) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, descriptor, token, interest)
+    }
+
+    pub fn remove(&self, descriptor: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, descriptor, 0, Readiness::default())
+    }
+
+    fn control(
+        &self,
+        operation: libc::c_int,
+        descriptor: RawFd,
+        token: u64,
+        interest: Readiness,
+    ) -> io::Result<()> {
+        let mut events = 0;
+        if interest.readable {
+            events |= libc::EPOLLIN;
+        }
+        if interest.writable {
+            events |= libc::EPOLLOUT;
+        }
+        if interest.peer_closed {
+            events |= libc::EPOLLRDHUP;
+        }
+        let mut event = libc::epoll_event {
+            events: events as u32,
+            u64: token,
+        };
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: the event lives through the call.
+        check(unsafe { libc::epoll_ctl(epoll, operation, descriptor, &mut event) })?;
+        Ok(())
+    }
+
+    /// Waits for events, at most `timeout_ms` milliseconds (-1: for ever), and puts them in place of
+    /// what `events` held.
+    pub fn wait(&mut self, timeout_ms: i32, events: &mut Vec<Event>) -> io::Result<()> {
+        events.clear();
+        // SAFETY: the buffer is as long as said and lives through the call.
+        let result = check(unsafe {
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                self.buffer.as_mut_ptr(),
+                self.buffer.len() as libc::c_int,
+                timeout_ms,
+            )
+        });
+        let count = match result {
+            Ok(count) => count as usize,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        for event in self.buffer.iter().take(count) {
+            let bits = event.events as libc::c_int;
+            events.push(Event {
+                token: event.u64,
+                readiness: Readiness {
+                    readable: bits & libc::EPOLLIN != 0,
+                    writable: bits & libc::EPOLLOUT != 0,
+                    peer_closed: bits & libc::EPOLLRDHUP != 0,
+                    hung_up: bits & (libc::EPOLLHUP | libc::EPOLLERR) != 0,
+                },
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Wakes a `Poller` that has it, from any thread.
+pub struct WakeUp(OwnedFd);
+
+impl WakeUp {
+    pub fn new() -> io::Result<WakeUp> {
+        // SAFETY: a plain system call; the descriptor is owned from here on.
+        let descriptor = unsafe {
+            let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+            OwnedFd::from_raw_fd(check(libc::eventfd(0, flags))?)
+        };
+        Ok(WakeUp(descriptor))
+    }
+
+    /// Makes the descriptor readable. It cannot fail but by a full counter, which is readable too.
+    pub fn wake(&self) {
+        let one: u64 = 1;
+        // SAFETY: the eight bytes of a counter in the machine's order, as eventfd wants them.
+        let _ = unsafe {
+            libc::write(
+                self.0.as_raw_fd(),
+                std::ptr::from_ref(&one).cast(),
+                size_of::<u64>(),
+            )
+        };
+    }
+
+    /// Makes the descriptor unreadable again.
+    pub fn clear(&self) {
+        let mut counter = [0u8; 8];
+        // SAFETY: eight bytes, as eventfd wants them.
+        let _ = unsafe {
+            libc::read(
+                self.0.as_raw_fd(),
+                counter.as_mut_ptr().cast(),
+                counter.len(),
+            )
+        };
+    }
+}
+
+impl AsRawFd for WakeUp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Sends up to `count` bytes of a file from `position` on; 0 means that the file is shorter.
+pub fn sendfile(socket: RawFd, file: RawFd, position: u64, count: usize) -> io::Result<usize> {
+    let mut position = position as libc::off_t;
+    // SAFETY: both descriptors are open for the length of the call; the offset is a local.
+    let sent = unsafe { libc::sendfile(socket, file, &mut position, count) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}

@@ -1,0 +1,99 @@
+//! Parked requests: whoever waits for a partition's log to move is registered here and woken by the
+//! append or the flush itself.
+//!
+//! ```text
+//! Produce, acks=all   waits for flushed_offset or high watermark to pass its last record
+//! Fetch               waits for the end that its isolation lets it see to move
+//! ```
+//!
+//! No wake is lost as long as a waiter registers first and looks at the log afterwards.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::log::health::Health;
+use crate::log::log::{Log, LogObserver, LogOffsets};
+
+/// A parked request: the network thread, the connection on it, the response slot of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Parked {
+    pub thread: usize,
+    pub connection: u64,
+    pub slot: u64,
+}
+
+/// Tells the owner of a parked request to look at it again. Must not block.
+pub trait Wake: Send + Sync {
+    fn wake(&self, parked: Parked);
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// High watermark at or above the offset.
+    Committed(i64),
+    /// High watermark above the offset (a reader of everything).
+    HighWatermark(i64),
+    /// Last stable offset above the offset (a reader of committed records).
+    LastStable(i64),
+}
+
+impl WaitFor {
+    fn is_met(self, offsets: &LogOffsets) -> bool {
+        match self {
+            WaitFor::Committed(target) => offsets.high_watermark >= target,
+            WaitFor::HighWatermark(seen) => offsets.high_watermark > seen,
+            WaitFor::LastStable(seen) => offsets.last_stable_offset > seen,
+        }
+    }
+}
+
+/// The waiters of one partition.
+pub struct Waiters {
+    list: Mutex<Vec<(Parked, WaitFor)>>,
+    waker: Arc<dyn Wake>,
+    health: Arc<Health>,
+}
+
+impl Waiters {
+    /// `health` is that of the log directory.
+    pub fn new(waker: Arc<dyn Wake>, health: Arc<Health>) -> Waiters {
+        Waiters {
+            list: Mutex::new(Vec::new()),
+            waker,
+            health,
+        }
+    }
+
+    /// The caller looks at the log after this returns, and deregisters when it answers.
+    pub fn register(&self, parked: Parked, wait_for: WaitFor) {
+        self.list.lock().push((parked, wait_for));
+    }
+
+    pub fn deregister(&self, parked: Parked) {
+        self.list.lock().retain(|(known, _)| *known != parked);
+    }
+
+    /// The log directory is offline: nothing will move any more.
+    pub fn has_failed(&self) -> bool {
+        self.health.is_offline()
+    }
+
+    pub fn count(&self) -> usize {
+        self.list.lock().len()
+    }
+}
+
+impl LogObserver for Waiters {
+    fn advanced(&self, _log: &Log, offsets: LogOffsets) {
+        let has_failed = self.has_failed();
+        self.list.lock().retain(|(parked, wait_for)| {
+            let is_met = has_failed || wait_for.is_met(&offsets);
+            if is_met {
+                self.waker.wake(*parked);
+            }
+            !is_met
+        });
+    }
+}

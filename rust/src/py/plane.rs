@@ -1,0 +1,368 @@
+//! The node and its data plane for Python, and the frames that Python answers.
+#![expect(
+    unsafe_code,
+    reason = "Python hands over listening sockets as descriptors"
+)]
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::codec::encode_object;
+use super::door::{enter, raise};
+use crate::api::{ApiKey, HOT_KEYS};
+use crate::error::{Error, Result};
+use crate::image::{Broker, Endpoint};
+use crate::log::config::LogConfig;
+use crate::log::housekeeper::Intervals;
+use crate::net::control::{ControlAnswer, ControlFrame};
+use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
+use crate::node::{Node, NodeOptions, random_uuid};
+use crate::wire::frame;
+use crate::wire::header::begin_response;
+
+/// Texts of a topic's configuration by Kafka's keys.
+type Configs = HashMap<String, String>;
+
+/// A request that Python answers by `BrokerPlane.respond`, once.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct Request {
+    frame: ControlFrame,
+}
+
+#[pymethods]
+impl Request {
+    #[getter]
+    fn api_key(&self) -> i16 {
+        self.frame.api_key
+    }
+
+    #[getter]
+    fn api_version(&self) -> i16 {
+        self.frame.api_version
+    }
+
+    #[getter]
+    fn correlation_id(&self) -> i32 {
+        self.frame.correlation_id
+    }
+
+    #[getter]
+    fn client_id(&self) -> Option<&str> {
+        self.frame.client_id.as_deref()
+    }
+
+    #[getter]
+    fn listener(&self) -> usize {
+        self.frame.listener
+    }
+
+    #[getter]
+    fn peer(&self) -> &str {
+        &self.frame.peer
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.frame.body)
+    }
+}
+
+/// One node: its log directories, and from `start` to `stop` its network threads.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct BrokerPlane {
+    node: Arc<Node>,
+    mailboxes: Arc<Mailboxes>,
+    plane: Mutex<Option<Arc<Plane>>>,
+    /// What had to be repaired at the start, a sentence each.
+    #[pyo3(get)]
+    repairs: Vec<String>,
+    settings: Settings,
+}
+
+#[pymethods]
+impl BrokerPlane {
+    /// Takes the log directories and loads their logs.
+    #[new]
+    #[pyo3(signature = (*, node_id, cluster_id, log_dirs, log_defaults, topic_configs, settings))]
+    fn new(
+        py: Python<'_>,
+        node_id: i32,
+        cluster_id: String,
+        log_dirs: Vec<PathBuf>,
+        log_defaults: Configs,
+        topic_configs: HashMap<String, Configs>,
+        settings: HashMap<String, i64>,
+    ) -> PyResult<BrokerPlane> {
+        enter(py, move || {
+            let setting = |key: &str| match settings.get(key) {
+                Some(value) => Ok(*value),
+                None => Err(Error::InvalidArgument(format!(
+                    "the setting {key} is missing"
+                ))),
+            };
+            let count = |key: &str| Ok(usize::try_from(setting(key)?).unwrap_or(usize::MAX));
+            let plane_settings = Settings {
+                network_threads: count("num.network.threads")?,
+                request_bytes_max: count("socket.request.max.bytes")?,
+                connections_max: count("max.connections")?,
+                // A negative limit is none, as in Kafka.
+                idle_ms_max: u64::try_from(setting("connections.max.idle.ms")?).unwrap_or(u64::MAX),
+                auto_create_topics: setting("auto.create.topics.enable")? != 0,
+                intervals: Intervals {
+                    retention_check_ms: setting("log.retention.check.interval.ms")?,
+                    flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
+                    checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
+                    producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
+                    ..Intervals::default()
+                },
+            };
+            let options = NodeOptions {
+                node_id,
+                cluster_id,
+                paths: log_dirs,
+                recovery_threads: count("num.recovery.threads.per.data.dir")?,
+                flush_threads: count("kafkalite.flush.threads")?,
+                open_segments_max: count("kafkalite.open.segments.max")?,
+                now_ms: wall_ms(),
+            };
+            let defaults = log_config(&LogConfig::default(), &log_defaults)?;
+            let mut by_topic = HashMap::new();
+            for (topic, configs) in topic_configs {
+                by_topic.insert(topic, log_config(&defaults, &configs)?);
+            }
+            let config_of = |topic: &str| by_topic.get(topic).unwrap_or(&defaults).clone();
+            let mailboxes = Mailboxes::new(plane_settings.network_threads)
+                .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
+            let (node, repairs) = Node::open(&options, &config_of, mailboxes.clone())?;
+            Ok(BrokerPlane {
+                node: Arc::new(node),
+                mailboxes,
+                plane: Mutex::new(None),
+                repairs,
+                settings: plane_settings,
+            })
+        })
+    }
+
+    /// The api keys that Rust answers.
+    #[staticmethod]
+    fn native_keys() -> Vec<i16> {
+        HOT_KEYS.iter().map(|key| key.key).collect()
+    }
+
+    /// Serves clients from now on.
+    ///
+    /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
+    /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
+    /// flexible version) of the keys that Python answers.
+    fn start(
+        &self,
+        py: Python<'_>,
+        listeners: Vec<RawFd>,
+        endpoints: Vec<(String, i32)>,
+        rack: Option<String>,
+        control_keys: Vec<(i16, i16, i16, i16, i16)>,
+    ) -> PyResult<()> {
+        // SAFETY: the caller gives up the descriptors, each of a listening TCP socket.
+        let listeners: Vec<TcpListener> = listeners
+            .into_iter()
+            .map(|descriptor| unsafe { TcpListener::from(OwnedFd::from_raw_fd(descriptor)) })
+            .collect();
+        let keys = control_keys
+            .into_iter()
+            .map(|(key, advertised_min, min, max, flexible)| ApiKey {
+                key,
+                advertised_min,
+                min,
+                max,
+                first_flexible: flexible,
+            });
+        let keys = keys.collect();
+        let image = self.node.image();
+        enter(py, || {
+            self.node.set_brokers(vec![Broker {
+                node_id: image.controller_id,
+                rack,
+                endpoints: endpoints
+                    .into_iter()
+                    .map(|(host, port)| Endpoint { host, port })
+                    .collect(),
+            }]);
+            let mut plane = self.plane.lock();
+            if plane.is_some() {
+                return Err(Error::InvalidArgument(
+                    "the node has started already".to_owned(),
+                ));
+            }
+            *plane = Some(Arc::new(Plane::start(
+                self.settings.clone(),
+                self.mailboxes.clone(),
+                self.node.clone(),
+                keys,
+                listeners,
+            )?));
+            Ok(())
+        })
+    }
+
+    /// Requests for Python; blocks until there are some, at most `timeout_ms`. None after `stop`.
+    #[pyo3(signature = (timeout_ms=None))]
+    fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Vec<Request>>> {
+        let plane = self.started(py)?;
+        let frames = enter(py, || {
+            Ok(plane
+                .shared
+                .control
+                .take(timeout_ms.map(Duration::from_millis)))
+        })?;
+        Ok(frames.map(|frames| frames.into_iter().map(|frame| Request { frame }).collect()))
+    }
+
+    /// Sentences for the log, each given once.
+    fn notices(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.started(py)?.shared.control.take_notices())
+    }
+
+    /// Answers a request with a message, in the request's version.
+    fn respond(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        response: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let plane = self.started(py)?;
+        let asked = &request.frame;
+        let flexible = plane
+            .shared
+            .key(asked.api_key)
+            .is_some_and(|key| asked.api_version >= key.first_flexible);
+        let mut writer = begin_response(asked.correlation_id, flexible, 256);
+        encode_object(response, asked.api_version, &mut writer)?;
+        frame::finish(&mut writer.bytes, 0);
+        self.answer(&plane, request, ControlAnswer::Response(writer.bytes));
+        Ok(())
+    }
+
+    /// Has the request answered without Python, what it lacked being there now.
+    fn answer_again(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
+        let plane = self.started(py)?;
+        self.answer(&plane, request, ControlAnswer::Again);
+        Ok(())
+    }
+
+    /// Closes the connection of a request that cannot be answered.
+    fn close_connection(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
+        let plane = self.started(py)?;
+        self.answer(&plane, request, ControlAnswer::Close);
+        Ok(())
+    }
+
+    /// Makes a topic with a new id, which is returned. It survives a power cut.
+    fn create_topic<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        partition_count: i32,
+        configs: Configs,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let id = enter(py, || {
+            let config = log_config(&LogConfig::default(), &configs)?;
+            let id = random_uuid()?;
+            self.node
+                .create_topic(name, id, partition_count, &config, wall_ms())?;
+            Ok(id)
+        })?;
+        Ok(PyBytes::new(py, &id))
+    }
+
+    /// Name -> (topic id, number of partitions).
+    fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let result = PyDict::new(py);
+        for topic in self.node.image().topics() {
+            let facts = (PyBytes::new(py, &topic.id), topic.partitions.len());
+            result.set_item(&*topic.name, facts)?;
+        }
+        Ok(result)
+    }
+
+    /// The counters of `kafkalite.metrics`.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let plane = self.started(py)?;
+        let counts = &plane.shared.counts;
+        let result = PyDict::new(py);
+        result.set_item("connections", counts.connections.load(Ordering::Relaxed))?;
+        result.set_item("requests", counts.requests.load(Ordering::Relaxed))?;
+        result.set_item(
+            "received_bytes",
+            counts.received_bytes.load(Ordering::Relaxed),
+        )?;
+        result.set_item("sent_bytes", counts.sent_bytes.load(Ordering::Relaxed))?;
+        Ok(result)
+    }
+
+    /// Takes no more requests, has those that are parked answered, and ends the threads. Frames
+    /// that Python has must be answered meanwhile, by another thread; then `wait` gives None.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let plane = self.plane.lock().clone();
+        enter(py, || {
+            if let Some(plane) = plane {
+                plane.stop();
+            }
+            Ok(())
+        })
+    }
+
+    /// The clean stop of the log directories, after `stop`: everything on disk, checkpoints, and last
+    /// the marker of a clean shutdown.
+    fn close(&self, py: Python<'_>, broker_epoch: i64) -> PyResult<()> {
+        enter(py, || self.node.close(broker_epoch))
+    }
+}
+
+impl BrokerPlane {
+    fn started(&self, py: Python<'_>) -> PyResult<Arc<Plane>> {
+        self.plane.lock().clone().ok_or_else(|| {
+            raise(
+                py,
+                &Error::InvalidArgument("the node has not started".to_owned()),
+            )
+        })
+    }
+
+    fn answer(&self, plane: &Plane, request: &Request, answer: ControlAnswer) {
+        let parked = request.frame.parked;
+        plane
+            .shared
+            .post(parked.thread, Message::Control(parked, answer));
+    }
+}
+
+/// `base` with `configs` on top. A codec's level counts only once the codec is set.
+fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
+    let mut config = base.clone();
+    let is_level = |key: &&String| key.starts_with("compression.") && key.ends_with(".level");
+    let (levels, others): (Vec<&String>, Vec<&String>) = configs.keys().partition(is_level);
+    for key in others.into_iter().chain(levels) {
+        config.set(key, &configs[key])?;
+    }
+    Ok(config)
+}
+
+/// A new id in Kafka's writing.
+#[pyo3::pyfunction(name = "random_uuid")]
+pub fn random_uuid_text(py: Python<'_>) -> PyResult<String> {
+    let id = random_uuid().map_err(|error| raise(py, &error))?;
+    Ok(base64::Engine::encode(
+        &base64::prelude::BASE64_URL_SAFE_NO_PAD,
+        id,
+    ))
+}

@@ -1,0 +1,326 @@
+//! Reading and writing the primitive types of the protocol, big-endian.
+//!
+//! ```text
+//! plain      string  i16 length, bytes          null: length -1
+//!            bytes   i32 length, bytes          null: length -1
+//!            array   i32 count, elements        null: count -1
+//! compact    string, bytes, array: uvarint of length + 1, 0 is null           (KIP-482)
+//! tags       uvarint count, then per field: uvarint tag, uvarint size, bytes  (KIP-482)
+//! ```
+//!
+//! Every length is checked against the bytes that are left before anything is allocated for it: an
+//! array of n elements needs at least n bytes, so a lying count is refused at once.
+
+use crate::error::{Error, Result};
+
+/// A topic id or directory id: 16 bytes, big-endian; zero stands for none.
+pub type Uuid = [u8; 16];
+
+pub const ZERO_UUID: Uuid = [0; 16];
+
+/// A request that contradicts the protocol. The connection is closed, as Kafka does.
+fn malformed(what: &str) -> Error {
+    Error::MalformedRequest(what.to_owned())
+}
+
+/// Reads one frame's body from front to back. Copying it is cheap: it is a slice and a position.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    /// Bytes read so far: where in the body the next field lies.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    pub fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let end = self.at.checked_add(count);
+        match end.and_then(|end| self.bytes.get(self.at..end)) {
+            Some(taken) => {
+                self.at += count;
+                Ok(taken)
+            }
+            None => Err(malformed("a field reaches beyond the end of the request")),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut field = [0; N];
+        field.copy_from_slice(self.take(N)?);
+        Ok(field)
+    }
+
+    pub fn bool(&mut self) -> Result<bool> {
+        Ok(self.i8()? != 0)
+    }
+
+    pub fn i8(&mut self) -> Result<i8> {
+        Ok(i8::from_be_bytes(self.array()?))
+    }
+
+    pub fn i16(&mut self) -> Result<i16> {
+        Ok(i16::from_be_bytes(self.array()?))
+    }
+
+    pub fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    pub fn i32(&mut self) -> Result<i32> {
+        Ok(i32::from_be_bytes(self.array()?))
+    }
+
+    pub fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub fn i64(&mut self) -> Result<i64> {
+        Ok(i64::from_be_bytes(self.array()?))
+    }
+
+    pub fn f64(&mut self) -> Result<f64> {
+        Ok(f64::from_be_bytes(self.array()?))
+    }
+
+    pub fn uuid(&mut self) -> Result<Uuid> {
+        self.array()
+    }
+
+    /// Seven bits a byte, lowest first, at most five bytes, as `ByteUtils.readUnsignedVarint`.
+    pub fn uvarint(&mut self) -> Result<u32> {
+        let mut value: u32 = 0;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = u32::from(self.array::<1>()?[0]);
+            if shift == 28 && byte > 0x0f {
+                return Err(malformed(
+                    "a variable-length integer is longer than 32 bits",
+                ));
+            }
+            value |= (byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(malformed("a variable-length integer does not end"))
+    }
+
+    /// The length of a string: `None` is null.
+    fn string_length(&mut self, flexible: bool) -> Result<Option<usize>> {
+        if flexible {
+            return Ok((self.uvarint()? as usize).checked_sub(1));
+        }
+        match self.i16()? {
+            -1 => Ok(None),
+            length => match usize::try_from(length) {
+                Ok(length) => Ok(Some(length)),
+                Err(_) => Err(malformed("a string has a negative length")),
+            },
+        }
+    }
+
+    pub fn nullable_string(&mut self, flexible: bool) -> Result<Option<&'a str>> {
+        let Some(length) = self.string_length(flexible)? else {
+            return Ok(None);
+        };
+        match std::str::from_utf8(self.take(length)?) {
+            Ok(string) => Ok(Some(string)),
+            Err(_) => Err(malformed("a string is not UTF-8")),
+        }
+    }
+
+    pub fn string(&mut self, flexible: bool) -> Result<&'a str> {
+        match self.nullable_string(flexible)? {
+            Some(string) => Ok(string),
+            None => Err(malformed("a string that may not be null is null")),
+        }
+    }
+
+    pub fn nullable_bytes(&mut self, flexible: bool) -> Result<Option<&'a [u8]>> {
+        match self.nullable_length(flexible)? {
+            Some(length) => Ok(Some(self.take(length)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The length of bytes or the count of an array; `None` is null. Never more than what is left,
+    /// since no element takes less than a byte (a tagged struct without fields takes one).
+    pub fn nullable_length(&mut self, flexible: bool) -> Result<Option<usize>> {
+        let length = if flexible {
+            match (self.uvarint()? as usize).checked_sub(1) {
+                Some(length) => length,
+                None => return Ok(None),
+            }
+        } else {
+            match self.i32()? {
+                -1 => return Ok(None),
+                length => usize::try_from(length)
+                    .map_err(|_| malformed("an array or a byte field has a negative length"))?,
+            }
+        };
+        if length > self.remaining() {
+            return Err(malformed("a length is larger than the rest of the request"));
+        }
+        Ok(Some(length))
+    }
+
+    /// The count of an array that may not be null.
+    pub fn array_length(&mut self, flexible: bool) -> Result<usize> {
+        match self.nullable_length(flexible)? {
+            Some(length) => Ok(length),
+            None => Err(malformed("an array that may not be null is null")),
+        }
+    }
+
+    /// Calls `field` for each tagged field with its tag and a reader of just its bytes. A field of
+    /// an unknown tag is to be left unread; one that is known must be read to its end.
+    pub fn tags(
+        &mut self,
+        mut field: impl FnMut(u32, &mut Reader<'a>) -> Result<()>,
+    ) -> Result<()> {
+        for _ in 0..self.uvarint()? {
+            let tag = self.uvarint()?;
+            let size = self.uvarint()? as usize;
+            field(tag, &mut Reader::new(self.take(size)?))?;
+        }
+        Ok(())
+    }
+
+    /// Skips the tagged fields of a struct if the version has them.
+    pub fn skip_tags(&mut self, flexible: bool) -> Result<()> {
+        match flexible {
+            true => self.tags(|_, _| Ok(())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Builds a response. Lengths are the caller's own data: one beyond the type is a programmer's
+/// error and stops the process rather than send a lie.
+#[derive(Debug, Default)]
+pub struct Writer {
+    pub bytes: Vec<u8>,
+}
+
+impl Writer {
+    pub fn with_capacity(bytes: usize) -> Writer {
+        Writer {
+            bytes: Vec::with_capacity(bytes),
+        }
+    }
+
+    pub fn bool(&mut self, value: bool) {
+        self.bytes.push(u8::from(value));
+    }
+
+    pub fn i8(&mut self, value: i8) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn i16(&mut self, value: i16) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn u16(&mut self, value: u16) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn i32(&mut self, value: i32) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn i64(&mut self, value: i64) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn f64(&mut self, value: f64) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub fn uuid(&mut self, value: &Uuid) {
+        self.bytes.extend_from_slice(value);
+    }
+
+    pub fn uvarint(&mut self, mut value: u32) {
+        while value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
+    }
+
+    pub fn nullable_string(&mut self, value: Option<&str>, flexible: bool) {
+        match (value, flexible) {
+            (None, true) => self.uvarint(0),
+            (None, false) => self.i16(-1),
+            (Some(value), true) => self.uvarint(length_u32(value.len()) + 1),
+            (Some(value), false) => {
+                assert!(
+                    value.len() <= i16::MAX as usize,
+                    "a string of 32 KiB or more"
+                );
+                self.i16(value.len() as i16);
+            }
+        }
+        self.bytes
+            .extend_from_slice(value.unwrap_or_default().as_bytes());
+    }
+
+    pub fn string(&mut self, value: &str, flexible: bool) {
+        self.nullable_string(Some(value), flexible);
+    }
+
+    /// The length of bytes or the count of an array, in front of its elements; `None` is null.
+    pub fn nullable_length(&mut self, length: Option<usize>, flexible: bool) {
+        match (length, flexible) {
+            (None, true) => self.uvarint(0),
+            (None, false) => self.i32(-1),
+            (Some(length), true) => self.uvarint(length_u32(length) + 1),
+            (Some(length), false) => self.i32(length_u32(length) as i32),
+        }
+    }
+
+    pub fn array_length(&mut self, length: usize, flexible: bool) {
+        self.nullable_length(Some(length), flexible);
+    }
+
+    pub fn nullable_bytes(&mut self, value: Option<&[u8]>, flexible: bool) {
+        self.nullable_length(value.map(<[u8]>::len), flexible);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+    }
+
+    /// Ends a struct that carries no tagged field.
+    pub fn no_tags(&mut self, flexible: bool) {
+        if flexible {
+            self.bytes.push(0);
+        }
+    }
+
+    /// One tagged field: its tag, its size, its bytes. The count of fields comes before the first.
+    pub fn tag(&mut self, tag: u32, write: impl FnOnce(&mut Writer)) {
+        let mut field = Writer::default();
+        write(&mut field);
+        self.uvarint(tag);
+        self.uvarint(length_u32(field.bytes.len()));
+        self.bytes.extend_from_slice(&field.bytes);
+    }
+}
+
+fn length_u32(length: usize) -> u32 {
+    assert!(length < i32::MAX as usize, "a field of 2 GiB or more");
+    length as u32
+}

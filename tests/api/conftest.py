@@ -1,0 +1,31 @@
+"""One broker for the tests of the keys; each test makes topics of its own."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+import kafkalite
+from api.raw import Connection
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[kafkalite.Broker]:
+    with kafkalite.Broker(config={"kafkalite.acks.fsync": "group"}) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: kafkalite.Broker) -> Iterator[Connection]:
+    with Connection(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(connection: Connection) -> str:
+    """A new topic with one partition."""
+    name = f"topic-{next(_numbers)}"
+    assert connection.create_topic(name).error_code == 0
+    return name

@@ -1,0 +1,162 @@
+"""A connection that speaks frames: what a test of a key sends and looks at."""
+
+import socket
+import struct
+from typing import Any, Self
+
+from kafkalite.protocol import messages
+
+FLEXIBLE_SINCE = {0: 9, 1: 12, 2: 6, 3: 9, 18: 3, 19: 5}
+NAMES = {
+    0: "Produce",
+    1: "Fetch",
+    2: "ListOffsets",
+    3: "Metadata",
+    18: "ApiVersions",
+    19: "CreateTopics",
+}
+KEYS = {name: key for key, name in NAMES.items()}
+
+TIMEOUT_S = 20.0
+
+
+class Connection:
+    """One socket. `closed` is true once the broker has closed it."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        host, port = bootstrap_servers.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._correlation_id = 100
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, key: int, version: int, body: bytes) -> int:
+        """Sends one request; returns its correlation id."""
+        self._correlation_id += 1
+        header = struct.pack(">hhih4s", key, version, self._correlation_id, 4, b"test")
+        if version >= FLEXIBLE_SINCE.get(key, 32767):
+            header += b"\0"
+        self.send_frame(header + body)
+        return self._correlation_id
+
+    def send_frame(self, content: bytes) -> None:
+        self.socket.sendall(struct.pack(">i", len(content)) + content)
+
+    def receive_frame(self) -> bytes | None:
+        """The content of the next frame, or None if the broker has closed the connection."""
+        size = self._receive(4)
+        return None if size is None else self._receive(struct.unpack(">i", size)[0])
+
+    def _receive(self, count: int) -> bytes | None:
+        received = b""
+        while len(received) < count:
+            try:
+                part = self.socket.recv(count - len(received))
+            except ConnectionResetError:
+                return None
+            if not part:
+                return None
+            received += part
+        return received
+
+    def receive(self, key: int, version: int, correlation_id: int) -> Any:
+        """The next response, which must be the one to that request."""
+        frame = self.receive_frame()
+        assert frame is not None, "the broker closed the connection"
+        assert struct.unpack_from(">i", frame)[0] == correlation_id
+        tagged = version >= FLEXIBLE_SINCE[key] and key != 18
+        kind = getattr(messages, f"{NAMES[key]}Response")
+        return kind.decode(frame[5 if tagged else 4 :], version)
+
+    def ask(self, name: str, version: int, message: Any) -> Any:
+        """Sends a request and returns its response."""
+        key = KEYS[name]
+        correlation_id = self.send(key, version, message.encode(version))
+        return self.receive(key, version, correlation_id)
+
+    def is_closed(self) -> bool:
+        """Waits for what the broker does next: true if it closes the connection."""
+        return self.receive_frame() is None
+
+    # --- whole requests ---------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> Any:
+        topic = messages.CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[
+                messages.CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(
+                    name=key.replace("_", "."), value=value
+                )
+                for key, value in configs.items()
+            ],
+        )
+        response = self.ask("CreateTopics", 7, messages.CreateTopicsRequest(topics=[topic]))
+        return response.topics[0]
+
+    def produce_request(
+        self, topic: str, records: bytes | None, acks: int = -1, topic_id: bytes = bytes(16)
+    ) -> Any:
+        kind = messages.ProduceRequest
+        partition = kind.TopicProduceData.PartitionProduceData(index=0, records=records)
+        data = kind.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[partition])
+        return kind(acks=acks, timeout_ms=10_000, topic_data=[data])
+
+    def produce(
+        self,
+        topic: str,
+        records: bytes | None,
+        acks: int = -1,
+        version: int = 9,
+        topic_id: bytes = bytes(16),
+    ) -> Any:
+        """The partition's part of the answer."""
+        request = self.produce_request(topic, records, acks, topic_id)
+        response = self.ask("Produce", version, request)
+        return response.responses[0].partition_responses[0]
+
+    def fetch_request(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        topic_id: bytes = bytes(16),
+        max_bytes: int = 1 << 20,
+        session: tuple[int, int] = (0, -1),
+        isolation: int = 0,
+    ) -> Any:
+        kind = messages.FetchRequest
+        partition = kind.FetchTopic.FetchPartition(
+            partition=0, fetch_offset=offset, partition_max_bytes=max_bytes
+        )
+        return kind(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=isolation,
+            session_id=session[0],
+            session_epoch=session[1],
+            topics=[kind.FetchTopic(topic=topic, topic_id=topic_id, partitions=[partition])],
+        )
+
+    def fetch(self, topic: str, offset: int, *, version: int = 12, **options: Any) -> Any:
+        """The partition's part of the answer."""
+        response = self.ask("Fetch", version, self.fetch_request(topic, offset, **options))
+        return response.responses[0].partitions[0]
+
+    def list_offsets(self, topic: str, timestamp: int, version: int = 11) -> Any:
+        kind = messages.ListOffsetsRequest
+        partition = kind.ListOffsetsTopic.ListOffsetsPartition(
+            partition_index=0, timestamp=timestamp
+        )
+        request = kind(
+            replica_id=-1, topics=[kind.ListOffsetsTopic(name=topic, partitions=[partition])]
+        )
+        return self.ask("ListOffsets", version, request).topics[0].partitions[0]

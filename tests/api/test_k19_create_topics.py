@@ -1,0 +1,110 @@
+"""CreateTopics by frames."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalite
+from api.batches import batch
+from api.raw import Connection
+from kafkalite.protocol import messages
+
+
+def topic_of(name: str, **fields: Any) -> Any:
+    given = {"num_partitions": 1, "replication_factor": 1, **fields}
+    return messages.CreateTopicsRequest.CreatableTopic(name=name, **given)
+
+
+def create(connection: Connection, *topics: Any, version: int = 7, **fields: Any) -> Any:
+    request = messages.CreateTopicsRequest(topics=list(topics), **fields)
+    return connection.ask("CreateTopics", version, request).topics
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_every_version_makes_a_topic(connection: Connection, version: int) -> None:
+    result = create(connection, topic_of(f"made-{version}", num_partitions=3), version=version)[0]
+    assert (result.name, result.error_code, result.error_message) == (f"made-{version}", 0, None)
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (3, 1)
+        configs = {each.name: each.value for each in result.configs}
+        assert configs["retention.ms"] == "604800000"
+    if version >= 7:
+        assert result.topic_id != bytes(16)
+
+
+def test_minus_one_takes_the_defaults(connection: Connection) -> None:
+    topic = topic_of("defaults", num_partitions=-1, replication_factor=-1)
+    assert create(connection, topic)[0].num_partitions == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (topic_of("a b"), 17),
+        (topic_of(""), 17),
+        (topic_of("x" * 250), 17),
+        (topic_of("zero", num_partitions=0), 37),
+        (topic_of("factor", replication_factor=3), 38),
+        (topic_of("zero-factor", replication_factor=0), 38),
+        (topic_of("too-many", num_partitions=10_001), 44),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_code(
+    connection: Connection, topic: Any, code: int
+) -> None:
+    result = create(connection, topic)[0]
+    assert result.error_code == code
+    assert result.error_message
+
+
+def test_names_that_are_taken_collide_or_come_twice_are_refused(connection: Connection) -> None:
+    assert create(connection, topic_of("taken.name"))[0].error_code == 0
+    assert create(connection, topic_of("taken.name"))[0].error_code == 36
+    assert create(connection, topic_of("taken_name"))[0].error_code == 17
+    assert [each.error_code for each in create(connection, topic_of("two"), topic_of("two"))] == [
+        42
+    ]
+
+
+def test_a_manual_assignment_must_name_this_broker(connection: Connection) -> None:
+    kind = messages.CreateTopicsRequest.CreatableTopic.CreatableReplicaAssignment
+
+    def assigned(name: str, *brokers: list[int]) -> Any:
+        assignments = [
+            kind(partition_index=index, broker_ids=each) for index, each in enumerate(brokers)
+        ]
+        return topic_of(name, num_partitions=-1, replication_factor=-1, assignments=assignments)
+
+    assert create(connection, assigned("by-hand", [1], [1]))[0].num_partitions == 2
+    assert create(connection, assigned("elsewhere", [2]))[0].error_code == 39
+
+
+def test_validate_only_makes_nothing(connection: Connection) -> None:
+    assert create(connection, topic_of("only-judged"), validate_only=True)[0].error_code == 0
+    assert create(connection, topic_of("only-judged"))[0].error_code == 0
+
+
+def test_a_config_that_is_not_known_is_refused_by_its_name(connection: Connection) -> None:
+    result = connection.create_topic("strange", no_such_key="1")
+    assert result.error_code == 40
+    assert "no.such.key" in result.error_message
+    assert connection.create_topic("strange", retention_ms="soon").error_code == 40
+    assert connection.create_topic("strange").error_code == 0
+
+
+def test_a_topics_configs_hold_and_survive_a_restart(tmp_path: Path) -> None:
+    def too_large(broker: kafkalite.Broker) -> int:
+        with Connection(broker.bootstrap_servers) as connection:
+            code: int = connection.produce("small", batch([b"x" * 200])).error_code
+            return code
+
+    broker = kafkalite.Broker(tmp_path / "data")
+    with broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("small", max_message_bytes="150").error_code == 0
+            assert connection.produce("small", batch([b"x"])).error_code == 0
+        assert too_large(broker) == 10
+        broker.kill()
+        broker.start()
+        assert too_large(broker) == 10
