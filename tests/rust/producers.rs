@@ -594,6 +594,23 @@ fn a_snapshot_gives_back_the_last_batch_of_each_producer_and_the_open_transactio
 }
 
 #[test]
+fn a_snapshot_is_byte_for_byte_what_kafka_writes() {
+    // `ProducerStateManager.writeSnapshot` of Kafka 4.3.1, for the same three producers.
+    let kafkas = [
+        "00014292328000000003",
+        "0000000000000007000300000004000000000000000600\
+         0000040000000000000014ffffffff0000000000000002",
+        "0000000000000009000000000000000000000000000100\
+         0000010000000000000000ffffffffffffffffffffffff",
+        "000000000000000b0002ffffffffffffffffffffffff00\
+         000000000000000000004600000006ffffffffffffffff",
+    ];
+    let bytes = snapshots::encode(&sample());
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, kafkas.concat());
+}
+
+#[test]
 fn every_cut_and_every_flipped_bit_of_a_snapshot_is_refused() {
     let bytes = snapshots::encode(&sample());
     for end in 0..bytes.len() {
