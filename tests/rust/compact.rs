@@ -1278,3 +1278,109 @@ impl Partition {
         self.clean_with(&mut Cleaner::new(24 * slots, 0.9))
     }
 }
+
+/// Records that name their own offset: whatever a reader gets wrong shows in the record itself.
+fn numbered(keys: i64, offset: i64) -> Vec<u8> {
+    let (key, value) = ((offset * 7 % keys).to_string(), offset.to_string());
+    build(BatchOptions::default(), NOW_MS, &[(&key, Some(&value))])
+}
+
+/// Reads from `offset` to the end, which must be reached, and returns how many records it saw.
+fn check_numbered(log: &Log, reader: &mut RecordReader, mut offset: i64) -> usize {
+    let mut seen = 0;
+    loop {
+        let range = log
+            .read(offset, 4096, true, ReadIsolation::HighWatermark)
+            .unwrap();
+        // The copy is made later than the look-up, so that a swap may fall in between.
+        std::thread::yield_now();
+        let bytes = range.to_vec().unwrap();
+        let mut at = 0;
+        while let Some(header) = BatchHeader::parse(&bytes[at..]).unwrap()
+            && at + header.size_bytes <= bytes.len()
+        {
+            for record in reader.read(&bytes[at..]).unwrap() {
+                let record = record.unwrap();
+                assert_eq!(record.value, Some(record.offset.to_string().as_bytes()));
+                seen += 1;
+            }
+            at += header.size_bytes;
+            assert!(
+                header.next_offset() > offset,
+                "offset {offset} is answered by {header:?}"
+            );
+            offset = header.next_offset();
+        }
+        if at == 0 {
+            return seen;
+        }
+    }
+}
+
+#[test]
+fn readers_appends_and_the_cleaner_go_on_beside_each_other() {
+    const BATCHES: i64 = 5000;
+    const KEYS: i64 = 50;
+    let home = home();
+    let mut partition = Partition::new(home.path());
+    partition.config.segment_bytes = 2000;
+    partition.log.set_config(partition.config.clone());
+    let (log, done) = (partition.log.clone(), AtomicBool::new(false));
+    let is_done = || done.load(std::sync::atomic::Ordering::Acquire);
+    let rounds = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for slot in 0..2 {
+            let (log, is_done) = (&log, &is_done);
+            scope.spawn(move || {
+                let mut reader = RecordReader::new();
+                let mut turn = slot;
+                while !is_done() {
+                    let end = log.offsets().high_watermark;
+                    check_numbered(log, &mut reader, (turn * 131) % (end + 1));
+                    turn += 1;
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut cleaner = Cleaner::new(MAP_BYTES, 0.9);
+            let mut checkpoint = None;
+            while !is_done() {
+                let plan = plan_of(&log, checkpoint, NOW_MS).unwrap();
+                if plan.cleanable_bytes == 0 {
+                    std::thread::yield_now();
+                    continue;
+                }
+                let report = cleaner
+                    .clean(&log, &plan, NOW_MS, &AtomicBool::new(false))
+                    .unwrap();
+                checkpoint = report.map(|report| report.end_offset).or(checkpoint);
+                rounds.fetch_add(1, std::sync::atomic::Ordering::Release);
+            }
+        });
+        for offset in 0..BATCHES {
+            let mut bytes = numbered(KEYS, offset);
+            let request = AppendRequest {
+                records: &mut bytes,
+                origin: AppendOrigin::Client,
+                leader_epoch: 0,
+                transaction_version: None,
+            };
+            log.append(&mut [request], NOW_MS).remove(0).unwrap();
+            if offset % 10 == 0 {
+                log.flush().unwrap();
+            }
+        }
+        log.flush().unwrap();
+        while rounds.load(std::sync::atomic::Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+    });
+    partition.clean();
+    let kept = partition
+        .batches()
+        .iter()
+        .filter(|batch| batch.header.base_offset < BATCHES)
+        .count();
+    assert_eq!(kept as i64, KEYS);
+}
