@@ -17,9 +17,11 @@ from kafkalite._native import __version__
 _HOMES: dict[str, str] = {
     "Broker": "kafkalite.broker",
     "KafkaliteError": "kafkalite.errors",
+    "LogRecords": "kafkalite.client.arrow",
+    "read_log": "kafkalite.client.arrow",
 }
 
-__all__ = ["Broker", "KafkaliteError", "__version__"]
+__all__ = ["Broker", "KafkaliteError", "LogRecords", "__version__", "read_log"]
 
 
 def __getattr__(name: str) -> Any:

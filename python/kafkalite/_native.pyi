@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 __all__ = [
     "BrokerPlane",
+    "LogRead",
     "LogVerification",
     "Request",
     "SegmentBatches",
@@ -181,3 +182,35 @@ class BrokerPlane:
 
     def close(self, broker_epoch: int) -> None:
         """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last."""
+
+@final
+class LogRead:
+    """Rows of log files, chosen once; `kafkalite.client.arrow` is its face."""
+
+    def __new__(
+        cls,
+        paths: Sequence[str],
+        *,
+        topic: str | None,
+        start: int | None,
+        start_by_partition: Mapping[str, int],
+        stop: int | None,
+        stop_by_partition: Mapping[str, int],
+        columns: Sequence[str] | None,
+        isolation: str,
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> LogRead: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule `arrow_array_stream`; its batches are built without the GIL."""
+
+    def __arrow_c_schema__(self) -> object:
+        """A capsule `arrow_schema`."""
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Name and Arrow type of each column."""
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int, int]]:
+        """Topic, partition, start and stop of each range of offsets."""

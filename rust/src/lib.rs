@@ -2,6 +2,7 @@
 //! below, in `_native`; `python/kafkalite/_native.pyi` says what each name means.
 
 pub mod api;
+pub mod arrow;
 pub mod batch;
 pub mod codec;
 pub mod error;
@@ -19,6 +20,8 @@ pub mod wire;
 #[cfg(feature = "python")]
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
+    #[pymodule_export]
+    use crate::py::arrow::PyLogRead;
     #[pymodule_export]
     use crate::py::codec::{decode_message, encode_message, message_layout, message_versions};
     #[pymodule_export]

@@ -77,3 +77,22 @@ pub const STOP_WAIT_MS: u64 = 5_000;
 
 /// How often a network thread looks for connections that are idle or late, milliseconds.
 pub const HOUSEKEEPING_MS: u64 = 1_000;
+
+/// Bytes read at once from a segment whose records become Arrow columns; more for a larger batch.
+/// Small enough to stay in a core's second cache until CRC and columns are done with it.
+pub const ARROW_READ_BYTES: usize = 256 * 1024;
+
+/// Segments that one reader of columns holds open; the next ones are opened when these are read.
+pub const ARROW_OPEN_SEGMENTS_MAX: usize = 64;
+
+/// Attempts to list and open the segments of a partition that keep changing under the reader.
+pub const ARROW_LIST_ATTEMPTS_MAX: usize = 1000;
+
+/// Bytes searched for a whole batch behind bytes at the end of a log that are none: if there is
+/// one, they are not a torn tail but damage.
+pub const ARROW_TAIL_SEARCH_BYTES: u64 = 8 << 20;
+
+/// Upper bounds of what a caller may set for one Arrow batch: its rows, and the bytes of its keys,
+/// values and headers (offsets in Arrow's binary columns are 32 bits).
+pub const ARROW_BATCH_ROWS_MAX: usize = 1 << 20;
+pub const ARROW_BATCH_BYTES_MAX: usize = 1 << 29;

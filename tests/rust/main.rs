@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod aborted;
+mod arrow_columns;
 mod batch;
 mod checkpoint;
 mod compact;

@@ -2,6 +2,15 @@
 //! that turns `Error` into an exception. A function that works, waits or touches a file goes
 //! through `enter`; one that only looks at memory may use `raise` alone.
 
+#![expect(
+    unsafe_code,
+    reason = "whether this thread holds the GIL is asked of the interpreter by symbol"
+)]
+
+use std::ffi::{CStr, c_void};
+use std::sync::OnceLock;
+
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -16,6 +25,49 @@ where
     T: Send,
 {
     py.detach(work).map_err(|error| raise(py, &error))
+}
+
+/// Runs `work` without the GIL for callbacks of other libraries, which may hold it or not: pyarrow
+/// lets it go before it asks for a batch, polars does not.
+pub fn without_gil<T, F>(work: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    if !holds_gil() {
+        return work();
+    }
+    // SAFETY: this thread is attached, as was just seen, and only it can detach itself.
+    unsafe { Python::assume_attached() }.detach(work)
+}
+
+/// Whether this thread is known to be attached to the interpreter.
+///
+/// `PyGILState_Check` would not do: it says yes always once there was a sub-interpreter. The
+/// current thread state is this thread's own only while it is attached (before Python 3.12 it is
+/// that of whichever thread holds the GIL). It is not in the stable ABI, so it is looked up by
+/// name; where it is not found, the answer is no, and a batch is built with the GIL held.
+fn holds_gil() -> bool {
+    type Current = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
+    static CURRENT: OnceLock<Option<Current>> = OnceLock::new();
+    let current = CURRENT.get_or_init(|| {
+        let symbol = find_symbol(c"PyThreadState_GetUnchecked")
+            .or_else(|| find_symbol(c"_PyThreadState_UncheckedGet"))?;
+        // SAFETY: CPython's functions of these names take nothing and return a thread state.
+        Some(unsafe { std::mem::transmute::<*mut c_void, Current>(symbol) })
+    });
+    let Some(current) = current else {
+        return false;
+    };
+    // SAFETY: both may be called with and without the GIL and return a pointer or null.
+    let (current, own) = unsafe { (current(), ffi::PyGILState_GetThisThreadState()) };
+    !current.is_null() && current == own
+}
+
+fn find_symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name is NUL-terminated; the default handle searches what is loaded.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!symbol.is_null()).then_some(symbol)
 }
 
 /// The exception for `error`: the class of `kafkalite.errors` with the error's sentence.

@@ -1,0 +1,1 @@
+"""What reads a log, or talks to a broker, from Python."""

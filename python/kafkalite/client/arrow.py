@@ -1,0 +1,157 @@
+"""Records as Arrow columns, without a Python object per record.
+
+    import kafkalite, polars
+    records = kafkalite.read_log("/var/kafka-logs/orders-0", columns=["offset", "value"])
+    polars.DataFrame(records)           pyarrow.table(records)          duckdb.sql("from records")
+
+`read_log` reads files: no broker, no lock, and beside a live broker as well. It fixes the rows
+once, from the log start (or `start`) to the log end as it is then (or `stop`); what is appended
+later is not among them. The object is consumed as often as wanted, and by several consumers at
+once; each starts anew and streams in bounded memory.
+
+    column         type                       as in the DataFrame of Spark's Kafka source
+    key            binary                     null, if the record has none
+    value          binary                     null for a tombstone
+    topic          string
+    partition      int32
+    offset         int64
+    timestamp      timestamp[us, UTC]         1 ms before 1970, if the record has none (-1 in Kafka)
+    timestampType  int32                      0 create time, 1 log append time, -1 none (magic 0)
+    headers        list<struct<key: string, value: binary>>     null, if the record has none
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkalite._native import LogRead
+
+if TYPE_CHECKING:
+    import polars
+    import pyarrow  # type: ignore[import-untyped,unused-ignore]
+
+__all__ = ["LogRecords", "read_log"]
+
+Path = str | os.PathLike[str]
+Offsets = int | Mapping[int | str, int] | None
+
+# Many enough to make the cost of a batch vanish, small enough for a core's caches and for Spark.
+BATCH_ROWS = 32_768
+BATCH_BYTES = 4 << 20
+
+
+def read_log(
+    path: Path | Iterable[Path],
+    start: Offsets = None,
+    stop: Offsets = None,
+    columns: Iterable[str] | None = None,
+    isolation: str = "read_uncommitted",
+    *,
+    topic: str | None = None,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+) -> LogRecords:
+    """Records of log files, for anything that takes an Arrow C stream.
+
+    `path` is a partition's directory (`…/orders-0`), a log directory, which stands for all
+    partitions in it (Kafka's internal topics only if `topic` names one), or several of either.
+
+    `start` and `stop` (exclusive) are offsets: a number for every partition, or a mapping with a
+    number each, by directory name (`{"orders-0": 5}`) or, where there is but one topic, by
+    partition (`{0: 5}`). Without them the range is the whole log; a `stop`
+    behind the log end means the end.
+
+    `isolation="read_committed"` leaves out aborted transactions and ends at the last stable
+    offset, as a consumer does. Control records are never among the rows.
+
+    An Arrow batch has rows of one partition, at most `batch_rows` of them, and at most
+    `batch_bytes` bytes of keys, values and headers, unless a single record has more.
+
+    Raises InvalidArgumentError for an unknown column or isolation and for offsets outside the log,
+    LogDirRefusedError for a path that holds no log. What is found while streaming (damage in a
+    file, offsets that retention deleted meanwhile) the consumer raises in its own class, naming
+    the file.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    start_for_all, start_by_partition = _offsets(start)
+    stop_for_all, stop_by_partition = _offsets(stop)
+    return LogRecords(
+        LogRead(
+            [os.path.realpath(each) for each in paths],
+            topic=topic,
+            start=start_for_all,
+            start_by_partition=start_by_partition,
+            stop=stop_for_all,
+            stop_by_partition=stop_by_partition,
+            columns=None if columns is None else list(columns),
+            isolation=isolation,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+        )
+    )
+
+
+def _offsets(offsets: Offsets) -> tuple[int | None, dict[str, int]]:
+    if offsets is None or isinstance(offsets, int):
+        return offsets, {}
+    return None, {str(partition): offset for partition, offset in offsets.items()}
+
+
+class LogRecords:
+    """The rows that `read_log` chose; nothing is read before a consumer asks."""
+
+    def __init__(self, read: LogRead) -> None:
+        self._read = read
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Arrow type by column, as text. `pyarrow.schema(records)` gives the schema itself."""
+        return dict(self._read.columns)
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int, int]]:
+        """Topic, partition, start and stop (exclusive) of what is read, in the order of the rows.
+
+        With `read_committed`, `stop` is at most the last stable offset.
+        """
+        return self._read.ranges
+
+    def __arrow_c_schema__(self) -> object:
+        return self._read.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule `arrow_array_stream` over all rows, from the first.
+
+        Types are those of `schema`, whatever types are requested; other columns than those of
+        `schema` are refused with InvalidArgumentError.
+        """
+        return self._read.__arrow_c_stream__(requested_schema)
+
+    def to_pyarrow(self) -> pyarrow.Table:
+        """All rows in memory, as a `pyarrow.Table`."""
+        table: pyarrow.Table = _library("pyarrow").table(self)
+        return table
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows in memory, as a `polars.DataFrame`."""
+        frame: polars.DataFrame = _library("polars").DataFrame(self)
+        return frame
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(
+            f"{topic}-{partition}[{start}:{stop}]" for topic, partition, start, stop in self.ranges
+        )
+        return f"<LogRecords of {ranges or 'no partition'}: {', '.join(self.schema)}>"
+
+
+def _library(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{name} is not installed: pip install {name}", name=error.name
+        ) from error

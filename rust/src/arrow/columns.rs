@@ -1,0 +1,333 @@
+//! Records of one partition on their way into columns: the buffers of one Arrow batch, bounded in
+//! rows and bytes, filled by `walk.rs` (magic 2) or record by record (older formats).
+//!
+//! What is the same in every row (topic, partition) is built once per partition and sliced. Nulls
+//! are kept as a list of rows, so that a column without nulls pays nothing for them.
+
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch,
+    StringArray, StructArray, TimestampMicrosecondArray,
+};
+use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, SchemaRef};
+
+use super::schema::{Column, Projection, header_field, header_fields};
+
+/// Rows and bytes at which an Arrow batch is full. One record larger than `bytes` goes alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchBounds {
+    pub rows: usize,
+    /// Keys, values and headers together, as they stand in the log.
+    pub bytes: usize,
+}
+
+/// Which of the columns that cost something per record are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub key: bool,
+    pub value: bool,
+    pub offset: bool,
+    pub timestamp: bool,
+    pub headers: bool,
+}
+
+/// The records of one partition, gathered until `finish`.
+pub struct ColumnBuilder {
+    projection: Projection,
+    schema: SchemaRef,
+    pub(super) bounds: BatchBounds,
+    pub(super) wanted: Wanted,
+    topic: Option<ArrayRef>,
+    partition: Option<ArrayRef>,
+    pub(super) rows: usize,
+    /// Bytes of the wanted keys, values and headers, as they stand in the log.
+    pub(super) bytes: usize,
+    pub(super) keys: BinaryColumn,
+    pub(super) values: BinaryColumn,
+    pub(super) offsets: Vec<i64>,
+    pub(super) timestamps: Vec<i64>,
+    pub(super) timestamp_nulls: Vec<u32>,
+    pub(super) timestamp_types: Vec<i32>,
+    pub(super) headers: HeadersColumn,
+}
+
+impl ColumnBuilder {
+    pub fn new(projection: &Projection, schema: &SchemaRef, bounds: BatchBounds) -> ColumnBuilder {
+        let wanted = Wanted {
+            key: projection.contains(Column::Key),
+            value: projection.contains(Column::Value),
+            offset: projection.contains(Column::Offset),
+            timestamp: projection.contains(Column::Timestamp),
+            headers: projection.contains(Column::Headers),
+        };
+        ColumnBuilder {
+            projection: projection.clone(),
+            schema: Arc::clone(schema),
+            bounds,
+            wanted,
+            topic: None,
+            partition: None,
+            rows: 0,
+            bytes: 0,
+            keys: BinaryColumn::new(),
+            values: BinaryColumn::new(),
+            offsets: Vec::new(),
+            timestamps: Vec::new(),
+            timestamp_nulls: Vec::new(),
+            timestamp_types: Vec::new(),
+            headers: HeadersColumn::new(),
+        }
+    }
+
+    /// The rows that follow are of this partition. There must be none unfinished.
+    pub fn start_partition(&mut self, topic: &str, partition: i32) {
+        debug_assert_eq!(self.rows, 0);
+        let rows = self.bounds.rows;
+        self.topic = self.projection.contains(Column::Topic).then(|| {
+            let offsets = OffsetBuffer::from_repeated_length(topic.len(), rows);
+            let bytes = Buffer::from_vec(topic.as_bytes().repeat(rows));
+            Arc::new(StringArray::new(offsets, bytes, None)) as ArrayRef
+        });
+        self.partition = self.projection.contains(Column::Partition).then(|| {
+            Arc::new(PrimitiveArray::<Int32Type>::from_value(partition, rows)) as ArrayRef
+        });
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// No column needs a look into the records: the count of a batch is enough.
+    pub fn counts_only(&self) -> bool {
+        let wanted = self.wanted;
+        !(wanted.key || wanted.value || wanted.offset || wanted.timestamp || wanted.headers)
+    }
+
+    /// Whether a record of `bytes` (wanted ones) must wait for the next batch.
+    #[inline]
+    pub(super) fn is_full_for(&self, bytes: usize) -> bool {
+        self.rows >= self.bounds.rows
+            || (self.rows > 0 && self.bytes.saturating_add(bytes) > self.bounds.bytes)
+    }
+
+    /// Adds up to `count` rows of which nothing is wanted but their number; the number added.
+    pub fn append_count(&mut self, count: usize, timestamp_type: i32) -> usize {
+        let added = count.min(self.bounds.rows.saturating_sub(self.rows));
+        self.rows += added;
+        self.append_timestamp_type(timestamp_type);
+        added
+    }
+
+    /// Fills the column up to the rows there are.
+    pub(super) fn append_timestamp_type(&mut self, timestamp_type: i32) {
+        if self.projection.contains(Column::TimestampType) {
+            self.timestamp_types.resize(self.rows, timestamp_type);
+        }
+    }
+
+    /// In Kafka milliseconds, in Arrow microseconds; what does not fit (the year 294,247 and
+    /// later, which Kafka accepts as `CreateTime`) is null.
+    #[inline]
+    pub(super) fn push_timestamp(&mut self, timestamp_ms: i64) {
+        match timestamp_ms.checked_mul(1000) {
+            Some(timestamp_us) => self.timestamps.push(timestamp_us),
+            None => {
+                self.timestamp_nulls.push(self.timestamps.len() as u32);
+                self.timestamps.push(0);
+            }
+        }
+    }
+
+    /// The rows gathered so far as one Arrow batch; the builder is empty afterwards.
+    pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        let rows = self.rows;
+        let mut arrays = Vec::with_capacity(self.projection.columns().len());
+        for column in self.projection.columns() {
+            let array: ArrayRef = match column {
+                Column::Key => Arc::new(self.keys.finish()?),
+                Column::Value => Arc::new(self.values.finish()?),
+                Column::Topic => slice(&self.topic, rows)?,
+                Column::Partition => slice(&self.partition, rows)?,
+                Column::Offset => Arc::new(Int64Array::from(take(&mut self.offsets))),
+                Column::Timestamp => {
+                    let nulls = null_buffer(rows, &mut self.timestamp_nulls);
+                    let values = ScalarBuffer::from(take(&mut self.timestamps));
+                    let array = TimestampMicrosecondArray::try_new(values, nulls)?;
+                    Arc::new(array.with_timezone("UTC"))
+                }
+                Column::TimestampType => {
+                    Arc::new(Int32Array::from(take(&mut self.timestamp_types)))
+                }
+                Column::Headers => Arc::new(self.headers.finish()?),
+            };
+            arrays.push(array);
+        }
+        self.rows = 0;
+        self.bytes = 0;
+        RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+    }
+}
+
+/// The first rows of a column that is the same in all of them.
+fn slice(whole: &Option<ArrayRef>, rows: usize) -> Result<ArrayRef, ArrowError> {
+    match whole {
+        Some(array) if array.len() >= rows => Ok(array.slice(0, rows)),
+        _ => Err(ArrowError::ComputeError("rows without a partition".into())),
+    }
+}
+
+/// The buffer as it is, and an empty one of the same size in its place: the next batch is likely
+/// to be as large, and growing would copy it several times over.
+fn take<T>(buffer: &mut Vec<T>) -> Vec<T> {
+    let next = Vec::with_capacity(buffer.len() + buffer.len() / 16);
+    let mut full = std::mem::replace(buffer, next);
+    if full.capacity() > 2 * full.len() {
+        full.shrink_to_fit();
+    }
+    full
+}
+
+/// Clears the list of rows that are null; `None` if there are none.
+fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
+    if null_rows.is_empty() {
+        return None;
+    }
+    let mut valid = BooleanBufferBuilder::new(rows);
+    valid.append_n(rows, true);
+    for row in null_rows.drain(..) {
+        valid.set_bit(row as usize, false);
+    }
+    Some(NullBuffer::new(valid.finish()))
+}
+
+/// Where each item of a column ends, with Arrow's 0 in front. 32 bits: `BatchBounds::bytes` keeps
+/// what is appended well below 2 GiB.
+pub(super) struct Ends(Vec<i32>);
+
+impl Ends {
+    fn new() -> Ends {
+        Ends(vec![0])
+    }
+
+    fn count(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    fn last(&self) -> i32 {
+        self.0.last().copied().unwrap_or(0)
+    }
+
+    pub fn reserve(&mut self, count: usize) {
+        self.0.reserve(count);
+    }
+
+    /// `end` is checked against 2 GiB when the batch is finished.
+    #[inline]
+    fn push(&mut self, end: usize) {
+        self.0.push(end as i32);
+    }
+
+    fn finish(&mut self, end: usize) -> Result<OffsetBuffer<i32>, ArrowError> {
+        if i32::try_from(end).is_err() {
+            return Err(ArrowError::OffsetOverflowError(end));
+        }
+        let ends = take(&mut self.0);
+        self.0.push(0);
+        Ok(OffsetBuffer::new(ScalarBuffer::from(ends)))
+    }
+}
+
+/// Byte strings one behind the other.
+pub(super) struct BinaryColumn {
+    pub ends: Ends,
+    pub bytes: Vec<u8>,
+    null_rows: Vec<u32>,
+}
+
+impl BinaryColumn {
+    fn new() -> BinaryColumn {
+        BinaryColumn {
+            ends: Ends::new(),
+            bytes: Vec::new(),
+            null_rows: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub fn push(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
+    }
+
+    #[inline]
+    pub fn push_nullable(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.push(value),
+            None => {
+                self.null_rows.push(self.ends.count() as u32);
+                self.ends.push(self.bytes.len());
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<BinaryArray, ArrowError> {
+        let nulls = null_buffer(self.ends.count(), &mut self.null_rows);
+        let offsets = self.ends.finish(self.bytes.len())?;
+        BinaryArray::try_new(offsets, Buffer::from_vec(take(&mut self.bytes)), nulls)
+    }
+
+    fn finish_utf8(&mut self) -> Result<StringArray, ArrowError> {
+        let nulls = null_buffer(self.ends.count(), &mut self.null_rows);
+        let offsets = self.ends.finish(self.bytes.len())?;
+        StringArray::try_new(offsets, Buffer::from_vec(take(&mut self.bytes)), nulls)
+    }
+}
+
+/// Lists of headers. A key that is no UTF-8 gets U+FFFD where it is not, as in the Java consumer.
+pub(super) struct HeadersColumn {
+    keys: BinaryColumn,
+    values: BinaryColumn,
+    ends: Ends,
+    null_rows: Vec<u32>,
+}
+
+impl HeadersColumn {
+    fn new() -> HeadersColumn {
+        HeadersColumn {
+            keys: BinaryColumn::new(),
+            values: BinaryColumn::new(),
+            ends: Ends::new(),
+            null_rows: Vec::new(),
+        }
+    }
+
+    /// Adds a header to the list that `end_list` will end.
+    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        match std::str::from_utf8(key) {
+            Ok(key) => self.keys.push(key.as_bytes()),
+            Err(_) => self.keys.push(String::from_utf8_lossy(key).as_bytes()),
+        }
+        self.values.push_nullable(value);
+    }
+
+    /// Ends the list of one record; without a header in it, it is null, as in Spark's connector.
+    pub fn end_list(&mut self) {
+        let end = self.keys.ends.count();
+        if self.ends.last() as usize == end {
+            self.null_rows.push(self.ends.count() as u32);
+        }
+        self.ends.push(end);
+    }
+
+    fn finish(&mut self) -> Result<ListArray, ArrowError> {
+        let nulls = null_buffer(self.ends.count(), &mut self.null_rows);
+        let offsets = self.ends.finish(self.keys.ends.count())?;
+        let keys = Arc::new(self.keys.finish_utf8()?) as ArrayRef;
+        let values = Arc::new(self.values.finish()?) as ArrayRef;
+        let entries = StructArray::try_new(header_fields(), vec![keys, values], None)?;
+        ListArray::try_new(header_field(), offsets, Arc::new(entries), nulls)
+    }
+}

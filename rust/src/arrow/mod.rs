@@ -1,0 +1,28 @@
+//! A partition's files as Arrow columns, read without a broker, without a lock, and beside a live
+//! broker.
+//!
+//! ```text
+//! plan      which rows: partitions, offsets, isolation              (once per read)
+//!  └ isolation   last stable offset, aborted transactions
+//! stream    Arrow batches, bounded in rows and bytes                (once per consumer)
+//!  ├ batches     the log's batches between two offsets, proved
+//!  │  ├ segments    which files, opened as one view
+//!  │  └ reader      one file through one buffer
+//!  ├ walk        the tight loop: one batch's records into columns
+//!  └ columns     the buffers of one Arrow batch        schema: names and types
+//! ```
+
+pub mod batches;
+pub mod columns;
+pub mod isolation;
+pub mod plan;
+pub mod reader;
+pub mod schema;
+pub mod segments;
+pub mod stream;
+pub mod walk;
+
+pub use columns::BatchBounds;
+pub use plan::{Isolation, LogRead, Offsets, ReadOptions};
+pub use schema::{Column, Projection};
+pub use stream::LogStream;

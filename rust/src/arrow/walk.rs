@@ -1,0 +1,219 @@
+//! The tight loop: the records of one magic 2 batch, uncompressed or inflated, into columns.
+//!
+//! ```text
+//! length           varint   bytes that follow
+//! attributes       i8
+//! timestamp_delta  varlong  ms
+//! offset_delta     varint
+//! key_length       varint   negative: null          key
+//! value_length     varint   negative: null          value
+//! headers_count    varint   each: key_length varint, key, value_length varint, value
+//! ```
+//!
+//! The length lets the loop leave a record as
+//! soon as it has what is wanted: headers that no one asked for are not looked at.
+
+use super::columns::ColumnBuilder;
+use crate::batch::header::TimestampType;
+use crate::batch::varint::{read_varint, read_varlong};
+use crate::batch::{BatchHeader, Record};
+
+/// What Kafka calls the timestamp type of a format without timestamps.
+const NO_TIMESTAMP_TYPE: i32 = -1;
+
+/// How far the records of a batch have been taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordCursor {
+    /// In the records' bytes.
+    pub at: usize,
+    /// Records taken or passed over.
+    pub passed: usize,
+}
+
+/// Why the loop came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// No more records of the batch are wanted.
+    Exhausted,
+    /// The Arrow batch is full; the cursor stands before the next record.
+    Full,
+}
+
+/// Takes records with offsets in `start .. stop` into `builder`, from the cursor on.
+///
+/// `records` is what follows the header, inflated. Errors: what is wrong with the record at the
+/// cursor; the builder must then be thrown away.
+pub fn append_records(
+    builder: &mut ColumnBuilder,
+    header: &BatchHeader,
+    records: &[u8],
+    cursor: &mut RecordCursor,
+    start: i64,
+    stop: i64,
+) -> Result<Walked, &'static str> {
+    let count = header.records_count as usize;
+    let wanted = builder.wanted;
+    let append_time = match header.timestamp_type() {
+        TimestampType::LogAppendTime => Some(header.max_timestamp),
+        TimestampType::CreateTime => None,
+    };
+    reserve(builder, count - cursor.passed, records.len() - cursor.at);
+    let walked = loop {
+        if cursor.passed == count {
+            if cursor.at != records.len() {
+                return Err("bytes follow its last record");
+            }
+            break Walked::Exhausted;
+        }
+        let mut at = cursor.at;
+        let length = read_varint(records, &mut at).ok_or("its length is cut off")?;
+        let end = usize::try_from(length)
+            .ok()
+            .and_then(|length| at.checked_add(length))
+            .ok_or("its length is negative")?;
+        let record = records.get(..end).ok_or("it ends behind its batch")?;
+        at += 1;
+        let timestamp_delta = read_varlong(record, &mut at).ok_or("its timestamp is cut off")?;
+        let offset_delta = read_varint(record, &mut at).ok_or("its offset is cut off")?;
+        let offset = header.base_offset.wrapping_add(i64::from(offset_delta));
+        if offset < start {
+            *cursor = RecordCursor {
+                at: end,
+                passed: cursor.passed + 1,
+            };
+            continue;
+        }
+        if offset >= stop {
+            break Walked::Exhausted;
+        }
+        let key = read_bytes(record, &mut at).ok_or("its key is cut off")?;
+        let value = read_bytes(record, &mut at).ok_or("its value is cut off")?;
+        let mut bytes = 0;
+        if wanted.key {
+            bytes += key.map_or(0, <[u8]>::len);
+        }
+        if wanted.value {
+            bytes += value.map_or(0, <[u8]>::len);
+        }
+        if wanted.headers {
+            bytes += end - at;
+        }
+        if builder.is_full_for(bytes) {
+            break Walked::Full;
+        }
+        builder.bytes += bytes;
+        builder.rows += 1;
+        if wanted.key {
+            builder.keys.push_nullable(key);
+        }
+        if wanted.value {
+            builder.values.push_nullable(value);
+        }
+        if wanted.offset {
+            builder.offsets.push(offset);
+        }
+        if wanted.timestamp {
+            let created = header.base_timestamp.wrapping_add(timestamp_delta);
+            builder.push_timestamp(append_time.unwrap_or(created));
+        }
+        if wanted.headers {
+            append_headers(builder, &record[at..])?;
+        }
+        *cursor = RecordCursor {
+            at: end,
+            passed: cursor.passed + 1,
+        };
+    };
+    builder.append_timestamp_type(header.timestamp_type() as i32);
+    Ok(walked)
+}
+
+/// Takes one record of magic 0 or 1; false: the Arrow batch is full.
+pub fn append_legacy(builder: &mut ColumnBuilder, magic: i8, record: &Record<'_>) -> bool {
+    let wanted = builder.wanted;
+    let mut bytes = 0;
+    if wanted.key {
+        bytes += record.key.map_or(0, <[u8]>::len);
+    }
+    if wanted.value {
+        bytes += record.value.map_or(0, <[u8]>::len);
+    }
+    if builder.is_full_for(bytes) {
+        return false;
+    }
+    builder.bytes += bytes;
+    builder.rows += 1;
+    if wanted.key {
+        builder.keys.push_nullable(record.key);
+    }
+    if wanted.value {
+        builder.values.push_nullable(record.value);
+    }
+    if wanted.offset {
+        builder.offsets.push(record.offset);
+    }
+    if wanted.timestamp {
+        builder.push_timestamp(record.timestamp);
+    }
+    if wanted.headers {
+        builder.headers.end_list();
+    }
+    builder.append_timestamp_type(match magic {
+        0 => NO_TIMESTAMP_TYPE,
+        _ => record.timestamp_type as i32,
+    });
+    true
+}
+
+/// Makes room for what the batch can hold at most, so that the loop does not grow its buffers.
+fn reserve(builder: &mut ColumnBuilder, count: usize, bytes: usize) {
+    // A record has at least 7 bytes: a count that lies reserves no more than the batch is worth.
+    let rows = count
+        .min(bytes / 7 + 1)
+        .min(builder.bounds.rows.saturating_sub(builder.rows));
+    let wanted = builder.wanted;
+    if wanted.key {
+        builder.keys.ends.reserve(rows);
+    }
+    if wanted.value {
+        builder.values.ends.reserve(rows);
+        let room = builder.bounds.bytes.saturating_sub(builder.bytes);
+        builder.values.bytes.reserve(bytes.min(room));
+    }
+    if wanted.offset {
+        builder.offsets.reserve(rows);
+    }
+    if wanted.timestamp {
+        builder.timestamps.reserve(rows);
+    }
+}
+
+fn append_headers(builder: &mut ColumnBuilder, bytes: &[u8]) -> Result<(), &'static str> {
+    let mut at = 0;
+    let count = read_varint(bytes, &mut at).ok_or("its header count is cut off")?;
+    if count < 0 {
+        return Err("its header count is negative");
+    }
+    for _ in 0..count {
+        let key = read_bytes(bytes, &mut at)
+            .flatten()
+            .ok_or("a header key is cut off or null")?;
+        let value = read_bytes(bytes, &mut at).ok_or("a header value is cut off")?;
+        builder.headers.push(key, value);
+    }
+    builder.headers.end_list();
+    Ok(())
+}
+
+/// A length and that many bytes; `Some(None)` for a negative length, which is null.
+#[inline(always)]
+fn read_bytes<'a>(bytes: &'a [u8], at: &mut usize) -> Option<Option<&'a [u8]>> {
+    let length = read_varint(bytes, at)?;
+    let Ok(length) = usize::try_from(length) else {
+        return Some(None);
+    };
+    let end = at.checked_add(length)?;
+    let slice = bytes.get(*at..end)?;
+    *at = end;
+    Some(Some(slice))
+}

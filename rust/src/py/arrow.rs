@@ -1,0 +1,152 @@
+//! `_native.LogRead`: rows of log files as an Arrow C stream, in capsules that any Arrow library
+//! takes. No Python object is made per record or per batch.
+#![expect(unsafe_code, reason = "a capsule of another library is a raw pointer")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use super::door;
+use crate::arrow::{BatchBounds, Isolation, LogRead, LogStream, Offsets, Projection, ReadOptions};
+use crate::error::Error;
+use crate::log::storage::{DiskStorage, Storage};
+
+/// A fixed set of rows; see `_native.pyi`.
+#[pyclass(frozen, name = "LogRead", module = "kafkalite._native")]
+pub struct PyLogRead {
+    read: Arc<LogRead>,
+}
+
+#[pymethods]
+impl PyLogRead {
+    #[new]
+    #[pyo3(signature = (
+        paths, *, topic, start, start_by_partition, stop, stop_by_partition, columns, isolation,
+        batch_rows, batch_bytes
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments, called from one place"
+    )]
+    fn new(
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        topic: Option<String>,
+        start: Option<i64>,
+        start_by_partition: BTreeMap<String, i64>,
+        stop: Option<i64>,
+        stop_by_partition: BTreeMap<String, i64>,
+        columns: Option<Vec<String>>,
+        isolation: &str,
+        batch_rows: usize,
+        batch_bytes: usize,
+    ) -> PyResult<PyLogRead> {
+        let read = door::enter(py, || {
+            let options = ReadOptions {
+                topic,
+                start: Offsets {
+                    for_all: start,
+                    by_partition: start_by_partition,
+                },
+                stop: Offsets {
+                    for_all: stop,
+                    by_partition: stop_by_partition,
+                },
+                projection: match columns {
+                    Some(names) => Projection::from_names(&names)?,
+                    None => Projection::all(),
+                },
+                isolation: Isolation::from_name(isolation)?,
+                bounds: BatchBounds {
+                    rows: batch_rows,
+                    bytes: batch_bytes,
+                },
+            };
+            let storage: Arc<dyn Storage> = Arc::new(DiskStorage);
+            LogRead::open(&storage, &paths, options)
+        })?;
+        Ok(PyLogRead {
+            read: Arc::new(read),
+        })
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        if let Some(capsule) = requested_schema {
+            let requested = import_schema(py, capsule)?;
+            let checked = self.read.check_requested(&requested);
+            checked.map_err(|error| door::raise(py, &error))?;
+        }
+        let stream = Detached(self.read.stream());
+        let stream = FFI_ArrowArrayStream::new(Box::new(stream));
+        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = FFI_ArrowSchema::try_from(self.read.schema.as_ref());
+        let schema = schema.map_err(|error| raise_arrow(py, &error))?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    /// Name and Arrow type of each column.
+    #[getter]
+    fn columns(&self) -> Vec<(String, String)> {
+        let fields = self.read.schema.fields().iter();
+        fields
+            .map(|field| (field.name().clone(), field.data_type().to_string()))
+            .collect()
+    }
+
+    /// Topic, partition, start and stop of each range of offsets.
+    #[getter]
+    fn ranges(&self) -> Vec<(String, i32, i64, i64)> {
+        let ranges = self.read.ranges.iter();
+        ranges
+            .map(|range| {
+                let partition = &range.partition;
+                let topic = partition.topic.clone();
+                (topic, partition.partition, range.start, range.stop)
+            })
+            .collect()
+    }
+}
+
+/// Builds its batches without the GIL, whether whoever asks for one holds it or not.
+struct Detached(LogStream);
+
+impl Iterator for Detached {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        door::without_gil(|| self.0.next())
+    }
+}
+
+impl RecordBatchReader for Detached {
+    fn schema(&self) -> SchemaRef {
+        self.0.schema()
+    }
+}
+
+fn import_schema(py: Python<'_>, capsule: &Bound<'_, PyCapsule>) -> PyResult<Schema> {
+    let pointer = capsule.pointer_checked(Some(c"arrow_schema"))?;
+    // SAFETY: the capsule's name says that it holds an ArrowSchema, and it stays alive, with what
+    // it holds, as long as `capsule` is borrowed. It is read, not taken.
+    let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
+    Schema::try_from(schema).map_err(|error| raise_arrow(py, &error))
+}
+
+fn raise_arrow(py: Python<'_>, error: &ArrowError) -> PyErr {
+    door::raise(py, &Error::InvalidArgument(error.to_string()))
+}
