@@ -279,6 +279,8 @@ class Broker:
             self.kill()
             raise BrokerFailedError(f"the broker did not start:\n{self.log_tail()}")
         self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]
+        # Clients come back to the same address after a restart.
+        self._listen = self.bootstrap_servers
         return self
 
     def log_tail(self, lines: int = 20) -> str:
