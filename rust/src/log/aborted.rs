@@ -86,7 +86,7 @@ impl AbortedIndex {
                     transaction.last_offset
                 ));
             }
-            if transaction.first_offset < 0 || transaction.first_offset > transaction.last_offset {
+            if transaction.first_offset < 0 || transaction.first_offset >= transaction.last_offset {
                 return refuse(format!(
                     "a transaction from offset {} to its marker at {}",
                     transaction.first_offset, transaction.last_offset

@@ -108,10 +108,14 @@ impl OffsetCheckpoint {
         }))
     }
 
-    /// Reads `path`; a file that is not there holds nothing.
+    /// Reads `path`; a file that is not there holds nothing. Errors: as `parse`; `CorruptFile` for
+    /// one that ends within a line; `Io`.
     pub fn read(storage: &dyn Storage, path: &Path) -> Result<OffsetCheckpoint> {
         match read(storage, path)? {
-            Some(text) => OffsetCheckpoint::parse(&text, path),
+            Some(text) => {
+                check_whole(&text, path)?;
+                OffsetCheckpoint::parse(&text, path)
+            }
             None => Ok(OffsetCheckpoint::default()),
         }
     }
@@ -297,6 +301,16 @@ pub(super) fn print_entries(entries: impl ExactSizeIterator<Item = String>) -> S
         text.push('\n');
     }
     text
+}
+
+/// Refuses a file that ends within its lines: every one of Kafka's writers ends the last with LF.
+/// A number that has lost its last digits would else be taken for a smaller one.
+pub(super) fn check_whole(text: &[u8], path: &Path) -> Result<()> {
+    if text.ends_with(b"\n") && text.iter().filter(|byte| **byte == b'\n').count() >= 2 {
+        return Ok(());
+    }
+    let reason = "it ends within a line";
+    Err(Error::corrupt_file(path, text.len() as u64, reason))
 }
 
 /// Reads a small file, `None` if it is not there.

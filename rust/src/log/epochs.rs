@@ -77,11 +77,14 @@ impl LeaderEpochs {
     }
 
     /// Reads the file of a partition's directory; one that is not there holds nothing.
-    /// Errors: as `parse`; `Io`.
+    /// Errors: as `parse`; `CorruptFile` for one that ends within a line; `Io`.
     pub fn read(storage: &dyn Storage, directory: &Path) -> Result<LeaderEpochs> {
         let path = directory.join(LEADER_EPOCH_CHECKPOINT);
         match checkpoint::read(storage, &path)? {
-            Some(text) => LeaderEpochs::parse(&text, &path),
+            Some(text) => {
+                checkpoint::check_whole(&text, &path)?;
+                LeaderEpochs::parse(&text, &path)
+            }
             None => Ok(LeaderEpochs::default()),
         }
     }

@@ -9,7 +9,7 @@
 //! ```
 //! Whatever is cut off or made anew is told in the `LoadReport`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -411,7 +411,7 @@ impl Loader<'_> {
                 self.report
                     .note(format!("rebuilt the indexes of segment {base}: {fault}"));
                 let mut producers = self.producers_at(snapshots, base)?;
-                let rebuilt = self.scan(&segment, &mut producers, base)?;
+                let rebuilt = self.scan(&segment, &mut producers, base, i64::MAX)?;
                 self.adopt(&segment, rebuilt, false)?;
             }
         }
@@ -437,6 +437,12 @@ impl Loader<'_> {
                 }
                 Some(_) => {}
             }
+        }
+        let path = segment.files().path(names::TRANSACTION_INDEX);
+        let size = self.storage.file_size(&path);
+        if size.map_err(Error::io("stat", &path))? == Some(0) {
+            // It is made with its first entry, so it had one.
+            return Ok(Some(format!("{} is empty", names::TRANSACTION_INDEX)));
         }
         match segment.aborted() {
             Err(Error::CorruptFile { reason, .. }) => Ok(Some(reason)),
@@ -473,19 +479,16 @@ impl Loader<'_> {
         };
         let mut producers = self.producers_at(snapshots, *first)?;
         let mut next_offset = *first;
-        let mut cut = false;
-        for (base, segment) in unflushed {
-            if cut {
-                self.discard(&segment, "the log ends before it")?;
-                continue;
-            }
-            if base < next_offset && segment.size_bytes() == 0 {
+        let mut todo = VecDeque::from(unflushed);
+        while let Some((base, segment)) = todo.pop_front() {
+            let size = segment.size_bytes();
+            if base < next_offset && size == 0 {
                 self.discard(&segment, "it is empty and overlaps the one before")?;
                 continue;
             }
-            let size = segment.size_bytes();
-            let rebuilt = self.scan(&segment, &mut producers, next_offset.max(base))?;
-            next_offset = rebuilt.end.next_offset;
+            let following = todo.iter().find(|(_, other)| other.size_bytes() > 0);
+            let limit = following.map_or(i64::MAX, |(base, _)| *base);
+            let rebuilt = self.scan(&segment, &mut producers, next_offset.max(base), limit)?;
             self.report.recovered_segments += 1;
             self.report.recovered_bytes += rebuilt.end.size_bytes;
             if let Some(reason) = &rebuilt.cut {
@@ -493,8 +496,19 @@ impl Loader<'_> {
                 self.report.truncated_bytes += lost;
                 self.report
                     .note(format!("cut {lost} bytes off segment {base}: {reason}"));
-                cut = true;
+                // These first, the last of them first: a crash before the cut must not leave a
+                // log that goes on behind a hole.
+                while let Some((_, later)) = todo.pop_back() {
+                    self.discard(&later, "the log ends before it")?;
+                }
+                self.sync_directory()?;
             }
+            if base < next_offset && rebuilt.end.size_bytes == 0 {
+                segment.set_end(rebuilt.end);
+                self.discard(&segment, "all of it overlaps the one before")?;
+                continue;
+            }
+            next_offset = rebuilt.end.next_offset;
             self.adopt(&segment, rebuilt, true)?;
         }
         self.sync_directory()
@@ -508,13 +522,15 @@ impl Loader<'_> {
         self.open_segments.remove(segment.files())
     }
 
-    /// Reads a whole segment; its records must not lie below `expected_offset`. `producers` stands
-    /// for the log before the segment, and afterwards for the log up to its valid end.
+    /// Reads a whole segment; its records must not lie below `expected_offset`, and a gap must not
+    /// lead to `limit_offset`, where the next segment's begin. `producers` stands for the log before
+    /// the segment, and afterwards for the log up to its valid end.
     fn scan(
         &mut self,
         segment: &Segment,
         producers: &mut ProducerState,
         expected_offset: i64,
+        limit_offset: i64,
     ) -> Result<Rebuilt> {
         let base = segment.base_offset();
         let file = segment.file()?;
@@ -579,6 +595,14 @@ impl Loader<'_> {
                 confirmed_end = one.header.next_offset();
                 self.confirm(&one, &mut rebuilt, producers)?;
             }
+        }
+        // As above, with the next segment's first batch for the next one.
+        let liar = pending.take_if(|one| {
+            one.header.base_offset > confirmed_end && one.header.last_offset() >= limit_offset
+        });
+        if let Some(liar) = liar {
+            let (offset, position) = (liar.header.base_offset, liar.position_byte);
+            rebuilt.cut = Some(format!("offset {offset} out of order at byte {position}"));
         }
         if let Some(one) = pending {
             self.confirm(&one, &mut rebuilt, producers)?;
@@ -649,7 +673,7 @@ impl Loader<'_> {
                     self.report.note(format!("recovered segment {base}: {why}"));
                     let size = last.size_bytes();
                     let mut producers = self.producers_at(snapshots, base)?;
-                    let rebuilt = self.scan(&last, &mut producers, base)?;
+                    let rebuilt = self.scan(&last, &mut producers, base, i64::MAX)?;
                     self.report.truncated_bytes += size - rebuilt.end.size_bytes;
                     self.adopt(&last, rebuilt, true)?;
                     last.last_batch()?

@@ -1,0 +1,7 @@
+//! What breaks storage on purpose. `make faults-long` takes every byte, bit and call; the fast run
+//! takes a seeded sample of them.
+
+mod bit_flips;
+mod plain;
+mod torn_tails;
+mod workbench;

@@ -1,0 +1,129 @@
+//! The slow, plain second reader of Kafka's format: what a log ought to hold, from its bytes alone.
+//! It shares no code with the engine.
+
+use crate::plain_reader::crc;
+
+/// One batch of magic 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainBatch {
+    pub position: usize,
+    pub base_offset: i64,
+    pub last_offset: i64,
+    /// As it lies on disk.
+    pub bytes: Vec<u8>,
+}
+
+impl PlainBatch {
+    pub fn next_offset(&self) -> i64 {
+        self.last_offset + 1
+    }
+
+    pub fn end(&self) -> usize {
+        self.position + self.bytes.len()
+    }
+
+    pub fn leader_epoch(&self) -> i32 {
+        i32::from_be_bytes(field(&self.bytes, 12))
+    }
+
+    pub fn producer_id(&self) -> i64 {
+        i64::from_be_bytes(field(&self.bytes, 43))
+    }
+
+    pub fn producer_epoch(&self) -> i16 {
+        i16::from_be_bytes(field(&self.bytes, 51))
+    }
+
+    pub fn base_sequence(&self) -> i32 {
+        i32::from_be_bytes(field(&self.bytes, 53))
+    }
+
+    pub fn is_transactional(&self) -> bool {
+        self.bytes[22] & 0x10 != 0
+    }
+
+    pub fn is_control(&self) -> bool {
+        self.bytes[22] & 0x20 != 0
+    }
+
+    /// The CRC and all that it covers.
+    pub fn content(&self) -> &[u8] {
+        &self.bytes[17..]
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut value = [0; N];
+    value.copy_from_slice(&bytes[at..at + N]);
+    value
+}
+
+/// The batches of a file up to the first thing that is none: a batch of magic 2, whole, with the
+/// right CRC, whose offsets lie at or behind `next_offset` and behind those of the batch before.
+pub fn valid_prefix(file: &[u8], mut next_offset: i64) -> Vec<PlainBatch> {
+    let mut batches = Vec::new();
+    let mut position = 0;
+    while let Some(batch) = batch_at(file, position) {
+        if batch.base_offset < next_offset {
+            break;
+        }
+        next_offset = batch.next_offset();
+        position = batch.end();
+        batches.push(batch);
+    }
+    batches
+}
+
+fn batch_at(file: &[u8], position: usize) -> Option<PlainBatch> {
+    let rest = &file[position..];
+    if rest.len() < 61 {
+        return None;
+    }
+    let size = usize::try_from(i32::from_be_bytes(field(rest, 8))).ok()? + 12;
+    if size < 61 || size > rest.len() || rest[16] != 2 {
+        return None;
+    }
+    let base_offset = i64::from_be_bytes(field(rest, 0));
+    let delta = i32::from_be_bytes(field(rest, 23));
+    let stored = u32::from_be_bytes(field(rest, 17));
+    if base_offset < 0 || delta < 0 || crc32c(&rest[21..size]) != stored {
+        return None;
+    }
+    Some(PlainBatch {
+        position,
+        base_offset,
+        last_offset: base_offset.checked_add(i64::from(delta))?,
+        bytes: rest[..size].to_vec(),
+    })
+}
+
+/// CRC-32C, byte by byte through a table made from the polynomial.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8);
+    !bytes.iter().fold(u32::MAX, step)
+}
+
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+static TABLE: [u32; 256] = table();
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let mut crc = at as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ (POLYNOMIAL * (crc & 1));
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+}
+
+#[test]
+fn the_crc_by_table_is_the_crc_by_bits() {
+    assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    assert_eq!(crc32c(b"a longer text"), crc(POLYNOMIAL, b"a longer text"));
+}

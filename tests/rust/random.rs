@@ -1,0 +1,32 @@
+//! Numbers from a seed (SplitMix64), so that every run of a test is the same and a failure names the
+//! seed that repeats it.
+
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Less than `bound`, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        (self.next() >> 24) as u8
+    }
+}
+
+/// `KAFKALITE_LONG=1`: everything is tried, not a sample.
+pub fn is_long_run() -> bool {
+    std::env::var_os("KAFKALITE_LONG").is_some_and(|value| value == "1")
+}
