@@ -410,7 +410,9 @@ fn examine(storage: &dyn Storage, path: &Path, wanted: &MetaProperties) -> Resul
     let meta_path = path.join(META_PROPERTIES_FILE);
     let text = read_file(storage, &meta_path).map_err(refused(path))?;
     let Some(text) = text else {
-        let harmless = [LOCK_FILE, "lost+found"];
+        // What a start leaves behind that was interrupted while it formatted an empty directory.
+        let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
+        let harmless = [LOCK_FILE, "lost+found", unfinished.as_str()];
         let foreign = entries
             .iter()
             .find(|entry| !harmless.contains(&entry.name.as_str()));

@@ -293,8 +293,12 @@ impl Log {
         epochs.write(self.storage(), &self.directory.read())
     }
 
-    /// Starts a new segment at `base_offset`. The old one is closed; what makes it durable comes
-    /// with the next flush, and its part of the recovery point after that.
+    /// Starts a new segment at `base_offset`. The old one is closed; its part of the recovery point
+    /// comes with the next `advance_recovery_point`.
+    ///
+    /// With `acks_fsync`, the old one's records are on disk before its successor has a name: a power
+    /// cut that took the end of one and left the other would leave a log with a hole, and a
+    /// producer snapshot that calls the lost batches duplicates when they are sent again.
     pub(super) fn roll(
         &self,
         appender: &mut Appender,
@@ -303,10 +307,15 @@ impl Log {
     ) -> Result<Arc<Segment>> {
         let config = self.config();
         let old = self.active_segment()?;
+        if config.acks_fsync {
+            old.sync_log()
+                .inspect_err(|error| self.health.fail(error))?;
+        }
         appender.producers.set_map_end_offset(base_offset);
         appender
             .snapshots
             .take(self.storage(), &appender.producers, false)?;
+        self.directory_is_dirty.store(true, Ordering::Release);
         let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms);
         old.write_indexes(true)?;
         let directory = self.directory.read().clone();

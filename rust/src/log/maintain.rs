@@ -74,9 +74,12 @@ impl Log {
             .segments
             .read()
             .range(range)
+            .rev()
             .map(|(_, segment)| segment.clone())
             .collect();
+        // The last first, and all before the cut: no crash may leave a log with a hole.
         self.remove_segments(appender, &beyond, now_ms)?;
+        self.sync_directory()?;
         cut.truncate(position_byte, offset, now_ms)?;
         cut.truncate_aborted(offset)?;
         cut.sync_log()?;
@@ -89,7 +92,15 @@ impl Log {
         self.reload_producers(appender, offset, now_ms)?;
         let unstable = appender.producers.first_unstable_offset();
         self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
-        Ok(())
+        // A snapshot of what was cut off must not come back when the log is as long again.
+        self.sync_directory()
+    }
+
+    pub(super) fn sync_directory(&self) -> Result<()> {
+        let directory = self.directory();
+        self.storage()
+            .sync_directory(&directory)
+            .map_err(Error::io("fsync", &directory))
     }
 
     fn restart_at(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
@@ -121,16 +132,13 @@ impl Log {
             now_ms,
         )?;
         self.segments.write().insert(offset, segment);
-        self.storage()
-            .sync_directory(&directory)
-            .map_err(Error::io("fsync", &directory))?;
-        let mut epochs = self.epochs.write();
-        epochs.clear();
-        self.write_epochs(&epochs)?;
-        drop(epochs);
         appender
             .snapshots
-            .truncate_fully(self.storage(), &mut appender.producers, offset)
+            .truncate_fully(self.storage(), &mut appender.producers, offset)?;
+        self.sync_directory()?;
+        let mut epochs = self.epochs.write();
+        epochs.clear();
+        self.write_epochs(&epochs)
     }
 
     /// No number may lie above `position` when bytes above it go.

@@ -178,7 +178,8 @@ pub fn load(
             jitter_seed: parameters.jitter_seed,
         }),
         flushing: Mutex::new(()),
-        directory_is_dirty: AtomicBool::new(false),
+        // Snapshots may have been removed above: they must not come back beside newer records.
+        directory_is_dirty: AtomicBool::new(true),
         flush_is_queued: AtomicBool::new(false),
         condemned: Mutex::new(Vec::new()),
         stage: AtomicU8::new(Stage::Open as u8),

@@ -2,6 +2,8 @@
 //! takes a seeded sample of them.
 
 mod bit_flips;
+mod io_failures;
+mod model;
 mod plain;
 mod torn_tails;
 mod workbench;

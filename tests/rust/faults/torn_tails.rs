@@ -191,10 +191,10 @@ fn several_segments() -> (MemoryStorage, i64) {
             base_sequence,
             transactional: true,
         };
-        let epoch = 3 + (round / 12) as i32;
+        let epoch = 3 + round / 12;
         let first = log.offsets().log_end_offset;
         append(&log, batch(Codec::None, NOBODY, first, 4, 30), epoch).unwrap();
-        let sequence = (round * 2) as i32;
+        let sequence = round * 2;
         append(
             &log,
             batch(Codec::None, sender(sequence), first + 4, 2, 10),
@@ -307,7 +307,8 @@ fn check_small_files(kind: &str, is_clean: bool) {
 fn is_undetectable(kind: &str, damage: Damage, from: usize) -> bool {
     match kind {
         ".txnindex" => {
-            damage == Damage::Garbled || damage == Damage::Cut && from > 0 && from % 34 == 0
+            damage == Damage::Garbled
+                || damage == Damage::Cut && from > 0 && from.is_multiple_of(34)
         }
         "leader-epoch-checkpoint" => damage == Damage::Garbled,
         _ => false,
