@@ -131,7 +131,6 @@ struct State {
     faults: Vec<(Fault, u64)>,
     next_write_fails: bool,
     calls: u64,
-    calls_by_operation: BTreeMap<Operation, u64>,
     is_watching: bool,
     open_files: usize,
     open_files_max: usize,
@@ -271,15 +270,6 @@ impl MemoryStorage {
         self.state.lock().calls
     }
 
-    pub fn calls_of(&self, operation: Operation) -> u64 {
-        let state = self.state.lock();
-        state
-            .calls_by_operation
-            .get(&operation)
-            .copied()
-            .unwrap_or(0)
-    }
-
     /// Lets a test look at what is there: no call in between counts or fails.
     pub fn watch<T>(&self, look: impl FnOnce() -> T) -> T {
         self.state.lock().is_watching = true;
@@ -323,7 +313,6 @@ impl State {
             return None;
         }
         self.calls += 1;
-        *self.calls_by_operation.entry(operation).or_default() += 1;
         let name = path.to_string_lossy();
         let mut struck = None;
         for (fault, seen) in &mut self.faults {

@@ -12,7 +12,7 @@ use kafkalite::batch::header::BatchHeader;
 use kafkalite::error::{Error, Result};
 use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directory::{DirectoryOptions, LogDirectories, LogDirectory};
+use kafkalite::log::directory::{LogDirectories, LogDirectory};
 use kafkalite::log::log::Log;
 use kafkalite::log::names::CLEANED;
 use kafkalite::log::open_segments::OpenSegments;
@@ -21,7 +21,9 @@ use kafkalite::log::storage::{Storage, read_full_at};
 
 use super::model::Model;
 use super::plain::valid_prefix;
-use super::workbench::{HOME, NOBODY, NOW_MS, Sender, append, append_marker, batch, identity};
+use super::workbench::{
+    HOME, NOBODY, NOW_MS, Sender, append, append_marker, batch, open_directory, options,
+};
 use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage, Operation};
 use crate::random::is_long_run;
 
@@ -123,7 +125,7 @@ impl World {
             Step::Open => {
                 self.directory = None;
                 self.log = None;
-                let directory = open_directory(&self.open_segments)?;
+                let directory = open_directory(&self.open_segments, &config())?;
                 self.log = directory.log("t", 0);
                 self.directory = Some(directory);
                 if let Some(log) = &self.log {
@@ -255,6 +257,7 @@ impl World {
     fn clean(&mut self) -> Result<()> {
         let log = self.log().clone();
         let old = log.segments()[1].clone();
+        let version = old.version();
         let file = old.file()?;
         let mut bytes = vec![0; old.size_bytes() as usize];
         read_full_at(&*file, &mut bytes, 0).map_err(Error::io("pread", Path::new("cleaner")))?;
@@ -292,29 +295,10 @@ impl World {
         new.sync_indexes()?;
         let hole = batches[dropped].base_offset;
         self.model.holes.push(hole);
-        let done = log.replace_segments(&[new], &[old], NOW_MS);
-        if done.is_err() {
-            return done;
-        }
+        let replaced = log.replace_segments(&[new], &[version], NOW_MS)?;
+        assert!(replaced, "nobody has touched the segment meanwhile");
         Ok(())
     }
-}
-
-fn options(config_of: &(dyn Fn(&str) -> LogConfig + Sync)) -> DirectoryOptions<'_> {
-    DirectoryOptions {
-        identity: identity(),
-        config_of,
-        on_loaded: &|_, _, _| {},
-        recovery_threads: 1,
-        flush_threads: 1,
-        is_single_replica: true,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
-    }
-}
-
-fn open_directory(open_segments: &Arc<OpenSegments>) -> Result<LogDirectory> {
-    LogDirectory::open(open_segments, Path::new(HOME), &options(&|_| config()))
 }
 
 fn new_storage() -> MemoryStorage {
@@ -406,7 +390,7 @@ fn check_after(storage: &MemoryStorage, crash: Crash, model: &Model, case: &str)
     let found = storage.crash(crash);
     let open_segments = OpenSegments::new(Arc::new(found.clone()), 16);
     let directory =
-        open_directory(&open_segments).unwrap_or_else(|error| panic!("{case}: {error}"));
+        open_directory(&open_segments, &config()).unwrap_or_else(|error| panic!("{case}: {error}"));
     let Some(log) = directory.log("t", 0) else {
         assert_eq!(model.flushed, 0, "{case}: the log is gone");
         return;
@@ -420,7 +404,7 @@ fn check_after(storage: &MemoryStorage, crash: Crash, model: &Model, case: &str)
     drop((log, directory));
     for crash in [Crash::Kill, Crash::LoseUnsynced] {
         let open_segments = OpenSegments::new(Arc::new(found.crash(crash)), 16);
-        let directory = open_directory(&open_segments).unwrap();
+        let directory = open_directory(&open_segments, &config()).unwrap();
         let offsets = directory.log("t", 0).unwrap().offsets();
         let ends = (offsets.log_start_offset, offsets.log_end_offset);
         assert_eq!(
@@ -482,14 +466,14 @@ fn the_power_goes_off_at_every_call_of_a_recovery() {
         let torn = storage.crash(Crash::Seeded(seed));
         let before = torn.crash(Crash::Kill);
         let open_segments = OpenSegments::new(Arc::new(before.clone()), 16);
-        open_directory(&open_segments).unwrap();
+        open_directory(&open_segments, &config()).unwrap();
         let calls = before.calls();
         for nth in 1..=calls {
             let case = format!("seed {seed}, recovery cut at call {nth} of {calls}");
             let again = torn.crash(Crash::Kill);
             again.inject(Fault::at_call(nth, Failure::NoSpace).lasting());
             let open_segments = OpenSegments::new(Arc::new(again.clone()), 16);
-            drop(open_directory(&open_segments));
+            drop(open_directory(&open_segments, &config()));
             check_after(&again, Crash::LoseUnsynced, &world.model, &case);
             check_after(&again, Crash::Seeded(nth), &world.model, &case);
         }

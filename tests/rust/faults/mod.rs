@@ -3,7 +3,9 @@
 
 mod bit_flips;
 mod io_failures;
+mod log_concurrency;
 mod model;
 mod plain;
+mod stories;
 mod torn_tails;
 mod workbench;

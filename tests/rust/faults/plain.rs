@@ -22,10 +22,6 @@ impl PlainBatch {
         self.position + self.bytes.len()
     }
 
-    pub fn leader_epoch(&self) -> i32 {
-        i32::from_be_bytes(field(&self.bytes, 12))
-    }
-
     pub fn producer_id(&self) -> i64 {
         i64::from_be_bytes(field(&self.bytes, 43))
     }

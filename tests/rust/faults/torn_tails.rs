@@ -12,14 +12,14 @@ use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
 use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
+use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 
 use super::plain::valid_prefix;
 use super::workbench::{
-    HOME, NOBODY, NOW_MS, Opening, PARTITION, Sender, append, append_marker, batch, contents,
-    create, identity, open, serve,
+    NOBODY, NOW_MS, Opening, PARTITION, Sender, append, append_marker, batch, contents, create,
+    open, open_directory, serve,
 };
 use crate::memory_storage::{Crash, MemoryStorage};
 use crate::random::{Random, is_long_run};
@@ -365,7 +365,7 @@ fn torn_leader_epochs_are_made_anew_from_the_records() {
 #[test]
 fn torn_files_of_the_log_directory_cost_time_or_a_refusal_but_no_record() {
     let storage = MemoryStorage::default();
-    let directory = open_directory(&storage).unwrap();
+    let directory = open_in(&storage).unwrap();
     let log = directory
         .create_log("t", 0, Uuid([7; 16]), small_segments(), NOW_MS)
         .unwrap();
@@ -394,7 +394,7 @@ fn torn_files_of_the_log_directory_cost_time_or_a_refusal_but_no_record() {
                 let case = format!("{damage:?} from byte {from} of {}", path.display());
                 let storage = with_damage(&files, path, damage, from);
                 let before = storage.files();
-                let directory = match open_directory(&storage) {
+                let directory = match open_in(&storage) {
                     Ok(directory) => directory,
                     Err(error) => {
                         assert!(is_identity, "{case}: {error}");
@@ -417,17 +417,7 @@ fn torn_files_of_the_log_directory_cost_time_or_a_refusal_but_no_record() {
     }
 }
 
-fn open_directory(storage: &MemoryStorage) -> Result<LogDirectory> {
+fn open_in(storage: &MemoryStorage) -> Result<LogDirectory> {
     let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
-    let options = DirectoryOptions {
-        identity: identity(),
-        config_of: &|_| small_segments(),
-        on_loaded: &|_, _, _| {},
-        recovery_threads: 1,
-        flush_threads: 1,
-        is_single_replica: true,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
-    };
-    LogDirectory::open(&open_segments, Path::new(HOME), &options)
+    open_directory(&open_segments, &small_segments())
 }

@@ -11,6 +11,7 @@ use kafkalite::error::Result;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
@@ -37,6 +38,30 @@ pub fn identity() -> MetaProperties {
     }
 }
 
+pub fn options(config_of: &(dyn Fn(&str) -> LogConfig + Sync)) -> DirectoryOptions<'_> {
+    DirectoryOptions {
+        identity: identity(),
+        config_of,
+        on_loaded: &|_, _, _| {},
+        recovery_threads: 1,
+        flush_threads: 1,
+        is_single_replica: true,
+        now_ms: NOW_MS,
+        jitter_seed: 1,
+    }
+}
+
+pub fn open_directory(
+    open_segments: &Arc<OpenSegments>,
+    config: &LogConfig,
+) -> Result<LogDirectory> {
+    LogDirectory::open(
+        open_segments,
+        Path::new(HOME),
+        &options(&|_| config.clone()),
+    )
+}
+
 /// How a log is opened.
 #[derive(Clone, Debug)]
 pub struct Opening {
@@ -61,8 +86,6 @@ impl Opening {
 pub struct Opened {
     pub log: Arc<Log>,
     pub report: LoadReport,
-    pub health: Arc<Health>,
-    pub open_segments: Arc<OpenSegments>,
 }
 
 pub fn open(storage: &MemoryStorage, opening: &Opening) -> Result<Opened> {
@@ -81,12 +104,7 @@ pub fn open(storage: &MemoryStorage, opening: &Opening) -> Result<Opened> {
         jitter_seed: 1,
     };
     let (log, report) = load(&open_segments, &health, parameters)?;
-    Ok(Opened {
-        log,
-        report,
-        health,
-        open_segments,
-    })
+    Ok(Opened { log, report })
 }
 
 /// A new, empty partition.
