@@ -8,6 +8,7 @@ pub mod legacy;
 pub mod records;
 pub mod validate;
 pub mod varint;
+mod walk;
 
 pub use build::{BatchBuilder, BatchOptions};
 pub use compression::Codec;

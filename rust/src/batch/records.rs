@@ -169,7 +169,7 @@ pub(crate) fn read_raw_record<'a>(
 }
 
 #[inline(never)]
-fn read_headers<'a>(
+pub(crate) fn read_headers<'a>(
     record: &'a [u8],
     at: &mut usize,
     count: i32,

@@ -41,6 +41,7 @@ use super::header::{
 use super::records::{
     ControlRecord, EndTransactionMarker, Malformed, RawRecord, Record, read_raw_record,
 };
+use super::walk::{Walk, walk};
 use crate::error::{Error, RecordError, RefusedRecords, Result};
 use crate::limits::RECORD_ERRORS_MAX;
 
@@ -385,7 +386,7 @@ fn accept_produced(
         return Ok((summarize(header, header.last_offset_delta, None), None));
     }
     let records = inflate(batch, codec, scratch)?;
-    let walk = walk(records, &header, rules)?;
+    let walk = walk_and_judge(records, &header, rules)?;
     let marker = marker_of(records, &header)?;
     if recompress || !walk.offsets_count_from_zero {
         let target = target.unwrap_or((codec, None));
@@ -425,52 +426,61 @@ fn inflate<'a>(batch: &'a [u8], codec: Codec, scratch: &'a mut Scratch) -> Resul
     Ok(&scratch.inflated)
 }
 
-/// What a walk over the records found.
-struct Walk {
-    max_timestamp: i64,
-    /// Index of the first record with that timestamp.
-    index_of_max_timestamp: i32,
-    offsets_count_from_zero: bool,
+/// Reads every record to the byte and judges keys and timestamps. Times in the answer are those
+/// by which the batch is judged.
+fn walk_and_judge(records: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<Walk> {
+    let mut walk = walk(records, header).map_err(Malformed::into_error)?;
+    if header.timestamp_type() == TimestampType::LogAppendTime {
+        walk.min_timestamp = header.max_timestamp;
+        walk.max_timestamp = header.max_timestamp.max(NO_TIMESTAMP);
+        walk.index_of_max_timestamp = 0;
+    }
+    if walk.index_of_max_timestamp < 0 {
+        walk.index_of_max_timestamp = header.last_offset_delta;
+    }
+    let keys_are_good = !(rules.compacted && walk.has_null_key);
+    if !(keys_are_good && times_are_good(&walk, header, rules)) {
+        refuse_records(records, header, rules)?;
+    }
+    Ok(walk)
 }
 
-/// Reads every record to the byte and judges its key and timestamp
-/// (`LogValidator.assignOffsetsNonCompressed`). The hot loop of Produce.
-fn walk(records: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<Walk> {
+/// Whether all times between the least and the greatest are allowed. False asks for a closer look:
+/// -1, and what an overflow would decide, are judged one by one.
+fn times_are_good(walk: &Walk, header: &BatchHeader, rules: &ValidationRules) -> bool {
+    if header.timestamp_type() == TimestampType::LogAppendTime {
+        return false;
+    }
+    if rules.timestamp_type == TimestampType::LogAppendTime {
+        return true;
+    }
+    let oldest_age_ms = rules.now_ms.checked_sub(walk.min_timestamp);
+    let newest_age_ms = rules.now_ms.checked_sub(walk.max_timestamp);
+    match (oldest_age_ms, newest_age_ms.and_then(i64::checked_neg)) {
+        (Some(age_ms), Some(ahead_ms)) => {
+            age_ms <= rules.timestamp_before_max_ms && ahead_ms <= rules.timestamp_after_max_ms
+        }
+        _ => false,
+    }
+}
+
+/// Judges the records one by one and names those at fault (`LogValidator.validateRecord`).
+#[cold]
+fn refuse_records(records: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<()> {
     let by_client = ClientTime::of(header);
     let mut refused = None;
-    let mut max_timestamp = NO_TIMESTAMP;
-    let mut index_of_max_timestamp = -1;
-    let mut offset_difference = 0;
     let mut at = 0;
     for index in 0..header.records_count {
-        let record = match read_raw_record(records, &mut at) {
-            Ok(record) => record,
-            Err(malformed) => return Err(malformed.into_error()),
-        };
+        let record = read_raw_record(records, &mut at).map_err(Malformed::into_error)?;
         let timestamp = by_client.timestamp(&record);
-        if timestamp > max_timestamp {
-            max_timestamp = timestamp;
-            index_of_max_timestamp = index;
-        }
-        offset_difference |= record.offset_delta ^ index;
         if (rules.compacted && record.key.is_none()) || !time_is_allowed(timestamp, header, rules) {
             note_refusal(&mut refused, index, &record, timestamp, rules);
         }
     }
-    if at != records.len() && header.records_count > 0 {
-        return Err(Malformed::Remainder.into_error());
+    match refused {
+        Some(refused) => Err(Error::RecordsRefused(refused)),
+        None => Ok(()),
     }
-    if let Some(refused) = refused {
-        return Err(Error::RecordsRefused(refused));
-    }
-    if index_of_max_timestamp < 0 {
-        index_of_max_timestamp = header.last_offset_delta;
-    }
-    Ok(Walk {
-        max_timestamp,
-        index_of_max_timestamp,
-        offsets_count_from_zero: offset_difference == 0,
-    })
 }
 
 /// How a batch as it came gives its records their time.
@@ -488,7 +498,6 @@ impl ClientTime {
         }
     }
 
-    #[inline(always)]
     fn timestamp(&self, record: &RawRecord<'_>) -> i64 {
         match self.log_append_time {
             None => self.base_timestamp.wrapping_add(record.timestamp_delta),
@@ -499,7 +508,6 @@ impl ClientTime {
 
 /// `LogValidator.validateTimestamp`: a create time within the bounds, and no batch that claims
 /// LogAppendTime for itself. (A claimed one on a CreateTime topic passes if it is in bounds.)
-#[inline(always)]
 fn time_is_allowed(timestamp: i64, header: &BatchHeader, rules: &ValidationRules) -> bool {
     if rules.timestamp_type == TimestampType::CreateTime && timestamp != NO_TIMESTAMP {
         let age_ms = rules.now_ms.wrapping_sub(timestamp);
@@ -510,7 +518,6 @@ fn time_is_allowed(timestamp: i64, header: &BatchHeader, rules: &ValidationRules
     }
 }
 
-#[cold]
 fn note_refusal(
     refused: &mut Option<Box<RefusedRecords>>,
     index: i32,

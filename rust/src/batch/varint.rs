@@ -46,7 +46,7 @@ pub fn read_varlong(bytes: &[u8], at: &mut usize) -> Option<i64> {
         }
         _ => read_long_varlong(bytes, at)?,
     };
-    Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
+    Some(un_zig_zag(raw))
 }
 
 #[inline(never)]
@@ -95,8 +95,16 @@ pub fn varlong_bytes(value: i64) -> usize {
     (70 - (zig_zag(value) | 1).leading_zeros() as usize) / 7
 }
 
-fn zig_zag(value: i64) -> u64 {
+/// Folds the sign into the lowest bit: 0, -1, 1, -2 become 0, 1, 2, 3.
+#[inline(always)]
+pub fn zig_zag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
+}
+
+/// The inverse of [`zig_zag`].
+#[inline(always)]
+pub fn un_zig_zag(raw: u64) -> i64 {
+    (raw >> 1) as i64 ^ -((raw & 1) as i64)
 }
 
 #[cfg(test)]
