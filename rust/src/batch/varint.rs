@@ -1,4 +1,4 @@
-//! Kafka's variable-length integers (`ByteUtils`): seven bits a byte, least significant group
+//! Kafka's variable-length integers (`ByteUtils`). Seven bits a byte, least significant group
 //! first, the top bit says that another byte follows; signed values are zig-zag coded, so that
 //! small negative ones stay short.
 //!
