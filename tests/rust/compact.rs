@@ -12,7 +12,7 @@ use kafkalite::batch::{AppendOrigin, BatchHeader, Codec, EndTransactionMarker, R
 use kafkalite::error::Error;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
-use kafkalite::log::compact::{CleanReport, Cleaner, plan_of};
+use kafkalite::log::compact::{CleanReport, Cleaner, checkpoints, plan_of};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::health::Health;
@@ -1000,6 +1000,31 @@ fn a_checkpoint_outside_of_the_log_is_set_to_its_start_and_all_is_cleaned_again(
         .unwrap();
     assert_eq!(report.unwrap().first_dirty_offset, 0);
     assert_eq!(partition.records(), ["2 a=2"]);
+}
+
+#[test]
+fn what_is_appended_after_a_cut_is_dirty_again() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let mut partition = dirty_log(&directory, "t", 0, 4);
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
+    assert_eq!(clean().unwrap().end_offset, 4);
+    partition.log.truncate_to(1, NOW_MS).unwrap();
+    checkpoints::lower(&directory, &partition.log, 1).unwrap();
+    for number in 0..6 {
+        partition.roll();
+        partition.send(&[("b", Some(&number.to_string()))]);
+    }
+    assert_eq!(clean().unwrap().first_dirty_offset, 1);
+    assert_eq!(partition.records(), ["5 b=4", "6 b=5"]);
+    // A cut above it changes nothing.
+    checkpoints::lower(&directory, &partition.log, 500).unwrap();
+    let checkpoint = checkpoints::read(&directory).unwrap();
+    assert_eq!(checkpoints::get(&checkpoint, &partition.log), Some(6));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::error::{Error, Result};
 
@@ -70,6 +70,7 @@ pub struct LogDirectory {
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
     jitter_seed: Mutex<u64>,
+    cleaner_checkpoint: Mutex<()>,
     is_single_replica: bool,
     _lock: Box<dyn StorageLock>,
 }
@@ -117,6 +118,7 @@ impl LogDirectory {
             was_clean: marker_text.is_some(),
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
             jitter_seed: Mutex::new(options.jitter_seed),
+            cleaner_checkpoint: Mutex::new(()),
             is_single_replica: options.is_single_replica,
             _lock: lock,
         };
@@ -149,6 +151,11 @@ impl LogDirectory {
     /// The broker epoch that a clean stop left behind (KIP-966).
     pub fn previous_broker_epoch(&self) -> Option<i64> {
         self.previous_broker_epoch
+    }
+
+    /// Held while the cleaner's checkpoint file is read and written (`compact/checkpoints.rs`).
+    pub(super) fn cleaner_checkpoint_lock(&self) -> MutexGuard<'_, ()> {
+        self.cleaner_checkpoint.lock()
     }
 
     pub fn storage(&self) -> &dyn Storage {

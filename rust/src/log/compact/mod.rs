@@ -5,6 +5,7 @@
 //! offset_map.rs    pass 1 over the dirty part: key → newest offset, as many as memory holds
 //! filter.rs        pass 2 over all from the log's start: what is left of each batch
 //! transactions.rs  which batches are of aborted transactions, which markers are without records
+//! checkpoints.rs   how far each log of a directory is clean
 //!
 //! 0.log 100.log 200.log ──► 0.log.cleaned ──fsync──► 0.log.swap ──► the old ones .deleted ──► 0.log
 //! ```
@@ -16,6 +17,7 @@
 //! Kafka: `LogCleaner`, `LogCleanerManager`, `Cleaner`. There, file times tell how old tombstones
 //! of magic 0 and 1 are; here the largest timestamp of their segment does, where there is one.
 
+pub mod checkpoints;
 pub mod filter;
 pub mod offset_map;
 pub mod plan;
@@ -33,7 +35,6 @@ use crate::batch::records::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
 use crate::limits::CLEANER_WRITE_BYTES;
 
-use super::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
 use super::config::LogConfig;
 use super::directory::LogDirectory;
 use super::log::Log;
@@ -99,35 +100,60 @@ impl Cleaner {
         stop: &AtomicBool,
     ) -> Result<Option<CleanReport>> {
         directory.health().check()?;
-        let mut checkpoints = CleanerCheckpoints::read(directory)?;
-        let mut dirtiest: Option<(f64, Arc<Log>, CleanPlan)> = None;
+        let Some((log, plan)) = self.dirtiest(directory, now_ms)? else {
+            return Ok(None);
+        };
+        match self.clean(&log, &plan, now_ms, stop) {
+            Ok(Some(report)) => {
+                checkpoints::set(directory, &log, report.end_offset)?;
+                Ok(Some(report))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => self.leave_alone(&log, error).map(|()| None),
+        }
+    }
+
+    fn dirtiest(
+        &mut self,
+        directory: &LogDirectory,
+        now_ms: i64,
+    ) -> Result<Option<(Arc<Log>, CleanPlan)>> {
+        let checkpoint = checkpoints::read(directory)?;
+        let mut dirtiest: Option<(Arc<Log>, CleanPlan)> = None;
         for log in directory.logs() {
             let config = log.config();
             if !config.cleanup_policy.compact || self.uncleanable.contains_key(&log.directory()) {
                 continue;
             }
-            let plan = plan_of(&log, checkpoints.get(&log), now_ms)?;
+            let plan = match plan_of(&log, checkpoints::get(&checkpoint, &log), now_ms) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    self.leave_alone(&log, error)?;
+                    continue;
+                }
+            };
             if plan.checkpoint_is_invalid {
-                checkpoints.set(&log, plan.first_dirty_offset)?;
+                checkpoints::set(directory, &log, plan.first_dirty_offset)?;
             }
-            let ratio = plan.dirty_ratio();
-            if plan.is_due(&config) && dirtiest.as_ref().is_none_or(|(most, ..)| ratio > *most) {
-                dirtiest = Some((ratio, log, plan));
+            let most = dirtiest
+                .as_ref()
+                .map_or(-1.0, |(_, plan)| plan.dirty_ratio());
+            if plan.is_due(&config) && plan.dirty_ratio() > most {
+                dirtiest = Some((log, plan));
             }
         }
-        let Some((_, log, plan)) = dirtiest else {
-            return Ok(None);
-        };
-        match self.clean(&log, &plan, now_ms, stop) {
-            Ok(Some(report)) => {
-                checkpoints.set(&log, report.end_offset)?;
-                Ok(Some(report))
-            }
-            Ok(None) => Ok(None),
-            Err(error @ (Error::Io { .. } | Error::LogDirOffline { .. })) => Err(error),
-            Err(error) => {
+        Ok(dirtiest)
+    }
+
+    /// A partition that cannot be read is passed over from now on; a disk that fails is an error.
+    fn leave_alone(&mut self, log: &Log, error: Error) -> Result<()> {
+        match error {
+            // Its directory has another name by now, so that any call may have failed.
+            _ if is_deleted(log) => Ok(()),
+            Error::Io { .. } | Error::LogDirOffline { .. } => Err(error),
+            error => {
                 self.uncleanable.insert(log.directory(), error.to_string());
-                Ok(None)
+                Ok(())
             }
         }
     }
@@ -148,8 +174,7 @@ impl Cleaner {
         self.map.clear();
         self.output = Vec::new();
         match result {
-            // Its directory has another name by now, so that any call may have failed.
-            Err(_) if matches!(log.check_writable(), Err(Error::LogDeleted { .. })) => Ok(None),
+            Err(_) if is_deleted(log) => Ok(None),
             result => result,
         }
     }
@@ -424,6 +449,10 @@ fn check_crc(header: &BatchHeader, batch: &[u8], path: &Path, position_byte: u64
     Err(Error::corrupt_file(path, position_byte, reason))
 }
 
+fn is_deleted(log: &Log) -> bool {
+    matches!(log.check_writable(), Err(Error::LogDeleted { .. }))
+}
+
 fn unreadable(path: &Path, position_byte: u64, error: &Error) -> Error {
     Error::corrupt_file(path, position_byte, error.to_string())
 }
@@ -485,43 +514,4 @@ fn facts_with_indexes(log: &Log, segment: &Segment) -> Result<SegmentFacts> {
         time_index_bytes: (time_index * super::time_index::ENTRY_BYTES) as u64,
         ..facts_of(log, segment)?
     })
-}
-
-/// The `cleaner-offset-checkpoint` of a log directory.
-struct CleanerCheckpoints<'a> {
-    directory: &'a LogDirectory,
-    path: PathBuf,
-    offsets: OffsetCheckpoint,
-}
-
-impl CleanerCheckpoints<'_> {
-    fn read(directory: &LogDirectory) -> Result<CleanerCheckpoints<'_>> {
-        let path = directory.path().join(CLEANER_OFFSET_CHECKPOINT_FILE);
-        let offsets = OffsetCheckpoint::read(directory.storage(), &path)?;
-        Ok(CleanerCheckpoints {
-            directory,
-            path,
-            offsets,
-        })
-    }
-
-    fn get(&self, log: &Log) -> Option<i64> {
-        self.offsets.offsets.get(&key_of(log)).copied()
-    }
-
-    /// Writes the file, without the partitions that are no longer in the directory.
-    fn set(&mut self, log: &Log, offset: i64) -> Result<()> {
-        let directory = self.directory;
-        let known = |key: &TopicPartition| directory.log(&key.topic, key.partition).is_some();
-        self.offsets.offsets.retain(|key, _| known(key));
-        self.offsets.offsets.insert(key_of(log), offset);
-        self.offsets.write(directory.storage(), &self.path)
-    }
-}
-
-fn key_of(log: &Log) -> TopicPartition {
-    TopicPartition {
-        topic: log.topic().to_owned(),
-        partition: log.partition(),
-    }
 }

@@ -1,0 +1,55 @@
+//! `cleaner-offset-checkpoint` of a log directory: below its offset, a log holds no key twice.
+//!
+//! The file is read and written as a whole under one lock, by the cleaner and by whoever cuts a
+//! log (`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`).
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::log::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
+use crate::log::directory::LogDirectory;
+use crate::log::log::Log;
+
+/// The offsets as the file has them now.
+pub fn read(directory: &LogDirectory) -> Result<OffsetCheckpoint> {
+    OffsetCheckpoint::read(directory.storage(), &path_of(directory))
+}
+
+/// Where the next round of `log` begins, if there was one before.
+pub fn get(checkpoint: &OffsetCheckpoint, log: &Log) -> Option<i64> {
+    checkpoint.offsets.get(&key_of(log)).copied()
+}
+
+/// Notes that `log` is clean below `offset`, at most up to where it ends by now. Partitions that
+/// are no longer in the directory leave the file.
+pub fn set(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
+    let _lock = directory.cleaner_checkpoint_lock();
+    let mut checkpoint = read(directory)?;
+    let known = |key: &TopicPartition| directory.log(&key.topic, key.partition).is_some();
+    checkpoint.offsets.retain(|key, _| known(key));
+    let offset = offset.min(log.offsets().log_end_offset);
+    checkpoint.offsets.insert(key_of(log), offset);
+    checkpoint.write(directory.storage(), &path_of(directory))
+}
+
+/// To be called after `log` was cut at `offset`: what is appended there from now on is dirty.
+pub fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
+    let _lock = directory.cleaner_checkpoint_lock();
+    let mut checkpoint = read(directory)?;
+    match checkpoint.offsets.get_mut(&key_of(log)) {
+        Some(known) if *known > offset => *known = offset,
+        _ => return Ok(()),
+    }
+    checkpoint.write(directory.storage(), &path_of(directory))
+}
+
+fn path_of(directory: &LogDirectory) -> PathBuf {
+    directory.path().join(CLEANER_OFFSET_CHECKPOINT_FILE)
+}
+
+fn key_of(log: &Log) -> TopicPartition {
+    TopicPartition {
+        topic: log.topic().to_owned(),
+        partition: log.partition(),
+    }
+}
