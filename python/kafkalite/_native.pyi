@@ -5,21 +5,33 @@ Every function may raise a class of `kafkalite.errors`. Work and waiting happen 
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 __all__ = [
+    "AbortedTransaction",
+    "AppendInfo",
+    "BatchBuilder",
     "BrokerPlane",
+    "LoadedLog",
+    "Log",
+    "LogDirectory",
+    "LogOffsets",
     "LogRead",
     "LogVerification",
+    "ProducerEntry",
+    "RecordBatch",
     "Request",
     "SegmentBatches",
+    "SegmentInfo",
     "__version__",
     "decode_message",
     "encode_message",
+    "end_transaction_marker",
     "log_file_kind",
     "message_layout",
     "message_versions",
     "random_uuid",
+    "read_batches",
     "read_log_file",
 ]
 
@@ -214,3 +226,321 @@ class LogRead:
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
         """Topic, partition, start and stop of each range of offsets."""
+
+# The log engine and record batches, for tests and tools.
+
+@final
+class LogDirectory:
+    """A log directory in use: the lock is held until `close`, `abandon` or the last reference."""
+
+    @staticmethod
+    def open(
+        path: str | PathLike[str],
+        *,
+        now_ms: int,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        directory_id: str | None = None,
+        config: Mapping[str, str] | None = None,
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+        single_replica: bool = True,
+        recovery_threads: int = 1,
+        jitter_seed: int = 0,
+    ) -> LogDirectory:
+        """Takes the directory, formats it if it is empty, loads its logs.
+
+        An id that is given must be the directory's own; formatting needs all three. `config` and
+        `topic_configs` hold Kafka's names to Kafka's words, the latter over the former. With
+        `single_replica=False` the high watermarks are those of the checkpoint. Raises
+        `LogDirRefusedError`, `LogDirLockedError`, `CorruptFileError`, each before a change.
+        """
+    @property
+    def path(self) -> str: ...
+    @property
+    def cluster_id(self) -> str | None: ...
+    @property
+    def node_id(self) -> int | None: ...
+    @property
+    def directory_id(self) -> str | None: ...
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last process that used the directory stopped cleanly."""
+    @property
+    def previous_broker_epoch(self) -> int | None:
+        """What a clean stop left behind (KIP-966)."""
+    @property
+    def loaded(self) -> list[LoadedLog]:
+        """What was done to load each log, by topic and partition."""
+    def create_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: str,
+        *,
+        now_ms: int,
+        config: Mapping[str, str] | None = None,
+    ) -> Log:
+        """Makes an empty log; after it returns, the partition survives a power cut. `config` goes
+        over that of the directory. Raises `InvalidArgumentError` if it is there already."""
+    def log(self, topic: str, partition: int) -> Log | None: ...
+    def logs(self) -> list[Log]: ...
+    def write_checkpoints(self) -> None:
+        """Moves recovery points up to the active segments and writes the checkpoint files."""
+    def close(self, broker_epoch: int = ...) -> None:
+        """The clean stop, with the epoch of the broker's registration (-1: none). Logs of the
+        directory stay readable and must not be appended to."""
+    def abandon(self) -> None:
+        """Lets go of the lock and nothing else, as a kill does: the next start recovers."""
+
+@final
+class LoadedLog:
+    """What had to be done to make a log of a directory."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for each thing that was not as a clean stop leaves it."""
+    @property
+    def recovered_segments(self) -> int: ...
+    @property
+    def recovered_bytes(self) -> int: ...
+    @property
+    def truncated_bytes(self) -> int: ...
+
+@final
+class Log:
+    """The log of one partition. Times are milliseconds since 1970."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def topic_id(self) -> str | None: ...
+    @property
+    def directory(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def offsets(self) -> LogOffsets: ...
+    def append(
+        self,
+        records: bytes,
+        *,
+        now_ms: int,
+        origin: Literal["client", "coordinator", "replication"] = "client",
+        leader_epoch: int = 0,
+        transaction_version: int | None = None,
+    ) -> AppendInfo:
+        """Appends a batch (of a follower: batches). It is in the page cache when this returns and
+        durable once `offsets.flushed_offset` is past it. A refusal changes nothing."""
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = ...,
+        isolation: Literal["log_end", "read_uncommitted", "read_committed"] = "log_end",
+    ) -> bytes:
+        """Batches of one segment from that of `offset` on, 1 MiB unless said otherwise; the first
+        one whole, the last one maybe cut. Raises `OffsetOutOfRangeError` outside the log."""
+    def flush(self) -> None:
+        """After it returns, everything appended before survives a power cut."""
+    def start_leader_epoch(self, epoch: int) -> None:
+        """A new leader's epoch starts at the log end."""
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Cuts everything from `offset` on; False if nothing was there."""
+    def advance_log_start_offset(self, offset: int) -> int:
+        """Records below are no longer there (DeleteRecords). Returns the log start offset."""
+    def delete_old_segments(self, *, now_ms: int) -> int:
+        """Removes what retention or the log start offset let go; returns how many segments."""
+    def delete_due_files(self, *, now_ms: int) -> int:
+        """Unlinks `.deleted` files after `file.delete.delay.ms`; returns how many segments."""
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and leader epoch of the first record at or after `timestamp`."""
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """The same of the record with the largest timestamp (KIP-734)."""
+    def aborted_transactions(
+        self, fetch_offset: int, upper_bound_offset: int
+    ) -> list[AbortedTransaction]:
+        """Those that a reader of the range must know, by first offset."""
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """Epoch and start offset, ascending."""
+    def producers(self) -> list[ProducerEntry]:
+        """What is known of each producer, by producer id."""
+    def segments(self) -> list[SegmentInfo]:
+        """Oldest first."""
+    def position_of(self, offset: int) -> tuple[int, int]:
+        """Base offset of the segment and byte in it where the batch of `offset` begins."""
+
+@final
+class LogOffsets:
+    """The numbers of a log; see `LogOffsets` in rust/src/log/log.rs."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def flushed_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def recovery_point(self) -> int: ...
+
+@final
+class AppendInfo:
+    """What became of an append."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def log_append_time_ms(self) -> int:
+        """-1 unless `message.timestamp.type=LogAppendTime` (or for a duplicate)."""
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def is_duplicate(self) -> bool:
+        """The batch was in the log already; the offsets are those of the first time."""
+
+@final
+class AbortedTransaction:
+    """An entry of a `.txnindex`; `last_offset` is that of the marker."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+
+@final
+class ProducerEntry:
+    """What a log knows of one producer; -1 stands for none, as in Kafka."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def coordinator_epoch(self) -> int: ...
+    @property
+    def last_timestamp(self) -> int: ...
+    @property
+    def current_transaction_first_offset(self) -> int | None: ...
+    @property
+    def last_sequence(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def batches_count(self) -> int:
+        """Batches that the idempotence window remembers, at most five."""
+
+@final
+class SegmentInfo:
+    """One segment; `next_offset` follows its last record."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def largest_timestamp(self) -> int: ...
+
+@final
+class BatchBuilder:
+    """Collects records and makes one batch of magic 2: for tests and tools."""
+
+    def __new__(
+        cls,
+        codec: str = "none",
+        *,
+        level: int | None = None,
+        base_offset: int = 0,
+        leader_epoch: int = ...,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+        base_sequence: int = ...,
+        transactional: bool = False,
+        control: bool = False,
+        log_append_time_ms: int | None = None,
+        delete_horizon_ms: int | None = None,
+    ) -> BatchBuilder:
+        """Ids, epoch and sequence are -1, none, unless they are given."""
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[bytes, bytes | None]] = ...,
+    ) -> None: ...
+    def finish(self) -> bytes:
+        """The batch. The builder is of no use afterwards."""
+
+def end_transaction_marker(
+    timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    commit: bool,
+    coordinator_epoch: int = 0,
+) -> bytes:
+    """The control batch that ends a transaction; append it with the origin `coordinator`."""
+
+@final
+class RecordBatch:
+    """A batch of any magic, taken apart."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def magic(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def codec(self) -> str: ...
+    @property
+    def timestamp_type(self) -> int:
+        """0: CreateTime, 1: LogAppendTime."""
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+    @property
+    def is_transactional(self) -> bool: ...
+    @property
+    def is_control(self) -> bool: ...
+    @property
+    def delete_horizon_ms(self) -> int | None: ...
+    @property
+    def records(
+        self,
+    ) -> tuple[
+        tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]], ...
+    ]:
+        """Offset, timestamp, key, value, headers of each record."""
+
+def read_batches(records: bytes) -> list[RecordBatch]:
+    """The whole batches at the start of `records`, their CRCs checked.
+
+    Raises `CorruptMessageError`, `InvalidRecordError`, `UnsupportedCompressionTypeError`.
+    """

@@ -23,7 +23,14 @@ mod _native {
     #[pymodule_export]
     use crate::py::arrow::PyLogRead;
     #[pymodule_export]
+    use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};
+    #[pymodule_export]
     use crate::py::codec::{decode_message, encode_message, message_layout, message_versions};
+    #[pymodule_export]
+    use crate::py::engine::{
+        AbortedTransaction, AppendInfo, LoadedLog, Log, LogDirectory, LogOffsets, ProducerEntry,
+        SegmentInfo,
+    };
     #[pymodule_export]
     use crate::py::log::{LogVerification, SegmentBatches, log_file_kind, read_log_file};
     #[pymodule_export]

@@ -120,98 +120,283 @@ impl LogConfig {
     }
 }
 
+/// Keys of a topic's configuration that other parts read, or that mean nothing without tiered
+/// storage, which kafkalite does not have.
+const KEYS_OF_OTHERS: [&str; 10] = [
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "message.downconversion.enable",
+    "min.insync.replicas",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+    "unclean.leader.election.enable",
+];
+
+/// `compression.type` and the levels, which name one thing together.
+#[derive(Default)]
+struct CompressionRows {
+    codec: Option<Codec>,
+    gzip_level: Option<i32>,
+    lz4_level: Option<i32>,
+    zstd_level: Option<i32>,
+}
+
 impl LogConfig {
-    /// Sets what `key` stands for; the keys are those of a topic (`TopicConfig`), the broker's
-    /// `producer.id.expiration.ms`, and kafkalite's own two.
+    /// Reads properties under Kafka's names, as in `segment.bytes=1048576`, over `self` as the
+    /// defaults; each key at most once. Bounds are those of Kafka's `LogConfig`, except that
+    /// `segment.bytes` may be as small as its `internal.segment.bytes`.
     ///
-    /// Errors: `InvalidArgument` for an unknown key or a value that is not of its type. Bounds are
-    /// the caller's to check.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let wrong = || Error::InvalidArgument(format!("{key}={value} is not understood"));
-        let long = || value.parse::<i64>().map_err(|_| wrong());
-        let size = || value.parse::<u64>().map_err(|_| wrong());
-        let flag = || value.parse::<bool>().map_err(|_| wrong());
+    /// Errors: `InvalidArgument` naming the key for one that is unknown or a value that it cannot
+    /// have.
+    pub fn with_properties<'a>(
+        &self,
+        properties: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<LogConfig> {
+        let mut config = self.clone();
+        let mut rows = CompressionRows {
+            codec: config.compression.map(|(codec, _)| codec),
+            ..CompressionRows::default()
+        };
+        match config.compression {
+            Some((Codec::Gzip, level)) => rows.gzip_level = level,
+            Some((Codec::Lz4, level)) => rows.lz4_level = level,
+            Some((Codec::Zstd, level)) => rows.zstd_level = level,
+            _ => {}
+        }
+        for (key, value) in properties {
+            let value = value.trim();
+            if !KEYS_OF_OTHERS.contains(&key) && !rows.set(key, value)? {
+                config.assign(key, value)?;
+            }
+        }
+        config.compression = rows.codec.map(|codec| match codec {
+            Codec::Gzip => (codec, rows.gzip_level),
+            Codec::Lz4 => (codec, rows.lz4_level),
+            Codec::Zstd => (codec, rows.zstd_level),
+            Codec::None | Codec::Snappy => (codec, None),
+        });
+        Ok(config)
+    }
+
+    fn assign(&mut self, key: &str, value: &str) -> Result<()> {
+        const INT_MAX: i64 = i32::MAX as i64;
+        const ANY: i64 = i64::MAX;
+        let number = |least: i64, most: i64| number(key, value, least, most);
+        let bytes = |least: i64| number(least, INT_MAX).map(|bytes| bytes as u64);
         match key {
-            "segment.bytes" => self.segment_bytes = size()?,
-            "segment.ms" => self.segment_ms = long()?,
-            "segment.jitter.ms" => self.segment_jitter_ms = long()?,
-            "segment.index.bytes" => self.segment_index_bytes = size()?,
-            "index.interval.bytes" => self.index_interval_bytes = size()?,
-            "flush.messages" => self.flush_messages = long()?,
-            "flush.ms" => self.flush_ms = long()?,
-            "retention.bytes" => self.retention_bytes = long()?,
-            "retention.ms" => self.retention_ms = long()?,
-            "max.message.bytes" => self.max_message_bytes = size()?,
-            "cleanup.policy" => {
-                let words: Vec<&str> = value.split(',').map(str::trim).collect();
-                let known = ["delete", "compact", ""];
-                if words.iter().any(|word| !known.contains(word)) {
-                    return Err(wrong());
-                }
-                self.cleanup_policy = CleanupPolicy {
-                    delete: words.contains(&"delete"),
-                    compact: words.contains(&"compact"),
-                };
-            }
-            "delete.retention.ms" => self.delete_retention_ms = long()?,
-            "min.compaction.lag.ms" => self.min_compaction_lag_ms = long()?,
-            "max.compaction.lag.ms" => self.max_compaction_lag_ms = long()?,
-            "min.cleanable.dirty.ratio" => {
-                self.min_cleanable_dirty_ratio = value.parse().map_err(|_| wrong())?;
-            }
-            "file.delete.delay.ms" => self.file_delete_delay_ms = long()?,
-            "preallocate" => self.preallocate = flag()?,
+            // 14 is the least record of magic 0, Kafka's bound.
+            "segment.bytes" | "internal.segment.bytes" => self.segment_bytes = bytes(14)?,
+            "segment.ms" => self.segment_ms = number(1, ANY)?,
+            "segment.jitter.ms" => self.segment_jitter_ms = number(0, ANY)?,
+            "segment.index.bytes" => self.segment_index_bytes = bytes(4)?,
+            "index.interval.bytes" => self.index_interval_bytes = bytes(0)?,
+            "flush.messages" => self.flush_messages = number(1, ANY)?,
+            "flush.ms" => self.flush_ms = number(0, ANY)?,
+            "retention.bytes" => self.retention_bytes = number(i64::MIN, ANY)?,
+            "retention.ms" => self.retention_ms = number(-1, ANY)?,
+            "max.message.bytes" => self.max_message_bytes = bytes(0)?,
+            "cleanup.policy" => self.cleanup_policy = cleanup_policy(key, value)?,
+            "delete.retention.ms" => self.delete_retention_ms = number(0, ANY)?,
+            "min.compaction.lag.ms" => self.min_compaction_lag_ms = number(0, ANY)?,
+            "max.compaction.lag.ms" => self.max_compaction_lag_ms = number(1, ANY)?,
+            "min.cleanable.dirty.ratio" => self.min_cleanable_dirty_ratio = ratio(key, value)?,
+            "file.delete.delay.ms" => self.file_delete_delay_ms = number(0, ANY)?,
+            "preallocate" => self.preallocate = boolean(key, value)?,
             "message.timestamp.type" => {
                 self.message_timestamp_type = match value {
                     "CreateTime" => TimestampType::CreateTime,
                     "LogAppendTime" => TimestampType::LogAppendTime,
-                    _ => return Err(wrong()),
-                };
-            }
-            "message.timestamp.before.max.ms" => self.message_timestamp_before_max_ms = long()?,
-            "message.timestamp.after.max.ms" => self.message_timestamp_after_max_ms = long()?,
-            "compression.type" => {
-                self.compression = match value {
-                    "producer" => None,
-                    "uncompressed" => Some((Codec::None, None)),
-                    "gzip" => Some((Codec::Gzip, None)),
-                    "snappy" => Some((Codec::Snappy, None)),
-                    "lz4" => Some((Codec::Lz4, None)),
-                    "zstd" => Some((Codec::Zstd, None)),
-                    _ => return Err(wrong()),
-                };
-            }
-            // The level of one codec counts only where that codec is the topic's; set it later.
-            "compression.gzip.level" | "compression.lz4.level" | "compression.zstd.level" => {
-                let level = value.parse::<i32>().map_err(|_| wrong())?;
-                let codec = match key {
-                    "compression.gzip.level" => Codec::Gzip,
-                    "compression.lz4.level" => Codec::Lz4,
-                    _ => Codec::Zstd,
-                };
-                if let Some((own, own_level)) = &mut self.compression
-                    && *own == codec
-                {
-                    *own_level = Some(level);
+                    _ => return refuse(key, value, "CreateTime or LogAppendTime"),
                 }
             }
-            "producer.id.expiration.ms" => self.producer_id_expiration_ms = long()?,
+            "message.timestamp.before.max.ms" => {
+                self.message_timestamp_before_max_ms = number(0, ANY)?;
+            }
+            "message.timestamp.after.max.ms" => {
+                self.message_timestamp_after_max_ms = number(0, ANY)?;
+            }
+            "producer.id.expiration.ms" => {
+                self.producer_id_expiration_ms = number(1, INT_MAX)?;
+            }
             "kafkalite.acks.fsync" => {
                 self.acks_fsync = match value {
                     "group" => true,
                     "none" => false,
-                    _ => return Err(wrong()),
-                };
+                    _ => return refuse(key, value, "group or none"),
+                }
             }
             "kafkalite.produce.validation" => {
                 self.trust_records = match value {
                     "full" => false,
                     "header" => true,
-                    _ => return Err(wrong()),
-                };
+                    _ => return refuse(key, value, "full or header"),
+                }
             }
-            _ => return Err(wrong()),
+            _ => {
+                return Err(Error::InvalidArgument(format!(
+                    "{key} is no configuration of a topic"
+                )));
+            }
         }
         Ok(())
+    }
+}
+
+impl CompressionRows {
+    /// Whether the key was one of these.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool> {
+        let level = |codec: Codec| match value.parse::<i32>() {
+            Ok(level) if codec.level_is_valid(level) => Ok(Some(level)),
+            _ => refuse(key, value, "a level of the codec"),
+        };
+        match key {
+            "compression.type" => {
+                self.codec = match (value, Codec::from_name(value)) {
+                    ("producer", _) => None,
+                    // Kafka's word for no codec; `none` is the producers' word.
+                    ("uncompressed", _) => Some(Codec::None),
+                    (_, Some(codec)) if codec != Codec::None => Some(codec),
+                    _ => {
+                        let names = "producer, uncompressed, gzip, snappy, lz4 or zstd";
+                        return refuse(key, value, names);
+                    }
+                }
+            }
+            "compression.gzip.level" => self.gzip_level = level(Codec::Gzip)?,
+            "compression.lz4.level" => self.lz4_level = level(Codec::Lz4)?,
+            "compression.zstd.level" => self.zstd_level = level(Codec::Zstd)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn refuse<T>(key: &str, value: &str, wanted: &str) -> Result<T> {
+    Err(Error::InvalidArgument(format!(
+        "{key}={value} is not {wanted}"
+    )))
+}
+
+fn number(key: &str, value: &str, least: i64, most: i64) -> Result<i64> {
+    match value.parse::<i64>() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => refuse(
+            key,
+            value,
+            &format!("a whole number from {least} to {most}"),
+        ),
+    }
+}
+
+fn ratio(key: &str, value: &str) -> Result<f64> {
+    match value.parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => refuse(key, value, "a number from 0 to 1"),
+    }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => refuse(key, value, "true or false"),
+    }
+}
+
+fn cleanup_policy(key: &str, value: &str) -> Result<CleanupPolicy> {
+    let mut policy = CleanupPolicy {
+        delete: false,
+        compact: false,
+    };
+    for word in value.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+        match word {
+            "delete" => policy.delete = true,
+            "compact" => policy.compact = true,
+            _ => return refuse(key, value, "a list of delete and compact"),
+        }
+    }
+    Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(properties: &[(&str, &str)]) -> Result<LogConfig> {
+        LogConfig::default().with_properties(properties.iter().copied())
+    }
+
+    #[test]
+    fn each_kind_of_value_is_read_under_kafkas_name() {
+        let config = read(&[
+            ("segment.bytes", "1048576"),
+            ("retention.ms", "-1"),
+            ("cleanup.policy", "compact, delete"),
+            ("min.cleanable.dirty.ratio", "0.01"),
+            ("preallocate", "TRUE"),
+            ("message.timestamp.type", "LogAppendTime"),
+            ("min.insync.replicas", "2"),
+            ("kafkalite.acks.fsync", "none"),
+        ])
+        .expect("all are good");
+        let both = CleanupPolicy {
+            delete: true,
+            compact: true,
+        };
+        let expected = LogConfig {
+            segment_bytes: 1_048_576,
+            retention_ms: -1,
+            cleanup_policy: both,
+            min_cleanable_dirty_ratio: 0.01,
+            preallocate: true,
+            message_timestamp_type: TimestampType::LogAppendTime,
+            acks_fsync: false,
+            ..LogConfig::default()
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn a_level_counts_for_its_codec_only_and_in_any_order() {
+        let level_first = [
+            ("compression.zstd.level", "7"),
+            ("compression.type", "zstd"),
+        ];
+        let zstd = read(&level_first).expect("good");
+        assert_eq!(zstd.compression, Some((Codec::Zstd, Some(7))));
+        let producer = zstd.with_properties([("compression.type", "producer")]);
+        assert_eq!(producer.expect("good").compression, None);
+        let plain = read(&[
+            ("compression.type", "uncompressed"),
+            ("compression.gzip.level", "3"),
+        ]);
+        assert_eq!(plain.expect("good").compression, Some((Codec::None, None)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_its_name() {
+        let wrong = [
+            ("segment.bytes", "13"),
+            ("segment.bytes", "2147483648"),
+            ("retention.ms", "-2"),
+            ("retention.ms", "a week"),
+            ("min.cleanable.dirty.ratio", "1.5"),
+            ("preallocate", "yes"),
+            ("cleanup.policy", "delete,compress"),
+            ("compression.type", "none"),
+            ("compression.zstd.level", "99"),
+            ("message.timestamp.type", "createtime"),
+            ("kafkalite.acks.fsync", "some"),
+            ("segment.byte", "1"),
+        ];
+        for (key, value) in wrong {
+            let Err(Error::InvalidArgument(sentence)) = read(&[(key, value)]) else {
+                panic!("{key}={value} was taken");
+            };
+            assert!(sentence.starts_with(key), "{sentence}");
+        }
     }
 }

@@ -37,6 +37,8 @@ pub const CLEAN_SHUTDOWN_FILE: &str = ".kafka_cleanshutdown";
 pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
 pub const HIGH_WATERMARK_FILE: &str = "replication-offset-checkpoint";
 pub const LOG_START_OFFSET_FILE: &str = "log-start-offset-checkpoint";
+/// In the top directory of a file system of its own.
+const HARMLESS_DIRECTORY: &str = "lost+found";
 
 /// How to open a log directory.
 pub struct DirectoryOptions<'a> {
@@ -333,7 +335,9 @@ impl LogDirectory {
         for entry in entries.into_iter().filter(|entry| entry.is_directory) {
             if entry.name.ends_with(names::DELETE_DIRECTORY) {
                 self.remove_deleted(&self.path.join(&entry.name))?;
-            } else if let Some((topic, partition)) = names::parse_partition_directory(&entry.name) {
+            } else if let Some((topic, partition)) = names::parse_partition_directory(&entry.name)
+                && topic != names::METADATA_TOPIC
+            {
                 let key = TopicPartition {
                     topic: topic.to_owned(),
                     partition,
@@ -419,7 +423,7 @@ fn examine(storage: &dyn Storage, path: &Path, wanted: &MetaProperties) -> Resul
     let Some(text) = text else {
         // What a start leaves behind that was interrupted while it formatted an empty directory.
         let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
-        let harmless = [LOCK_FILE, "lost+found", unfinished.as_str()];
+        let harmless = [LOCK_FILE, HARMLESS_DIRECTORY, unfinished.as_str()];
         let foreign = entries
             .iter()
             .find(|entry| !harmless.contains(&entry.name.as_str()));
@@ -459,7 +463,8 @@ fn examine(storage: &dyn Storage, path: &Path, wanted: &MetaProperties) -> Resul
     ];
     let stranger = entries.iter().find(|entry| {
         entry.is_directory
-            && entry.name != "lost+found"
+            && ![HARMLESS_DIRECTORY, names::REMOTE_INDEX_CACHE_DIRECTORY]
+                .contains(&entry.name.as_str())
             && names::parse_partition_directory(&entry.name).is_none()
             && !suffixes.iter().any(|suffix| entry.name.ends_with(suffix))
     });

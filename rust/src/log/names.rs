@@ -31,6 +31,11 @@ pub const DELETE_DIRECTORY: &str = "-delete";
 pub const FUTURE_DIRECTORY: &str = "-future";
 pub const STRAY_DIRECTORY: &str = "-stray";
 
+/// Of the controller's log, which the raft quorum keeps, and no broker loads (`LogManager`).
+pub const METADATA_TOPIC: &str = "__cluster_metadata";
+/// What tiered storage caches; no partition.
+pub const REMOTE_INDEX_CACHE_DIRECTORY: &str = "remote-log-index-cache";
+
 /// The kinds of file that belong to a segment, in the order in which they are renamed: the log last
 /// on the way in (`.swap` → final), so that a log never stands without its indexes.
 pub const SEGMENT_KINDS: [&str; 4] = [OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, LOG];

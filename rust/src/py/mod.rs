@@ -3,7 +3,9 @@
 //! result; a decision belongs to the engine or to Python.
 
 pub mod arrow;
+pub mod batch;
 pub mod codec;
 pub mod door;
+pub mod engine;
 pub mod log;
 pub mod plane;

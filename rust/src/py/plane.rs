@@ -346,15 +346,10 @@ impl BrokerPlane {
     }
 }
 
-/// `base` with `configs` on top. A codec's level counts only once the codec is set.
+/// `base` with `configs` on top.
 fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
-    let mut config = base.clone();
-    let is_level = |key: &&String| key.starts_with("compression.") && key.ends_with(".level");
-    let (levels, others): (Vec<&String>, Vec<&String>) = configs.keys().partition(is_level);
-    for key in others.into_iter().chain(levels) {
-        config.set(key, &configs[key])?;
-    }
-    Ok(config)
+    let pairs = configs.iter();
+    base.with_properties(pairs.map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
 /// A new id in Kafka's writing.

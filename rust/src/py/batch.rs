@@ -1,0 +1,193 @@
+//! Record batches for Python: made for tests and tools, and taken apart again. The broker's hot
+//! path does not come by here.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::batch::build::{self, BatchOptions};
+use crate::batch::{Codec, EndTransactionMarker, RecordReader};
+use crate::error::{Error, Result};
+
+use super::door::raise;
+
+type Header = (Vec<u8>, Option<Vec<u8>>);
+
+#[pyclass(module = "kafkalite._native")]
+pub struct BatchBuilder {
+    /// `None` once `finish` has taken it.
+    inner: Option<build::BatchBuilder>,
+}
+
+#[pymethods]
+impl BatchBuilder {
+    #[new]
+    #[pyo3(signature = (
+        codec="none", *, level=None, base_offset=0, leader_epoch=-1, producer_id=-1,
+        producer_epoch=-1, base_sequence=-1, transactional=false, control=false,
+        log_append_time_ms=None, delete_horizon_ms=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn new(
+        py: Python<'_>,
+        codec: &str,
+        level: Option<i32>,
+        base_offset: i64,
+        leader_epoch: i32,
+        producer_id: i64,
+        producer_epoch: i16,
+        base_sequence: i32,
+        transactional: bool,
+        control: bool,
+        log_append_time_ms: Option<i64>,
+        delete_horizon_ms: Option<i64>,
+    ) -> PyResult<BatchBuilder> {
+        let unknown = || Error::InvalidArgument(format!("{codec} is no codec of Kafka's"));
+        let codec = Codec::from_name(codec).ok_or_else(|| raise(py, &unknown()))?;
+        Ok(BatchBuilder {
+            inner: Some(build::BatchBuilder::new(BatchOptions {
+                codec,
+                level,
+                base_offset,
+                partition_leader_epoch: leader_epoch,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                transactional,
+                control,
+                log_append_time_ms,
+                delete_horizon_ms,
+            })),
+        })
+    }
+
+    #[pyo3(signature = (timestamp, key, value, headers=Vec::new()))]
+    fn append(
+        &mut self,
+        py: Python<'_>,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: Vec<Header>,
+    ) -> PyResult<()> {
+        let headers: Vec<(&[u8], Option<&[u8]>)> = headers
+            .iter()
+            .map(|(key, value)| (key.as_slice(), value.as_deref()))
+            .collect();
+        let builder = self.inner.as_mut().ok_or_else(|| raise(py, &finished()))?;
+        let appended = builder.append(timestamp, key, value, &headers);
+        appended.map_err(|error| raise(py, &error))
+    }
+
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let builder = self.inner.take().ok_or_else(|| raise(py, &finished()))?;
+        let batch = builder.finish().map_err(|error| raise(py, &error))?;
+        Ok(PyBytes::new(py, &batch))
+    }
+}
+
+fn finished() -> Error {
+    Error::InvalidArgument(String::from("the batch is finished"))
+}
+
+#[pyfunction]
+#[pyo3(signature = (timestamp, producer_id, producer_epoch, *, commit, coordinator_epoch=0))]
+pub fn end_transaction_marker<'py>(
+    py: Python<'py>,
+    timestamp: i64,
+    producer_id: i64,
+    producer_epoch: i16,
+    commit: bool,
+    coordinator_epoch: i32,
+) -> Bound<'py, PyBytes> {
+    let marker = EndTransactionMarker {
+        is_commit: commit,
+        coordinator_epoch,
+    };
+    let batch = build::end_transaction_marker(timestamp, producer_id, producer_epoch, marker);
+    PyBytes::new(py, &batch)
+}
+
+/// One batch with its records, in memory of its own.
+#[pyclass(frozen, get_all, module = "kafkalite._native")]
+pub struct RecordBatch {
+    base_offset: i64,
+    last_offset: i64,
+    size_bytes: usize,
+    magic: i8,
+    leader_epoch: i32,
+    codec: &'static str,
+    timestamp_type: i8,
+    base_timestamp: i64,
+    max_timestamp: i64,
+    producer_id: i64,
+    producer_epoch: i16,
+    base_sequence: i32,
+    is_transactional: bool,
+    is_control: bool,
+    delete_horizon_ms: Option<i64>,
+    /// Tuples of offset, timestamp, key, value, headers.
+    records: Py<PyTuple>,
+}
+
+#[pyfunction]
+pub fn read_batches(py: Python<'_>, records: &[u8]) -> PyResult<Vec<RecordBatch>> {
+    let mut reader = RecordReader::new();
+    let mut batches = Vec::new();
+    let mut rest = records;
+    while let Some((header, batch)) = next_batch(rest).map_err(|error| raise(py, &error))? {
+        rest = &rest[batch.len()..];
+        let mut rows = Vec::new();
+        let codec = Codec::from_id(header.codec_id()).map_err(|error| raise(py, &error))?;
+        for record in reader.read(batch).map_err(|error| raise(py, &error))? {
+            let record = record.map_err(|error| raise(py, &error))?;
+            let headers: Vec<_> = record
+                .headers
+                .iter()
+                .map(|(key, value)| {
+                    let value = value.map(|value| PyBytes::new(py, value));
+                    (PyBytes::new(py, key), value)
+                })
+                .collect();
+            let headers = PyTuple::new(py, headers)?;
+            let key = record.key.map(|key| PyBytes::new(py, key));
+            let value = record.value.map(|value| PyBytes::new(py, value));
+            rows.push((record.offset, record.timestamp, key, value, headers));
+        }
+        batches.push(RecordBatch {
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            size_bytes: header.size_bytes,
+            magic: header.magic,
+            leader_epoch: header.partition_leader_epoch,
+            codec: codec.name(),
+            timestamp_type: header.timestamp_type() as i8,
+            base_timestamp: header.base_timestamp,
+            max_timestamp: header.max_timestamp,
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            base_sequence: header.base_sequence,
+            is_transactional: header.is_transactional(),
+            is_control: header.is_control(),
+            delete_horizon_ms: header.delete_horizon_ms(),
+            records: PyTuple::new(py, rows)?.unbind(),
+        });
+    }
+    Ok(batches)
+}
+
+/// The batch at the start of `bytes`, CRC checked; `None` if no whole one is left.
+fn next_batch(bytes: &[u8]) -> Result<Option<(crate::batch::BatchHeader, &[u8])>> {
+    let Some(header) = crate::batch::BatchHeader::parse(bytes)? else {
+        return Ok(None);
+    };
+    let Some(batch) = bytes.get(..header.size_bytes) else {
+        return Ok(None);
+    };
+    if !header.crc_matches(batch) {
+        return Err(Error::CorruptMessage(format!(
+            "the CRC of the batch at offset {} is wrong",
+            header.base_offset
+        )));
+    }
+    Ok(Some((header, batch)))
+}
