@@ -19,7 +19,10 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -114,7 +117,8 @@ public final class Oracle {
             case "consume" -> consume(request, answer);
             case "create_topic" -> createTopic(request);
             case "delete_records" -> deleteRecords(request);
-            case "end_offset" -> endOffset(request, answer);
+            case "list_offset" -> listOffset(request, answer);
+            case "describe_producers" -> describeProducers(request, answer);
             default -> throw new IllegalArgumentException("unknown op " + request.get("op"));
         }
     }
@@ -274,11 +278,35 @@ public final class Oracle {
         admin(request).deleteRecords(Map.of(partition, before)).all().get();
     }
 
-    private static void endOffset(JsonNode request, ObjectNode answer) throws Exception {
+    private static void listOffset(JsonNode request, ObjectNode answer) throws Exception {
         TopicPartition partition =
             new TopicPartition(request.get("topic").asText(), request.get("partition").asInt());
-        answer.put("offset", admin(request)
-            .listOffsets(Map.of(partition, org.apache.kafka.clients.admin.OffsetSpec.latest()))
-            .partitionResult(partition).get().offset());
+        long timestamp = request.get("timestamp").asLong();
+        OffsetSpec spec = timestamp == -1 ? OffsetSpec.latest()
+            : timestamp == -2 ? OffsetSpec.earliest()
+            : timestamp == -3 ? OffsetSpec.maxTimestamp()
+            : OffsetSpec.forTimestamp(timestamp);
+        ListOffsetsResultInfo found =
+            admin(request).listOffsets(Map.of(partition, spec)).partitionResult(partition).get();
+        answer.put("timestamp", found.timestamp());
+        answer.put("offset", found.offset());
+        answer.put("leader_epoch", found.leaderEpoch().orElse(-1));
+    }
+
+    private static void describeProducers(JsonNode request, ObjectNode answer) throws Exception {
+        TopicPartition partition =
+            new TopicPartition(request.get("topic").asText(), request.get("partition").asInt());
+        ArrayNode producers = answer.putArray("producers");
+        for (ProducerState state : admin(request).describeProducers(List.of(partition))
+                .partitionResult(partition).get().activeProducers()) {
+            ObjectNode fields = producers.addObject();
+            fields.put("producer_id", state.producerId());
+            fields.put("producer_epoch", state.producerEpoch());
+            fields.put("last_sequence", state.lastSequence());
+            fields.put("last_timestamp", state.lastTimestamp());
+            fields.put("coordinator_epoch", state.coordinatorEpoch().orElse(-1));
+            fields.put("transaction_first_offset",
+                state.currentTransactionStartOffset().orElse(-1));
+        }
     }
 }

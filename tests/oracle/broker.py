@@ -54,6 +54,7 @@ class KafkaBroker:
         self.bootstrap_servers = ""
         self.output = folder / "kafka.log"
         self._tools = tools
+        self._ports: list[int] | None = None
         self._properties = dict(properties or {})
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -70,7 +71,8 @@ class KafkaBroker:
         self.kill()
 
     def start(self) -> Self:
-        """Formats the directories if they are new, starts, returns when clients are served.
+        """Formats the directories if they are new, starts, returns when clients are served. The
+        ports stay over a restart, so that clients outlive it.
 
         Raises `RuntimeError` with the end of the broker's output if it does not come up.
         """
@@ -79,7 +81,8 @@ class KafkaBroker:
         self.folder.mkdir(parents=True, exist_ok=True)
         for directory in self.log_dirs:
             directory.mkdir(parents=True, exist_ok=True)
-        port, controller_port = _free_ports(2)
+        self._ports = self._ports or _free_ports(2)
+        port, controller_port = self._ports
         properties = {
             **DEFAULTS,
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -60,7 +61,9 @@ class Dump:
     """The answer of `DumpLogSegments` for some files."""
 
     text: str
-    """Everything that it printed, findings included."""
+    """Everything that it printed."""
+    findings: str = ""
+    """What it found wrong, in its own words."""
     batches: list[dict[str, str]] = field(default_factory=list)
     """One entry a batch: Kafka's own names to Kafka's own words, as in `baseOffset`: `17`."""
     records: list[dict[str, str]] = field(default_factory=list)
@@ -121,7 +124,7 @@ class KafkaTools:
         """Kafka's `DumpLogSegments` of segments, indexes, snapshots.
 
         `decoder`: `offsets`, `transaction-log`, `cluster-metadata` or `share-group-state`. Raises
-        `RuntimeError` if the tool fails; what it finds wrong with a file is in the text.
+        `RuntimeError` if the tool fails; what it finds wrong with a file is in the findings.
         """
         paths = [files] if isinstance(files, Path) else files
         arguments: list[str | Path] = ["--files", ",".join(map(str, paths))]
@@ -136,7 +139,7 @@ class KafkaTools:
         result = self.run_tool("org.apache.kafka.tools.DumpLogSegments", arguments)
         if result.exit != 0:
             raise RuntimeError(f"DumpLogSegments: {result.stdout}{result.stderr}")
-        return _parse_dump(result.stdout)
+        return _parse_dump(result)
 
     def produce(
         self,
@@ -220,15 +223,37 @@ class KafkaTools:
 
     def end_offset(self, bootstrap_servers: str, topic: str, partition: int = 0) -> int:
         """The high watermark, by ListOffsets."""
+        return self.list_offset(bootstrap_servers, topic, -1, partition)[1]
+
+    def list_offset(
+        self, bootstrap_servers: str, topic: str, timestamp: int, partition: int = 0
+    ) -> tuple[int, int, int]:
+        """Timestamp, offset and leader epoch by ListOffsets; -1 each for none. `timestamp` may be
+        -1 (latest), -2 (earliest) or -3 (the record with the largest timestamp)."""
         answer = self._ask(
             {
-                "op": "end_offset",
+                "op": "list_offset",
+                "bootstrap": bootstrap_servers,
+                "topic": topic,
+                "partition": partition,
+                "timestamp": timestamp,
+            }
+        )
+        return answer["timestamp"], answer["offset"], answer["leader_epoch"]
+
+    def describe_producers(
+        self, bootstrap_servers: str, topic: str, partition: int = 0
+    ) -> dict[int, dict[str, int]]:
+        """What the leader knows of each producer, by producer id."""
+        answer = self._ask(
+            {
+                "op": "describe_producers",
                 "bootstrap": bootstrap_servers,
                 "topic": topic,
                 "partition": partition,
             }
         )
-        return int(answer["offset"])
+        return {int(producer.pop("producer_id")): producer for producer in answer["producers"]}
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -311,10 +336,16 @@ def _bytes(value: str | None) -> bytes | None:
     return None if value is None else base64.b64decode(value)
 
 
-def _parse_dump(text: str) -> Dump:
+def _parse_dump(result: ToolResult) -> Dump:
     """Sorts the lines of a dump: `| offset: 1 …` is a record, `baseOffset: 0 …` a batch."""
-    dump = Dump(text)
-    for line in text.splitlines():
+    lines = result.stdout.splitlines()
+    found = [line for line in lines if line.startswith("Found ") or " isvalid: false" in line]
+    # Kafka 4.3.1 takes -1 for the offset before a segment and so complains of every segment but
+    # the first of a log, its own included.
+    told = re.sub(r"^  -1 is followed by \d+\n", "", result.stderr, flags=re.MULTILINE)
+    told = re.sub(r"^Non-consecutive offsets in .*\n(?!  )", "", told, flags=re.MULTILINE)
+    dump = Dump(result.stdout, "\n".join([*found, *told.splitlines()]))
+    for line in lines:
         if line.startswith("| "):
             dump.records.append(_fields(line[2:]))
         elif line.startswith("baseOffset: "):
