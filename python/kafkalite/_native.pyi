@@ -286,6 +286,9 @@ class LogDirectory:
     def logs(self) -> list[Log]: ...
     def write_checkpoints(self) -> None:
         """Moves recovery points up to the active segments and writes the checkpoint files."""
+    def clean_dirtiest(self, *, now_ms: int) -> int | None:
+        """Compacts the dirtiest log that is due; returns the offset up to which it is clean then,
+        None if none is due."""
     def close(self, broker_epoch: int = ...) -> None:
         """The clean stop, with the epoch of the broker's registration (-1: none). Logs of the
         directory stay readable and must not be appended to."""

@@ -19,6 +19,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -30,6 +32,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -116,6 +119,7 @@ public final class Oracle {
             case "produce" -> produce(request, answer);
             case "consume" -> consume(request, answer);
             case "create_topic" -> createTopic(request);
+            case "alter_config" -> alterConfig(request);
             case "delete_records" -> deleteRecords(request);
             case "list_offset" -> listOffset(request, answer);
             case "describe_producers" -> describeProducers(request, answer);
@@ -269,6 +273,15 @@ public final class Oracle {
         NewTopic topic = new NewTopic(
             request.get("topic").asText(), request.get("partitions").asInt(), (short) 1);
         admin(request).createTopics(List.of(topic.configs(configs))).all().get();
+    }
+
+    private static void alterConfig(JsonNode request) throws Exception {
+        ConfigResource topic =
+            new ConfigResource(ConfigResource.Type.TOPIC, request.get("topic").asText());
+        List<AlterConfigOp> changes = new ArrayList<>();
+        request.get("topic_config").properties().forEach(entry -> changes.add(new AlterConfigOp(
+            new ConfigEntry(entry.getKey(), entry.getValue().asText()), AlterConfigOp.OpType.SET)));
+        admin(request).incrementalAlterConfigs(Map.of(topic, changes)).all().get();
     }
 
     private static void deleteRecords(JsonNode request) throws Exception {

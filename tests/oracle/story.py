@@ -49,6 +49,15 @@ TOPICS: dict[str, dict[str, str]] = {
     "idempotent": ALWAYS,
     "empty": ALWAYS,
 }
+# Two topics that Kafka's cleaner goes over once between two copies; at a ratio of 1 it waits.
+HELD = {"min.cleanable.dirty.ratio": "1"}
+LET_GO = {"min.cleanable.dirty.ratio": "0"}
+CLEANED: dict[str, dict[str, str]] = {
+    "cleaned": {"cleanup.policy": "compact", "internal.segment.bytes": "3000"}
+    | {"delete.retention.ms": "0"}
+    | HELD,
+    "cleaned-keeping": {"cleanup.policy": "compact", "internal.segment.bytes": "3000"} | HELD,
+}
 # The cleaner and retention go on working while Kafka runs; the others only grow.
 STEADY = [topic for topic in TOPICS if topic not in ("compacted", "retained")]
 
@@ -97,6 +106,8 @@ class Story:
     lookups_after_us: dict[str, dict[int, tuple[int, int, int]]] = field(default_factory=dict)
     producers_after_us: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
     raw_answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    half_cleaned_copy: Path = Path()
+    """The topics of CLEANED after one round of Kafka's cleaner, and filled again."""
     ours_abandoned: dict[str, list[Record]] = field(default_factory=dict)
     kafkas_output_after_abandon: str = ""
     after_abandon: Seen = field(default_factory=Seen)
@@ -135,6 +146,7 @@ def tell(tools: KafkaTools, folder: Path) -> Story:
         story.kafkas_output_after_us = output()
         _kafka_goes_on(story)
         story.broker.stop()
+        story.half_cleaned_copy = _copy(story, "half cleaned")
         _we_append_and_abandon(story)
         with _output_of(story.broker) as output:
             story.broker.start()
@@ -160,16 +172,17 @@ def record(topic: str, value: str, at: int = 0, key: str | None = None) -> Recor
 
 def our_configs() -> dict[str, dict[str, str]]:
     """The topics' configurations, as the engine takes them."""
-    return {topic: dict(config) for topic, config in TOPICS.items()}
+    return {topic: dict(config) for topic, config in (TOPICS | CLEANED).items()}
 
 
 # --- Kafka's part -----------------------------------------------------------------------------
 
 
 def _kafka_writes(story: Story) -> None:
-    for topic, config in TOPICS.items():
+    for topic, config in (TOPICS | CLEANED).items():
         story.tools.create_topic(story.servers, topic, config=config)
     _kafka_produces(story, 0)
+    _fill_what_is_cleaned(story, 0)
     for number in range(3):
         batch = _raw_batch(number)
         story.raw_answers[f"first {number}"] = produce_batch(story.servers, "idempotent", batch)
@@ -196,7 +209,7 @@ def _kafka_writes_more_and_is_asked(story: Story) -> None:
     tools.produce(servers, [record("transactions", "without a transaction", 2)])
     tools.delete_records(servers, "deleted", 30)
     _poll(lambda: tools.list_offset(servers, "retained", -2)[1] > 0)
-    _poll(lambda: _cleaned(story))
+    _poll(lambda: clean_offset(story.path, "compacted") > 100)
     story.lookups = _look_up(story)
     story.producers = {
         topic: tools.describe_producers(servers, topic) for topic in ("transactions", "idempotent")
@@ -222,10 +235,13 @@ def _kafka_goes_on(story: Story) -> None:
     steps: list[Record | str] = ["begin", record("transactions", "after us"), "commit"]
     tools.produce(servers, steps, producer="ends")
     _kafka_produces(story, 300)
+    _let_the_cleaner_go(story)
+    _fill_what_is_cleaned(story, 300)
 
 
 def _kafka_is_killed(story: Story) -> None:
     _kafka_produces(story, 500)
+    _let_the_cleaner_go(story)
     story.at_kill = _consume_all(story)
     story.broker.kill()
     story.killed_copy = _copy(story, "killed")
@@ -268,14 +284,66 @@ def _kafka_produces(story: Story, at: int) -> None:
         tools.produce(servers, steps, config=config)
 
 
-def _cleaned(story: Story) -> bool:
-    """Whether the cleaner has been over most of the compacted topic."""
-    checkpoint = story.path / "cleaner-offset-checkpoint"
+def _fill_what_is_cleaned(story: Story, at: int) -> None:
+    """Keys written again and again, with tombstones, headers, codecs, commits and aborts."""
+    draw = random.Random(at)
+
+    def keyed(topic: str, number: int, value: str | None = "") -> Record:
+        text = None if value is None else f"{at} {number} {value} {draw.randbytes(40).hex()}"
+        return Record(
+            topic,
+            text and text.encode(),
+            f"key {number % 13}".encode(),
+            timestamp=NOW_MS + at + number,
+            headers=(("number", str(number).encode()), ("nothing", None)),
+        )
+
+    for topic in CLEANED:
+        gone = [
+            Record(topic, value, f"gone {at} {name}".encode(), timestamp=NOW_MS + at)
+            for name in ("plain", "committed", "aborted")
+            for value in (b"there", None)
+        ]
+        story.tools.produce(story.servers, gone[:2])
+        for shift, codec in enumerate(CODECS):
+            numbers = range(shift * 16, shift * 16 + 16)
+            steps: list[Record | str] = []
+            for number in numbers:
+                steps.append(keyed(topic, number, None if number % 7 == 3 else codec))
+                if number % 5 == 4:
+                    steps.append("flush")
+            config = {"compression.type": codec, "linger.ms": "500"}
+            story.tools.produce(story.servers, steps, config=config)
+        steps = ["begin", *(keyed(topic, 100 + number, "kept") for number in range(9)), "commit"]
+        steps += ["begin", *(keyed(topic, 120 + number, "dropped") for number in range(6)), "abort"]
+        steps += ["begin", *gone[2:4], keyed(topic, 131, None), "commit"]
+        steps += ["begin", *gone[4:], "abort"]
+        steps += ["begin", *(keyed(topic, number, "last") for number in range(200, 205)), "commit"]
+        config = {"transactional.id": f"cleans {topic} {at}"}
+        story.tools.produce(story.servers, steps, config=config)
+        # These fill the active segment, which stays as it is.
+        story.tools.produce(
+            story.servers,
+            [step for number in range(30) for step in (keyed(topic, number, "end"), "flush")],
+        )
+
+
+def _let_the_cleaner_go(story: Story) -> None:
+    """Over all but the active segments of the topics that wait for it."""
+    for topic in CLEANED:
+        active = max(int(path.stem) for path in (story.path / f"{topic}-0").glob("*.log"))
+        story.tools.alter_config(story.servers, topic, LET_GO)
+        _poll(lambda topic=topic, active=active: clean_offset(story.path, topic) == active)
+        story.tools.alter_config(story.servers, topic, HELD)
+
+
+def clean_offset(path: Path, topic: str) -> int:
+    """Up to where the cleaner says in its checkpoint that it has been; -1 for nowhere."""
+    checkpoint = path / "cleaner-offset-checkpoint"
     if not checkpoint.exists():
-        return False
-    words = [line.split() for line in checkpoint.read_text().splitlines()]
-    cleaned = [int(row[2]) for row in words if row[:2] == ["compacted", "0"]]
-    return bool(cleaned) and cleaned[0] > 100
+        return -1
+    rows = [line.split() for line in checkpoint.read_text().splitlines()]
+    return next((int(row[2]) for row in rows if row[:2] == [topic, "0"]), -1)
 
 
 def _look_up(story: Story) -> dict[str, dict[int, tuple[int, int, int]]]:

@@ -207,6 +207,17 @@ class KafkaTools:
             }
         )
 
+    def alter_config(self, bootstrap_servers: str, topic: str, config: Mapping[str, str]) -> None:
+        """Sets a topic's configuration while it is in use."""
+        self._ask(
+            {
+                "op": "alter_config",
+                "bootstrap": bootstrap_servers,
+                "topic": topic,
+                "topic_config": dict(config),
+            }
+        )
+
     def delete_records(
         self, bootstrap_servers: str, topic: str, before: int, partition: int = 0
     ) -> None:

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -13,6 +14,7 @@ use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::limits::OPEN_SEGMENTS_MAX;
 use crate::log::checkpoint::Uuid;
+use crate::log::compact::Cleaner;
 use crate::log::config::LogConfig;
 use crate::log::directory::{self, DirectoryOptions};
 use crate::log::log::{self as engine, AppendRequest};
@@ -23,6 +25,10 @@ use crate::log::recover::LoadReport;
 use crate::log::storage::DiskStorage;
 
 use super::door::{enter, raise};
+
+/// Of a cleaner that is made for one round.
+const CLEANER_MEMORY_BYTES: usize = 8 << 20;
+const CLEANER_LOAD_FACTOR: f64 = 0.9;
 
 /// Kafka's names to Kafka's words.
 type Properties = HashMap<String, String>;
@@ -180,6 +186,18 @@ impl LogDirectory {
 
     fn write_checkpoints(&self, py: Python<'_>) -> PyResult<()> {
         enter(py, || self.with(|inner| inner.write_checkpoints()))
+    }
+
+    #[pyo3(signature = (*, now_ms))]
+    fn clean_dirtiest(&self, py: Python<'_>, now_ms: i64) -> PyResult<Option<i64>> {
+        enter(py, || {
+            let mut cleaner = Cleaner::new(CLEANER_MEMORY_BYTES, CLEANER_LOAD_FACTOR);
+            let stop = AtomicBool::new(false);
+            self.with(|inner| {
+                let report = cleaner.clean_dirtiest(inner, now_ms, &stop)?;
+                Ok(report.map(|report| report.end_offset))
+            })
+        })
     }
 
     #[pyo3(signature = (broker_epoch=-1))]
