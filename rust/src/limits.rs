@@ -28,6 +28,9 @@ pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;
 /// What the cleaner collects of a segment before it writes, bytes.
 pub const CLEANER_WRITE_BYTES: usize = 1 << 20;
 
+/// Bytes read at once while a look-up walks headers behind an index entry; more are read in turn.
+pub const LOOK_UP_BYTES_MAX: u64 = 16 * 1024;
+
 /// Batches that the idempotence window remembers for a producer (`ProducerStateEntry`).
 pub const PRODUCER_BATCHES_MAX: usize = 5;
 

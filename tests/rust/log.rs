@@ -143,6 +143,39 @@ fn what_is_appended_is_read_back_over_many_segments_and_after_a_clean_stop() {
 }
 
 #[test]
+fn every_offset_is_found_whatever_the_sizes_of_the_batches_around_it() {
+    let home = tempfile::tempdir().unwrap();
+    let config = LogConfig {
+        segment_bytes: 60_000,
+        ..small_segments()
+    };
+    let log = new_log(&home.path().join("t-0"), &config);
+    // Where each batch starts: some are smaller than the index interval, some many times larger.
+    let mut starts = Vec::new();
+    let mut next = 0;
+    for number in 0..300_i64 {
+        let count = [1, 2, 1, 40, 7, 90, 3][number as usize % 7];
+        append(&log, &mut batch(next, count)).unwrap();
+        starts.push((next, next + count));
+        next += count;
+    }
+    assert!(log.segments().len() > 10);
+    let mut reader = RecordReader::new();
+    for (start, end) in starts {
+        for offset in start..end {
+            let range = log.read(offset, 1, true, ReadIsolation::LogEnd).unwrap();
+            let bytes = range.to_vec().unwrap();
+            let mut records = reader.read(&bytes).unwrap();
+            let first = records.next().unwrap().unwrap();
+            assert_eq!(
+                (first.offset, 1 + records.count() as i64),
+                (start, end - start)
+            );
+        }
+    }
+}
+
+#[test]
 fn nothing_above_the_flushed_offset_is_visible_to_a_consumer() {
     let home = tempfile::tempdir().unwrap();
     let log = new_log(&home.path().join("t-0"), &LogConfig::default());

@@ -54,10 +54,19 @@ impl<'a> OffsetIndex<'a> {
     /// The last entry whose offset is at most `offset`; `None` if there is none, and the search for
     /// the offset starts at byte 0.
     pub fn lookup(&self, offset: i64) -> Option<OffsetPosition> {
+        self.around(offset).0
+    }
+
+    /// The entry that `lookup` finds, and the one behind it: the batch that holds the offset starts
+    /// at one of them or between them.
+    pub fn around(&self, offset: i64) -> (Option<OffsetPosition>, Option<OffsetPosition>) {
         let slot = largest_not_above(self.len(), ENTRY_BYTES, |slot| {
             self.entry(slot).is_some_and(|entry| entry.offset <= offset)
-        })?;
-        self.entry(slot)
+        });
+        match slot {
+            Some(slot) => (self.entry(slot), self.entry(slot + 1)),
+            None => (None, self.entry(0)),
+        }
     }
 
     /// The first entry that starts at or behind `position_byte`.

@@ -97,8 +97,10 @@ pub fn load(
     loader.read_epochs()?;
     let mut snapshots = ProducerSnapshots::list(loader.storage, &parameters.directory)?;
     loader.rebuild_missing_indexes(&mut snapshots)?;
+    // Recovery has replayed the producers up to the end; it is not done again unless the end moves.
+    let mut producers = ProducerState::default();
     if !parameters.was_clean {
-        loader.recover(&mut snapshots)?;
+        producers = loader.recover(&mut snapshots)?;
     }
     let log_end_offset = loader.find_end(&mut snapshots)?;
     let first = loader
@@ -109,7 +111,6 @@ pub fn load(
     loader.settle_epochs(log_start_offset, log_end_offset)?;
     let bases: BTreeSet<i64> = loader.segments.keys().copied().collect();
     snapshots.remove_stray(loader.storage, &bases)?;
-    let mut producers = ProducerState::default();
     loader.load_producers(
         &mut snapshots,
         &mut producers,
@@ -467,8 +468,8 @@ impl Loader<'_> {
             .map_or(i64::MAX, |(base, _)| *base)
     }
 
-    /// Step 3.
-    fn recover(&mut self, snapshots: &mut ProducerSnapshots) -> Result<()> {
+    /// Step 3. Returns the producer state at the end of what was recovered.
+    fn recover(&mut self, snapshots: &mut ProducerSnapshots) -> Result<ProducerState> {
         let from = self.first_unflushed();
         let unflushed: Vec<_> = self
             .segments
@@ -476,9 +477,11 @@ impl Loader<'_> {
             .map(|(base, segment)| (*base, segment.clone()))
             .collect();
         let Some((first, _)) = unflushed.first() else {
-            return Ok(());
+            return Ok(ProducerState::default());
         };
         let mut producers = self.producers_at(snapshots, *first)?;
+        let expiration_ms = self.parameters.config.producer_id_expiration_ms;
+        producers.remove_expired(self.parameters.now_ms, expiration_ms);
         let mut next_offset = *first;
         let mut todo = VecDeque::from(unflushed);
         while let Some((base, segment)) = todo.pop_front() {
@@ -512,7 +515,8 @@ impl Loader<'_> {
             next_offset = rebuilt.end.next_offset;
             self.adopt(&segment, rebuilt, true)?;
         }
-        self.sync_directory()
+        self.sync_directory()?;
+        Ok(producers)
     }
 
     fn discard(&mut self, segment: &Segment, why: &str) -> Result<()> {

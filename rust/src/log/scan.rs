@@ -1,5 +1,6 @@
 //! Walks the batches of a segment's file in order, headers only or whole, through one buffer.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use crate::batch::BatchHeader;
@@ -7,6 +8,8 @@ use crate::batch::header::{MAGIC_PREFIX, RECORD_BATCH_OVERHEAD, batch_size};
 use crate::error::{Error, Result};
 use crate::limits::SCAN_CHUNK_BYTES;
 
+use super::names::LOG;
+use super::open_segments::SegmentFiles;
 use super::storage::{StorageFile, read_full_at};
 
 /// Reads forward from one position to an end fixed at the start. After an error the walk is over.
@@ -15,13 +18,19 @@ use super::storage::{StorageFile, read_full_at};
 /// the end, fewer bytes than a header. `Io` says that the bytes could not be had.
 pub struct BatchScanner<'f> {
     file: &'f dyn StorageFile,
-    path: &'f Path,
+    name: Name<'f>,
     position: u64,
     end: u64,
     chunk_bytes: usize,
     buffer: Vec<u8>,
     /// Position in the file of `buffer[0]`.
     buffer_position: u64,
+}
+
+/// What the file is called, for errors: a look-up does not make a path that nobody reads.
+enum Name<'f> {
+    Path(&'f Path),
+    LogOf(&'f SegmentFiles),
 }
 
 impl<'f> BatchScanner<'f> {
@@ -32,13 +41,26 @@ impl<'f> BatchScanner<'f> {
         position: u64,
         end: u64,
     ) -> BatchScanner<'f> {
-        let chunk_bytes = SCAN_CHUNK_BYTES;
+        Self::named(file, Name::Path(path), position, end)
+    }
+
+    /// Over the `.log` file of a segment.
+    pub fn of_segment(
+        file: &'f dyn StorageFile,
+        files: &'f SegmentFiles,
+        position: u64,
+        end: u64,
+    ) -> BatchScanner<'f> {
+        Self::named(file, Name::LogOf(files), position, end)
+    }
+
+    fn named(file: &'f dyn StorageFile, name: Name<'f>, position: u64, end: u64) -> Self {
         BatchScanner {
             file,
-            path,
+            name,
             position,
             end,
-            chunk_bytes,
+            chunk_bytes: SCAN_CHUNK_BYTES,
             buffer: Vec::new(),
             buffer_position: 0,
         }
@@ -48,6 +70,13 @@ impl<'f> BatchScanner<'f> {
     pub fn with_chunk_bytes(mut self, chunk_bytes: usize) -> BatchScanner<'f> {
         self.chunk_bytes = chunk_bytes.max(RECORD_BATCH_OVERHEAD);
         self
+    }
+
+    fn path(&self) -> Cow<'f, Path> {
+        match self.name {
+            Name::Path(path) => Cow::Borrowed(path),
+            Name::LogOf(files) => Cow::Owned(files.path(LOG)),
+        }
     }
 
     /// Position of the next batch, or of the bytes that are none.
@@ -77,7 +106,7 @@ impl<'f> BatchScanner<'f> {
         let left = self.end - at;
         if header.size_bytes as u64 > left {
             let reason = format!("a batch of {} bytes has only {left}", header.size_bytes);
-            return Err(Error::corrupt_file(self.path, at, reason));
+            return Err(Error::corrupt_file(&self.path(), at, reason));
         }
         self.position = at + header.size_bytes as u64;
         Ok(Some((at, header)))
@@ -126,20 +155,20 @@ impl<'f> BatchScanner<'f> {
                 &mut self.buffer[kept..],
                 self.position + kept as u64,
             )
-            .map_err(Error::io("pread", self.path))?;
+            .map_err(|error| Error::io("pread", &self.path())(error))?;
         self.buffer.truncate(read);
         Ok(())
     }
 
     fn torn(&self, found: usize) -> Error {
         Error::corrupt_file(
-            self.path,
+            &self.path(),
             self.position,
             format!("only {found} bytes of a batch"),
         )
     }
 
     fn corrupt(&self, error: &Error) -> Error {
-        Error::corrupt_file(self.path, self.position, error.to_string())
+        Error::corrupt_file(&self.path(), self.position, error.to_string())
     }
 }

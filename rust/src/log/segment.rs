@@ -17,7 +17,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::batch::BatchHeader;
+use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::error::{Error, Result};
+use crate::limits::LOOK_UP_BYTES_MAX;
 
 use super::aborted::{AbortedIndex, AbortedTransaction};
 use super::config::LogConfig;
@@ -26,7 +28,8 @@ use super::offset_index::{self, OffsetIndex, OffsetPosition};
 use super::open_segments::{OpenSegments, SegmentFiles};
 use super::scan::BatchScanner;
 use super::storage::{
-    OpenMode, StorageFile, read_file, replace_file, write_all_at, write_all_vectored_at,
+    OpenMode, StorageFile, read_file, read_full_at, replace_file, write_all_at,
+    write_all_vectored_at,
 };
 use super::time_index::{self, TimeIndex, TimestampOffset};
 
@@ -571,35 +574,76 @@ impl Segment {
 
     // --- reading, at any time ---------------------------------------------------------------
 
-    /// The first batch whose last offset is at least `offset`, looked for from the index entry
-    /// below it. `None`: all batches end below. Errors: `CorruptFile` if the bytes on the way are
-    /// no batches, also when the walk starts at the first byte.
+    /// The first batch whose last offset is at least `offset`, looked for between the two index
+    /// entries around it. `None`: all batches end below. Cost with the index mapped: one `pread`,
+    /// two if the index ends below the offset. Errors: `CorruptFile` if the bytes on the way are no
+    /// batches, also when the walk starts at the first byte.
     pub fn locate(&self, offset: i64) -> Result<Option<LocatedBatch>> {
         let end = self.end().size_bytes;
-        let start = self.with_offset_index(|index| index.lookup(offset))?;
-        if let Some(entry) = start.filter(|entry| entry.position_byte < end) {
+        let (below, above) = self.with_offset_index(|index| index.around(offset))?;
+        let below = below.filter(|entry| entry.position_byte < end);
+        let start = below.map_or(0, |entry| entry.position_byte);
+        let interval = self.index_interval_bytes.clamp(512, LOOK_UP_BYTES_MAX / 2);
+        let gap = above.map_or(interval, |above| above.position_byte.saturating_sub(start));
+        let file = self.file()?;
+        // Batches larger than the interval have an entry each, and it is the upper one's.
+        if let Some(above) = above.filter(|_| gap > 2 * interval)
+            && let Some(found) = self.batch_at(&*file, above, end, offset)?
+        {
+            return Ok(Some(found));
+        }
+        let bytes = (gap + RECORD_BATCH_OVERHEAD as u64).min(LOOK_UP_BYTES_MAX) as usize;
+        if let Some(entry) = below {
             // An index is a hint. What it points at must be the batch it names, or the walk starts
             // at the first byte.
-            match self.locate_from(entry.position_byte, end, offset, Some(entry.offset)) {
+            match self.locate_from(&*file, bytes, start, end, offset, Some(entry.offset)) {
                 Ok(found) => return Ok(found),
                 Err(Error::CorruptFile { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.locate_from(0, end, offset, None)
+        self.locate_from(&*file, bytes, 0, end, offset, None)
+    }
+
+    /// The batch that an index entry names, if it is there and holds `offset`. Errors: `Io`.
+    fn batch_at(
+        &self,
+        file: &dyn StorageFile,
+        entry: OffsetPosition,
+        end: u64,
+        offset: i64,
+    ) -> Result<Option<LocatedBatch>> {
+        let mut bytes = [0; RECORD_BATCH_OVERHEAD];
+        let position_byte = entry.position_byte;
+        if position_byte + bytes.len() as u64 > end {
+            return Ok(None);
+        }
+        let read = read_full_at(file, &mut bytes, position_byte);
+        let read = read.map_err(|error| Error::io("pread", &self.files.path(LOG))(error))?;
+        let Ok(Some(header)) = BatchHeader::parse(&bytes[..read]) else {
+            return Ok(None);
+        };
+        let is_named = header.magic == 2
+            && header.last_offset() == entry.offset
+            && header.size_bytes as u64 <= end - position_byte;
+        let holds = (header.base_offset..=header.last_offset()).contains(&offset);
+        Ok((is_named && holds).then_some(LocatedBatch {
+            position_byte,
+            header,
+        }))
     }
 
     fn locate_from(
         &self,
+        file: &dyn StorageFile,
+        chunk_bytes: usize,
         start: u64,
         end: u64,
         offset: i64,
         indexed_offset: Option<i64>,
     ) -> Result<Option<LocatedBatch>> {
-        let file = self.file()?;
-        let path = self.files.path(LOG);
-        let mut scanner = BatchScanner::new(&*file, &path, start, end)
-            .with_chunk_bytes(self.index_interval_bytes.clamp(512, 16 * 1024) as usize);
+        let scanner = BatchScanner::of_segment(file, &self.files, start, end);
+        let mut scanner = scanner.with_chunk_bytes(chunk_bytes);
         let mut first = true;
         while let Some((position_byte, header)) = scanner.next_header()? {
             let misplaced = match indexed_offset {
@@ -608,6 +652,7 @@ impl Segment {
             };
             if misplaced || header.last_offset() < self.base_offset {
                 let reason = "the index points at another batch";
+                let path = self.files.path(LOG);
                 return Err(Error::corrupt_file(&path, position_byte, reason));
             }
             first = false;
