@@ -78,6 +78,9 @@ pub fn run() -> Vec<Verdict> {
     });
     verdicts.extend(show("mapped, Log::read", &mapped, Some(MAPPED_TARGET)));
 
+    let one = repeated(LOOK_UPS, |number| locate(&few[0], number));
+    show("mapped, always the same segment", &one, None);
+
     // A stride that visits every segment before it comes back to one.
     let stride = 3571;
     let mut at = 0;
@@ -94,17 +97,14 @@ pub fn run() -> Vec<Verdict> {
     let closed = repeated(SEGMENTS / 2, |number| read(&log, &segments[next()], number));
     verdicts.extend(show("closed, Log::read", &closed, Some(CLOSED_TARGET)));
 
-    let big = fill(&home.path().join("big-0"), 256 << 20, 2, 1024, &many);
-    let first = big.segments().swap_remove(0);
-    let mapped = repeated(LOOK_UPS, |number| locate(&first, number * 7919));
-    show(
-        "mapped, one segment of 256 MiB with 1 KiB batches",
-        &mapped,
-        None,
-    );
-    let last = big.segments().pop().unwrap();
-    let active = repeated(LOOK_UPS, |number| locate(&last, number * 7919));
-    show("active segment (index in memory), 256 MiB", &active, None);
+    for (name, batch_bytes) in [("1 KiB", 1 << 10), ("16 KiB", 16 << 10)] {
+        let directory = home.path().join(format!("big{batch_bytes}-0"));
+        let big = fill(&directory, 128 << 20, 2, batch_bytes, &many);
+        let first = big.segments().swap_remove(0);
+        let mapped = repeated(LOOK_UPS, |number| locate(&first, number * 7919));
+        let what = format!("mapped, one segment of 128 MiB, {name} batches");
+        show(&what, &mapped, None);
+    }
 
     let (descriptors, maps) = held(home.path());
     println!("\nAfter a walk over all segments: {descriptors} descriptors, {maps} maps.");
