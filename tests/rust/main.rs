@@ -19,3 +19,4 @@ mod plain_reader;
 mod producers;
 mod random;
 mod validate;
+mod verify;
