@@ -50,7 +50,7 @@ fn write_log(home: &Path) -> PathBuf {
             records: bytes,
             origin,
             leader_epoch,
-            transaction_version: None,
+            transaction_version: Some(1),
         };
         log.append(&mut [request], NOW_MS).remove(0).unwrap();
     };

@@ -214,6 +214,14 @@ def test_the_file_map_has_a_row_for_every_file_and_no_other() -> None:
     assert not gone, "a row without a file (run tools/file_map.py): " + ", ".join(gone)
 
 
+def test_every_file_that_the_documents_name_exists() -> None:
+    wrong = []
+    for document in tracked(".md"):
+        named = re.findall(r"`((?:rust|python|tests|tools|benches)/[\w./]+\.\w+)`", read(document))
+        wrong += [f"{document}: {name}" for name in named if not (ROOT / name).exists()]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_api_key_is_one_file_with_its_test() -> None:
     wrong = []
     keys: dict[str, str] = {}
