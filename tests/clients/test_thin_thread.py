@@ -1,4 +1,4 @@
-"""The thin thread: librdkafka produces, the broker is killed in between, nothing acknowledged is lost.
+"""The thin thread: librdkafka produces, the broker is killed, nothing acknowledged is lost.
 
 Green in every commit. It goes once through everything: a client, the network thread, validation,
 the log, the flush, recovery, and back to a client, to Kafka's own tool and to `read_log`.
@@ -80,7 +80,7 @@ def read_all(broker: kafkalite.Broker, topic: str) -> dict[Key, bytes]:
 
 
 def produce_all(broker: kafkalite.Broker, delivered: Delivered) -> None:
-    """Starts a producer a codec, kills and restarts the broker under them, and waits for the rest."""
+    """Starts a producer a codec, kills and restarts the broker under them, waits for the rest."""
 
     def run(codec: str) -> None:
         client = producer(broker, codec)
