@@ -26,7 +26,23 @@ impl Random {
     }
 }
 
-/// `KAFKALITE_LONG=1`: everything is tried, not a sample.
+/// `make test-long` and `make faults-long` set the one, a developer the other: everything is tried,
+/// not a sample.
 pub fn is_long_run() -> bool {
-    std::env::var_os("KAFKALITE_LONG").is_some_and(|value| value == "1")
+    ["KAFKALITE_TEST_LONG", "KAFKALITE_LONG"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| value == "1"))
+}
+
+/// Says that a test cannot run here; `make test` counts and prints the reasons at its end.
+pub fn skip(reason: &str) {
+    println!("skipped: {reason}");
+    if let Some(path) = std::env::var_os("KAFKALITE_TEST_SKIPS") {
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
+        std::io::Write::write_all(&mut file, format!("{reason}\n").as_bytes()).unwrap();
+    }
 }

@@ -95,16 +95,20 @@ impl LogDirectory {
             storage.create_directory_all(path).map_err(refused(path))?;
         }
         let lock_path = path.join(LOCK_FILE);
+        let was_locked_before = storage.file_size(&lock_path).map_err(refused(path))?;
         let lock = storage.lock(&lock_path).map_err(refused(path))?;
         let lock = lock.ok_or_else(|| Error::LogDirLocked {
             path: path.to_path_buf(),
         })?;
+        let was_there = found.is_some();
         let identity = match found {
             Some(Found {
                 identity: Some(identity),
                 ..
             }) => identity,
-            _ => format(storage, path, &options.identity, options.now_ms)?,
+            _ => format(storage, path, &options.identity, options.now_ms).inspect_err(|_| {
+                undo_format(storage, path, was_there, was_locked_before.is_some());
+            })?,
         };
         let checkpoints = Checkpoints::read(storage, path)?;
         let marker = path.join(CLEAN_SHUTDOWN_FILE);
@@ -506,6 +510,24 @@ fn format(
             .map_err(Error::io("fsync", parent))?;
     }
     Ok(identity.clone())
+}
+
+/// Takes back what a failed `format` has made, as far as the disk lets us.
+fn undo_format(storage: &dyn Storage, path: &Path, was_there: bool, had_lock: bool) {
+    let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
+    let mut made = vec![META_PROPERTIES_FILE, &unfinished];
+    if !had_lock {
+        made.push(LOCK_FILE);
+    }
+    for name in made {
+        let _ = storage.remove_file(&path.join(name));
+    }
+    let is_empty = storage
+        .read_directory(path)
+        .is_ok_and(|left| left.is_empty());
+    if !was_there && is_empty {
+        let _ = storage.remove_directory_all(path);
+    }
 }
 
 fn refused(path: &Path) -> impl Fn(std::io::Error) -> Error {

@@ -1,6 +1,7 @@
 //! What breaks storage on purpose. `make faults-long` takes every byte, bit and call; the fast run
 //! takes a seeded sample of them.
 
+mod bad_directories;
 mod bit_flips;
 mod io_failures;
 mod log_concurrency;
