@@ -210,6 +210,9 @@ impl Log {
     }
 
     fn condemn(&self, segment: &Segment, now_ms: i64) -> Result<()> {
+        // A reader that holds the segment may ask for these when the file is gone; none would mean
+        // to it that nothing was aborted.
+        let _ = segment.aborted();
         self.open_segments.change_suffix(segment.files(), DELETED)?;
         let due_ms = now_ms.saturating_add(self.config.read().file_delete_delay_ms);
         self.condemned.lock().push(Condemned {

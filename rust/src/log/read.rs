@@ -164,14 +164,22 @@ impl Log {
         if position.segment_base_offset >= 0 {
             return Ok(position);
         }
-        let Some(segment) = self.segment_at(position.offset) else {
-            return Ok(position);
-        };
-        Ok(LogPosition {
-            offset: position.offset,
-            segment_base_offset: segment.base_offset(),
-            position_byte: segment.position_of(position.offset)?,
-        })
+        loop {
+            let Some(segment) = self.segment_at(position.offset) else {
+                return Ok(position);
+            };
+            match segment.position_of(position.offset) {
+                // As in `read`: its files are gone since we looked, and another is in the map.
+                Err(_) if self.has_gone(&segment) => {}
+                position_byte => {
+                    return Ok(LogPosition {
+                        offset: position.offset,
+                        segment_base_offset: segment.base_offset(),
+                        position_byte: position_byte?,
+                    });
+                }
+            }
+        }
     }
 
     /// The aborted transactions that a reader of `fetch_offset .. upper_bound_offset` must know,
@@ -221,14 +229,20 @@ impl Log {
     pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<FoundTimestamp>> {
         let log_start_offset = self.ends.read().log_start_offset;
         for segment in self.segments() {
-            if segment.end().next_offset <= log_start_offset
-                || segment.largest_timestamp()?.timestamp < timestamp
-            {
+            if segment.end().next_offset <= log_start_offset {
                 continue;
             }
-            let found = find_in_segment(&segment, timestamp, log_start_offset)?;
-            if found.is_some() {
-                return Ok(found);
+            let found = segment.largest_timestamp().and_then(|largest| {
+                match largest.timestamp < timestamp {
+                    true => Ok(None),
+                    false => find_in_segment(&segment, timestamp, log_start_offset),
+                }
+            });
+            match found {
+                Ok(None) => {}
+                // As in `read`: its files are gone since we looked.
+                Err(_) if self.has_gone(&segment) => return self.offset_for_timestamp(timestamp),
+                found => return found,
             }
         }
         Ok(None)
@@ -238,14 +252,22 @@ impl Log {
     pub fn offset_of_max_timestamp(&self) -> Result<Option<FoundTimestamp>> {
         let mut latest: Option<(i64, Arc<Segment>)> = None;
         for segment in self.segments() {
-            let timestamp = segment.largest_timestamp()?.timestamp;
+            let timestamp = match segment.largest_timestamp() {
+                Err(_) if self.has_gone(&segment) => continue,
+                largest => largest?.timestamp,
+            };
             if timestamp >= 0 && latest.as_ref().is_none_or(|(known, _)| timestamp > *known) {
                 latest = Some((timestamp, segment));
             }
         }
         let log_start_offset = self.ends.read().log_start_offset;
         match latest {
-            Some((timestamp, segment)) => find_in_segment(&segment, timestamp, log_start_offset),
+            Some((timestamp, segment)) => {
+                match find_in_segment(&segment, timestamp, log_start_offset) {
+                    Err(_) if self.has_gone(&segment) => self.offset_of_max_timestamp(),
+                    found => found,
+                }
+            }
             None => Ok(None),
         }
     }

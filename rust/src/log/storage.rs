@@ -202,8 +202,25 @@ pub fn is_locked(path: &Path) -> io::Result<bool> {
 pub struct DiskStorage;
 
 struct DiskFile(fs::File);
-struct DiskLock(#[expect(dead_code, reason = "closing it releases the lock")] fs::File);
+struct DiskLock(fs::File);
 impl StorageLock for DiskLock {}
+
+impl Drop for DiskLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process that was forked meanwhile has the descriptor, too.
+        let _ = lock_whole(&self.0, libc::F_UNLCK);
+    }
+}
+
+/// Takes or releases the record lock of a whole file, without waiting.
+fn lock_whole(file: &fs::File, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: zeroed `flock` is a valid value of the C struct; l_pid must be 0 for OFD locks.
+    let mut region: libc::flock = unsafe { std::mem::zeroed() };
+    region.l_type = kind as _;
+    region.l_whence = libc::SEEK_SET as _;
+    // SAFETY: descriptor and struct live through the call.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &region) })
+}
 
 impl Storage for DiskStorage {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
@@ -284,13 +301,7 @@ impl Storage for DiskStorage {
         // Kafka locks with Java's FileChannel.tryLock, which is a record lock (fcntl); flock would
         // not exclude it. The open-file-description kind also excludes this process itself and
         // is not lost when some other descriptor of the file is closed.
-        // SAFETY: zeroed `flock` is a valid value of the C struct; l_pid must be 0 for OFD locks.
-        let mut region: libc::flock = unsafe { std::mem::zeroed() };
-        region.l_type = libc::F_WRLCK as _;
-        region.l_whence = libc::SEEK_SET as _;
-        // SAFETY: descriptor and struct live through the call.
-        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &region) };
-        match check(result) {
+        match lock_whole(&file, libc::F_WRLCK) {
             Ok(()) => Ok(Some(Box::new(DiskLock(file)))),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                 Ok(None)

@@ -3,10 +3,12 @@
 
 mod bad_directories;
 mod bit_flips;
+mod fuzz_recovery;
 mod io_failures;
 mod log_concurrency;
 mod model;
 mod plain;
+mod power_cuts;
 mod stories;
 mod torn_tails;
 mod workbench;

@@ -86,6 +86,7 @@ impl Opening {
 pub struct Opened {
     pub log: Arc<Log>,
     pub report: LoadReport,
+    pub open_segments: Arc<OpenSegments>,
 }
 
 pub fn open(storage: &MemoryStorage, opening: &Opening) -> Result<Opened> {
@@ -104,7 +105,11 @@ pub fn open(storage: &MemoryStorage, opening: &Opening) -> Result<Opened> {
         jitter_seed: 1,
     };
     let (log, report) = load(&open_segments, &health, parameters)?;
-    Ok(Opened { log, report })
+    Ok(Opened {
+        log,
+        report,
+        open_segments,
+    })
 }
 
 /// A new, empty partition.
