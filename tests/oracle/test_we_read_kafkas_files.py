@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import Log, LogDirectory
+from kafkalite._native import Log, LogDirectory, LogVerification
 from kafkalite.errors import LogDirLockedError, LogDirRefusedError
 from oracle.engine import NOW_MS, batches_of, new_id, records_of, segment_files
 from oracle.story import TOPICS, Story, our_configs
@@ -58,6 +58,20 @@ def test_kafkas_directory_is_taken_with_its_own_identity(story: Story) -> None:
 def test_nothing_is_mended_after_kafkas_clean_stop(story: Story) -> None:
     assert story.was_clean
     assert story.notes_after_clean_stop == []
+
+
+@pytest.mark.parametrize("copy", ["clean_copy", "half_cleaned_copy", "killed_copy", "path"])
+def test_log_verify_finds_nothing_wrong_with_what_kafka_left(story: Story, copy: str) -> None:
+    path: Path = getattr(story, copy)
+    verification = LogVerification(path)
+    findings = []
+    while (found := verification.step()) is not None:
+        findings += found
+    assert findings == []
+    summary = verification.summary()
+    assert summary["partitions"] >= len(TOPICS)
+    assert summary["records"] > 1000
+    assert summary["wasClean"] == (copy != "killed_copy")
 
 
 def test_the_directory_of_another_cluster_or_node_is_refused(story: Story) -> None:

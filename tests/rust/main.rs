@@ -9,6 +9,7 @@ mod compact;
 mod compact_crash;
 mod compact_plan;
 mod compression;
+mod directory;
 mod epochs;
 mod faults;
 mod fuzz_batch;
