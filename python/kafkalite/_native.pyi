@@ -139,11 +139,13 @@ class BrokerPlane:
         cluster_id: str,
         log_dirs: Sequence[str],
         log_defaults: Mapping[str, str],
-        topic_configs: Mapping[str, Mapping[str, str]],
+        topics: Mapping[str, tuple[int, Mapping[str, str]]],
         settings: Mapping[str, int],
     ) -> BrokerPlane:
-        """Takes the log directories and loads their logs. The configs are those of the engine
-        (`Config.engine_configs`), `settings` the broker's integers and flags by their keys."""
+        """Takes the log directories and loads their logs. `log_defaults` are the engine's configs
+        of a topic that is not in `topics`, which has the number of partitions and the configs
+        (`Config.engine_configs`) of each; `settings` are the broker's integers and flags by their
+        keys."""
 
     @property
     def repairs(self) -> list[str]:

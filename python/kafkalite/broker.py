@@ -22,7 +22,7 @@ from kafkalite.api import Handler, find_handlers
 from kafkalite.config import Config
 from kafkalite.context import Context, Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.metadata import topic_configs
+from kafkalite.metadata import topics
 from kafkalite.server import ControlServer
 
 READY_PREFIX = "kafkalite ready bootstrap.servers="
@@ -55,7 +55,7 @@ def run(config: Config, log: Log) -> int:
     _refuse_open_listeners(config, endpoints)
     sockets = [_bind(endpoint) for endpoint in endpoints]
     handlers = find_handlers()
-    plane, own_configs = _open(config, log, handlers)
+    plane, known_topics = _open(config, log, handlers)
     bound = [
         Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
         for endpoint, each in zip(endpoints, sockets, strict=True)
@@ -81,7 +81,7 @@ def run(config: Config, log: Log) -> int:
             failed.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    server = ControlServer(Context(plane, config, log, own_configs), handlers, on_control_end)
+    server = ControlServer(Context(plane, config, log, known_topics), handlers, on_control_end)
     control = threading.Thread(target=server.run, name="control")
     control.start()
     if config["kafkalite.die.with.parent"]:
@@ -102,10 +102,10 @@ def run(config: Config, log: Log) -> int:
 
 def _open(
     config: Config, log: Log, handlers: Mapping[int, Handler]
-) -> tuple[_native.BrokerPlane, topic_configs.Configs]:
+) -> tuple[_native.BrokerPlane, topics.Topics]:
     """Takes the log directories. What was repaired is in the log."""
     log_dirs = config.log_dirs()
-    own_configs = topic_configs.load(log_dirs[0])
+    known_topics = topics.load(log_dirs[0])
     threads = config["num.network.threads"]
     if threads == 0:
         threads = max(1, min(3, len(os.sched_getaffinity(0)) - 1))
@@ -117,13 +117,16 @@ def _open(
         cluster_id=_cluster_id(log_dirs),
         log_dirs=[str(path) for path in log_dirs],
         log_defaults=config.engine_configs({}),
-        topic_configs={name: config.engine_configs(own) for name, own in own_configs.items()},
+        topics={
+            name: (topic.partitions, config.engine_configs(topic.configs))
+            for name, topic in known_topics.items()
+        },
         settings=settings,
     )
     for sentence in plane.repairs:
         log.warning(sentence)
     log.info(f"{len(plane.topics())} topics; {len(handlers)} keys are answered by Python")
-    return plane, own_configs
+    return plane, known_topics
 
 
 def _cluster_id(log_dirs: list[Path]) -> str:
@@ -277,7 +280,9 @@ class Broker:
         timer.cancel()
         if not line.startswith(READY_PREFIX):
             self.kill()
-            raise BrokerFailedError(f"the broker did not start:\n{self.log_tail()}")
+            failure = BrokerFailedError(f"the broker did not start:\n{self.log_tail()}")
+            self._remove()
+            raise failure
         self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]
         # Clients come back to the same address after a restart.
         self._listen = self.bootstrap_servers

@@ -97,6 +97,15 @@ KEYS = (
         "How often recovery points are written.",
         low=0,
     ),
+    Key(
+        "log.cleaner.dedupe.buffer.size",
+        "int",
+        128 << 20,
+        "bytes",
+        "Memory for the keys of a log while it is compacted.",
+        low=1 << 20,
+    ),
+    Key("log.cleaner.backoff.ms", "int", 15_000, "ms", "Pause of an idle cleaner.", low=0),
     Key("producer.id.expiration.ms", "int", 86_400_000, "ms", "Silent producers are forgotten."),
     Key(
         "producer.id.expiration.check.interval.ms",
@@ -346,7 +355,7 @@ WITHOUT_EFFECT = frozenset(
     background.threads controlled.shutdown.enable controller.listener.names
     controller.quorum.bootstrap.servers controller.quorum.voters default.replication.factor
     group.initial.rebalance.delay.ms inter.broker.listener.name log.cleaner.threads
-    log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.size log.cleaner.backoff.ms
+    log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.io.buffer.load.factor metadata.log.dir
     num.io.threads num.replica.fetchers offsets.topic.num.partitions
     offsets.topic.replication.factor process.roles queued.max.requests

@@ -8,7 +8,7 @@ from typing import ClassVar
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig, check_topic_config
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.metadata import topic_configs
+from kafkalite.metadata import topics
 
 INVALID_TOPIC = 17
 TOPIC_ALREADY_EXISTS = 36
@@ -65,13 +65,13 @@ class Context:
         plane: _native.BrokerPlane,
         config: Config,
         log: Log,
-        own_configs: topic_configs.Configs,
+        known_topics: topics.Topics,
     ) -> None:
         self.plane = plane
         self.config = config
         self.log = log
         self.node_id: int = config["node.id"]
-        self._own_configs = own_configs
+        self._known_topics = known_topics
 
     def check_new_topic(self, name: str) -> None:
         """Raises TopicRefusedError where a topic of this name cannot be made."""
@@ -103,10 +103,10 @@ class Context:
 
     def create_topic(self, name: str, partition_count: int, own: Mapping[str, str]) -> bytes:
         """Makes a topic that was checked; returns its id. It is on disk then, with its configs."""
-        if own or name in self._own_configs:
-            changed = {**self._own_configs, name: dict(own)}
-            topic_configs.save(self.config.log_dirs()[0], changed)
-            self._own_configs = changed
+        record = topics.TopicRecord(partition_count, dict(own))
+        changed = {**self._known_topics, name: record}
+        topics.save(self.config.log_dirs()[0], changed)
+        self._known_topics = changed
         topic_id = self.plane.create_topic(name, partition_count, self.config.engine_configs(own))
         self.log.info(f"created topic {name} with {partition_count} partition(s)")
         return topic_id

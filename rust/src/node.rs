@@ -2,9 +2,10 @@
 //! socket and no Python.
 //!
 //! Until `__cluster_metadata` exists, the topics are what lies in the log directories: a directory
-//! `<topic>-<partition>` each, with the topic's id in `partition.metadata`.
+//! `<topic>-<partition>` each, with the topic's id in `partition.metadata`. How many partitions a
+//! topic has, and its configs, come from the caller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::image::{Broker, Image, Partition, Topic};
 use crate::log::checkpoint::Uuid as DirectoryUuid;
 use crate::log::config::LogConfig;
 use crate::log::directory::{DirectoryOptions, LogDirectories, LogDirectory};
-use crate::log::housekeeper::{Housekeeper, HousekeeperThread, Intervals};
+use crate::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use crate::log::log::Log;
 use crate::log::meta_properties::MetaProperties;
 use crate::log::open_segments::OpenSegments;
@@ -53,7 +54,8 @@ pub struct Node {
 
 impl Node {
     /// Takes the log directories and loads what is in them. `config_of` gives a topic's
-    /// configuration; `waker` is told of parked requests that may go on. Returns also what was not
+    /// configuration; `partition_counts` how many partitions it was to have, so that a creation that
+    /// was cut off in its middle is completed; `waker` is told of parked requests that may go on. Returns also what was not
     /// as a clean stop leaves it, a sentence each.
     ///
     /// Errors: that of the first directory, if none can be opened; `LogDirRefused` if two do not go
@@ -61,6 +63,7 @@ impl Node {
     pub fn open(
         options: &NodeOptions,
         config_of: &(dyn Fn(&str) -> LogConfig + Sync),
+        partition_counts: &HashMap<String, i32>,
         waker: Arc<dyn Wake>,
     ) -> Result<(Node, Vec<String>)> {
         let open_segments = OpenSegments::new(Arc::new(DiskStorage), options.open_segments_max);
@@ -112,19 +115,26 @@ impl Node {
             changing: Mutex::new(()),
             waker,
         };
-        node.load_topics(config_of, options.now_ms)?;
+        node.load_topics(config_of, partition_counts, options.now_ms)?;
         Ok((node, notes))
     }
 
-    /// Has retention, flushing by time and checkpoints done from now on, until `close`. `on_error`
+    /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `on_error`
     /// is told of every failure.
     pub fn keep_house(
         &self,
         intervals: Intervals,
+        cleaner: CleanerSettings,
         now_ms: i64,
         on_error: impl Fn(&Error) + Clone + Send + 'static,
     ) -> std::io::Result<()> {
         for directory in &self.directories.online {
+            let cleaner = HousekeeperThread::start_cleaner(
+                directory.clone(),
+                cleaner,
+                Box::new(on_error.clone()),
+            )?;
+            self.housekeepers.lock().push(cleaner);
             let on_error = Box::new(on_error.clone());
             let keeper = Housekeeper::new(directory.clone(), intervals, now_ms, on_error);
             self.housekeepers
@@ -226,6 +236,7 @@ impl Node {
     fn load_topics(
         &self,
         config_of: &(dyn Fn(&str) -> LogConfig + Sync),
+        partition_counts: &HashMap<String, i32>,
         now_ms: i64,
     ) -> Result<()> {
         let mut found: BTreeMap<String, LogsByIndex> = BTreeMap::new();
@@ -242,7 +253,10 @@ impl Node {
                 Some(id) => id.0,
                 None => random_uuid()?,
             };
-            let count = logs.last_key_value().map_or(0, |(index, _)| index + 1);
+            let on_disk = logs.last_key_value().map_or(0, |(index, _)| index + 1);
+            let count = partition_counts
+                .get(&name)
+                .map_or(on_disk, |count| on_disk.max(*count));
             let mut partitions = Vec::new();
             for index in 0..count {
                 let partition = match logs.get(&index) {

@@ -1,5 +1,6 @@
 """CreateTopics by frames."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,22 @@ def test_a_config_that_is_not_known_is_refused_by_its_name(connection: Connectio
     assert "no.such.key" in result.error_message
     assert connection.create_topic("strange", retention_ms="soon").error_code == 40
     assert connection.create_topic("strange").error_code == 0
+
+
+def test_a_creation_that_was_cut_off_is_completed_at_the_next_start(tmp_path: Path) -> None:
+    """A kill between two partitions of an automatic creation left a topic with one of its two."""
+    data = tmp_path / "data"
+    broker = kafkalite.Broker(data)
+    with broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("half", partitions=3).error_code == 0
+        broker.kill()
+        for index in (1, 2):
+            shutil.rmtree(data / f"half-{index}")
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            found = connection.ask("Metadata", 9, messages.MetadataRequest(topics=None))
+            assert [len(topic.partitions) for topic in found.topics] == [3]
 
 
 def test_a_topics_configs_hold_and_survive_a_restart(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ the log, the flush, recovery, and back to a client, to Kafka's own tool and to `
 import threading
 from pathlib import Path
 
+import pyarrow
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -128,6 +129,8 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, kafka_tools: Kafk
             dump = kafka_tools.dump_log(sorted(directory.glob("*.log")))
             offsets = [key[2] for key in found if key[:2] == (f"thread-{codec}", index)]
             assert [int(record["offset"]) for record in dump.records] == sorted(offsets)
+            table = pyarrow.table(kafkalite.read_log(directory, columns=["offset", "value"]))
+            assert table.column("offset").to_pylist() == sorted(offsets)
             # A batch that a codec makes no smaller travels as it is, and librdkafka writes lz4 only
             # to a broker that knows FindCoordinator: the Java client proves lz4 below.
             codecs = {batch["compresscodec"].lower() for batch in dump.batches}

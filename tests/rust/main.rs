@@ -21,3 +21,4 @@ mod producers;
 mod random;
 mod validate;
 mod verify;
+mod wire;

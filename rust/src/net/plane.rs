@@ -14,7 +14,7 @@ use super::reactor::Reactor;
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::Image;
-use crate::log::housekeeper::Intervals;
+use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::node::Node;
 use crate::park::{Parked, Wake};
 
@@ -33,6 +33,7 @@ pub struct Settings {
     pub auto_create_topics: bool,
     /// How often the logs are looked after.
     pub intervals: Intervals,
+    pub cleaner: CleanerSettings,
 }
 
 /// What a network thread is told from outside.
@@ -223,9 +224,10 @@ impl Plane {
         }
         let shared = self.shared.clone();
         let on_error = move |error: &Error| shared.control.notice(error.to_string());
+        let settings = &self.shared.settings;
         self.shared
             .node
-            .keep_house(self.shared.settings.intervals, wall_ms(), on_error)?;
+            .keep_house(settings.intervals, settings.cleaner, wall_ms(), on_error)?;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint};
 use crate::log::config::LogConfig;
-use crate::log::housekeeper::Intervals;
+use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Node, NodeOptions, random_uuid};
@@ -92,14 +92,14 @@ pub struct BrokerPlane {
 impl BrokerPlane {
     /// Takes the log directories and loads their logs.
     #[new]
-    #[pyo3(signature = (*, node_id, cluster_id, log_dirs, log_defaults, topic_configs, settings))]
+    #[pyo3(signature = (*, node_id, cluster_id, log_dirs, log_defaults, topics, settings))]
     fn new(
         py: Python<'_>,
         node_id: i32,
         cluster_id: String,
         log_dirs: Vec<PathBuf>,
         log_defaults: Configs,
-        topic_configs: HashMap<String, Configs>,
+        topics: HashMap<String, (i32, Configs)>,
         settings: HashMap<String, i64>,
     ) -> PyResult<BrokerPlane> {
         enter(py, move || {
@@ -124,6 +124,11 @@ impl BrokerPlane {
                     producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
                     ..Intervals::default()
                 },
+                cleaner: CleanerSettings {
+                    dedupe_buffer_bytes: count("log.cleaner.dedupe.buffer.size")?,
+                    backoff_ms: setting("log.cleaner.backoff.ms")?,
+                    ..CleanerSettings::default()
+                },
             };
             let options = NodeOptions {
                 node_id,
@@ -136,13 +141,16 @@ impl BrokerPlane {
             };
             let defaults = log_config(&LogConfig::default(), &log_defaults)?;
             let mut by_topic = HashMap::new();
-            for (topic, configs) in topic_configs {
-                by_topic.insert(topic, log_config(&defaults, &configs)?);
+            let mut partition_counts = HashMap::new();
+            for (topic, (partitions, configs)) in topics {
+                by_topic.insert(topic.clone(), log_config(&defaults, &configs)?);
+                partition_counts.insert(topic, partitions);
             }
             let config_of = |topic: &str| by_topic.get(topic).unwrap_or(&defaults).clone();
             let mailboxes = Mailboxes::new(plane_settings.network_threads)
                 .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
-            let (node, repairs) = Node::open(&options, &config_of, mailboxes.clone())?;
+            let (node, repairs) =
+                Node::open(&options, &config_of, &partition_counts, mailboxes.clone())?;
             Ok(BrokerPlane {
                 node: Arc::new(node),
                 mailboxes,

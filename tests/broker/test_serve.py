@@ -1,0 +1,216 @@
+"""`kafkalite serve` and `kafkalite.Broker`: start, refusals, stop."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import kafkalite
+from api.raw import Connection
+from kafkalite.broker import READY_PREFIX, BrokerFailedError
+from kafkalite.protocol import messages
+
+SERVE = [sys.executable, "-m", "kafkalite", "serve"]
+TIMEOUT_S = 20
+
+
+class Serving:
+    """A broker from the command line, which has said that it is ready."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        assert self.line.startswith(READY_PREFIX), self.process.communicate()
+        self.bootstrap_servers = self.line.removeprefix(READY_PREFIX).split()[0]
+
+    def end(self, by: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and log."""
+        self.process.send_signal(by)
+        _, log = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, log
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    running = Serving(["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"], tmp_path)
+    yield running
+    running.process.kill()
+    running.process.communicate()
+
+
+def refusal(*arguments: str) -> str:
+    """The log of a broker that does not start."""
+    done = subprocess.run(
+        [*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_it_says_once_where_it_serves_and_with_which_process(serving: Serving) -> None:
+    assert serving.line.split()[-1] == f"pid={serving.process.pid}"
+    with Connection(serving.bootstrap_servers) as connection:
+        found = connection.ask("Metadata", 1, messages.MetadataRequest(topics=[]))
+    assert f"{found.brokers[0].host}:{found.brokers[0].port}" == serving.bootstrap_servers
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(serving: Serving, tmp_path: Path, by: signal.Signals) -> None:
+    with Connection(serving.bootstrap_servers) as connection:
+        connection.create_topic("orders")
+        waiting = connection.fetch_request("orders", 0, max_wait_ms=60_000)
+        correlation_id = connection.send(1, 12, waiting.encode(12))
+        code, log = serving.end(by)
+        # A request that waits is answered rather than cut off.
+        assert connection.receive(1, 12, correlation_id).responses[0].partitions[0].records == b""
+        assert connection.is_closed()
+    assert code == 0, log
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_without_data_it_names_the_folder_in_its_first_line(tmp_path: Path) -> None:
+    running = Serving(["--listen", "127.0.0.1:0"], tmp_path)
+    code, log = running.end()
+    assert code == 0
+    assert str(tmp_path / "kafkalite-data") in log.splitlines()[0]
+
+
+@pytest.mark.usefixtures("serving")
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    log = refusal("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    assert "in use by another process" in log
+
+
+def test_a_port_that_is_taken_is_said_with_the_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        log = refusal("--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+    assert "--listen" in log
+    assert str(port) in log
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_listener_beyond_loopback_needs_a_word(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path / "data")]
+    log = refusal(*data, "--listen", "0.0.0.0:0")
+    assert "kafkalite.allow.unauthenticated=true" in log
+    allowed = ["--listen", "0.0.0.0:0", "--config", "kafkalite.allow.unauthenticated=true"]
+    assert Serving([*data, *allowed], tmp_path).end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sasl.enabled.mechanisms=PLAIN", "authorizer.class.name=x", "remote.log.storage.x=1"],
+)
+def test_a_key_that_is_not_supported_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+    log = refusal("--data", str(tmp_path / "data"), "--config", text)
+    assert text.partition("=")[0] in log
+
+
+def test_an_unknown_key_gets_a_warning_and_a_wrong_value_a_refusal(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    _, log = Serving([*data, "--config", "no.such.key=1"], tmp_path).end()
+    assert "WARNING unknown configuration key no.such.key" in log
+    assert "num.partitions" in refusal(*data, "--config", "num.partitions=many")
+
+
+def test_a_file_of_kafkas_is_taken_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# combined mode\nprocess.roles=broker,controller\nnode.id=7\n"
+        "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093\n"
+        "inter.broker.listener.name=PLAINTEXT\ncontroller.listener.names=CONTROLLER\n"
+        "controller.quorum.bootstrap.servers=localhost:9093\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+        f"log.dirs={tmp_path / 'one'},\\\n   {tmp_path / 'two'}\n"
+        "log.retention.hours=1\nlog.segment.bytes=1073741824\nnum.io.threads=8\n"
+    )
+    running = Serving([str(file)], tmp_path)
+    with Connection(running.bootstrap_servers) as connection:
+        found = connection.ask("Metadata", 1, messages.MetadataRequest(topics=[]))
+        assert found.brokers[0].node_id == 7
+        made = connection.create_topic("spread", partitions=4)
+        configs = {each.name: (each.value, each.config_source) for each in made.configs}
+        assert configs["retention.ms"] == ("3600000", 4)
+    code, log = running.end()
+    assert (code, "WARNING" in log) == (0, False)
+    for name in ("one", "two"):
+        assert len(list((tmp_path / name).glob("spread-*"))) == 2
+
+
+def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import sys, threading\n"
+        "import kafkalite.broker as broker\n"
+        "from kafkalite.cli import run\n"
+        "class Out:\n"
+        "    def write(self, text):\n"
+        "        if text.startswith(broker.READY_PREFIX):\n"
+        "            import os, signal\n"
+        "            sys.stderr.write('modules ' + ' '.join(sys.modules) + '\\n')\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    def flush(self): pass\n"
+        "sys.stdout = Out()\n"
+        f"sys.exit(run(['serve', '--data', {str(tmp_path / 'data')!r}, '--listen', "
+        "'127.0.0.1:0']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    line = next(each for each in done.stderr.splitlines() if each.startswith("modules "))
+    modules = set(line.split()[1:])
+    assert not modules & {"asyncio", "ssl", "logging", "pyarrow", "json", "subprocess", "tempfile"}
+
+
+def test_a_broker_of_python_serves_and_leaves_nothing_behind() -> None:
+    with kafkalite.Broker() as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("orders").error_code == 0
+        pid = broker.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "foreign.txt").write_text("not Kafka's")
+    with pytest.raises(BrokerFailedError, match=r"foreign\.txt"):
+        kafkalite.Broker(tmp_path).start()
+    assert [each.name for each in tmp_path.iterdir()] == ["foreign.txt"]
+
+
+def test_a_broker_dies_with_its_parent() -> None:
+    script = (
+        "import kafkalite, os\n"
+        "broker = kafkalite.Broker().start()\n"
+        "print(broker.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    parent = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    descriptor = None
+    try:
+        descriptor = os.pidfd_open(int(parent.stdout))
+    except ProcessLookupError:
+        return
+    try:
+        ended, _, _ = select.select([descriptor], [], [], TIMEOUT_S)
+        assert ended, "the broker outlived its parent"
+    finally:
+        os.close(descriptor)
