@@ -108,6 +108,10 @@ pub fn load(
         .first_key_value()
         .map_or(0, |(base, _)| *base);
     let log_start_offset = parameters.log_start_offset.max(first);
+    if log_start_offset > first {
+        // It has also replayed what DeleteRecords took away, and such batches are nobody's duplicates.
+        producers = ProducerState::default();
+    }
     loader.settle_epochs(log_start_offset, log_end_offset)?;
     let bases: BTreeSet<i64> = loader.segments.keys().copied().collect();
     snapshots.remove_stray(loader.storage, &bases)?;

@@ -28,7 +28,7 @@ use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage, Operation};
 use crate::random::is_long_run;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub enum Step {
     Open,
     CreateLog,
     /// Records without a producer id.
@@ -72,7 +72,7 @@ fn script() -> Vec<Step> {
     steps
 }
 
-fn config() -> LogConfig {
+pub fn config() -> LogConfig {
     LogConfig {
         segment_bytes: 1_200,
         index_interval_bytes: 200,
@@ -81,11 +81,11 @@ fn config() -> LogConfig {
     }
 }
 
-struct World {
-    open_segments: Arc<OpenSegments>,
-    directory: Option<LogDirectory>,
-    log: Option<Arc<Log>>,
-    model: Model,
+pub struct World {
+    pub open_segments: Arc<OpenSegments>,
+    pub directory: Option<LogDirectory>,
+    pub log: Option<Arc<Log>>,
+    pub model: Model,
     epoch: i32,
     /// Next sequences of producers 5 and 6.
     sequences: [i32; 2],
@@ -93,7 +93,7 @@ struct World {
 }
 
 impl World {
-    fn new(storage: &MemoryStorage) -> World {
+    pub fn new(storage: &MemoryStorage) -> World {
         World {
             open_segments: OpenSegments::new(Arc::new(storage.clone()), 16),
             directory: None,
@@ -105,11 +105,11 @@ impl World {
         }
     }
 
-    fn log(&self) -> &Arc<Log> {
+    pub fn log(&self) -> &Arc<Log> {
         self.log.as_ref().unwrap()
     }
 
-    fn directory(&self) -> &LogDirectory {
+    pub fn directory(&self) -> &LogDirectory {
         self.directory.as_ref().unwrap()
     }
 
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Does the step and keeps the model; an error leaves the model as it was, or says what may be.
-    fn step(&mut self, step: Step) -> Result<()> {
+    pub fn step(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Open => {
                 self.directory = None;
@@ -244,13 +244,42 @@ impl World {
         let done = self.log().truncate_to(offset, NOW_MS);
         self.model.truncated(offset, done.is_err());
         done?;
-        // The producers go on where the log now is.
+        self.follow_producers();
+        self.step(Step::Checkpoint)
+    }
+
+    /// The producers go on where the log now is.
+    pub fn follow_producers(&mut self) {
         let producers = self.log().producers();
         for slot in 0..2 {
             let entry = producers.get(5 + slot as i64);
             self.sequences[slot] = entry.map_or(0, |entry| entry.last_sequence() + 1);
         }
-        self.directory().write_checkpoints()
+    }
+
+    /// Whether the step means anything to the log as it is.
+    pub fn makes_sense(&self, step: Step) -> bool {
+        let (log, model) = (self.log(), &self.model);
+        match step {
+            Step::Truncate => {
+                model.batches.len() > 5
+                    && model
+                        .batches
+                        .keys()
+                        .nth_back(4)
+                        .is_some_and(|to| *to >= model.log_start)
+            }
+            Step::DeleteRecords => model.log_start + 4 <= model.flushed,
+            Step::Clean => log.segments().get(1).is_some_and(|segment| {
+                let (from, to) = (segment.base_offset(), segment.end().next_offset);
+                let has_plain = model.batches.range(from..to).any(|(base, (_, content))| {
+                    // The producer id stands at byte 43 of a batch.
+                    content[43 - 17..43 - 9] == [0xff; 8] && !model.holes.contains(base)
+                });
+                log.segments().len() > 2 && to <= model.flushed && has_plain
+            }),
+            _ => true,
+        }
     }
 
     /// A cleaner that drops the first batch of the second segment without a producer id.
@@ -301,7 +330,7 @@ impl World {
     }
 }
 
-fn new_storage() -> MemoryStorage {
+pub fn new_storage() -> MemoryStorage {
     let storage = MemoryStorage::default();
     storage.create_directory_all(Path::new(HOME)).unwrap();
     storage.sync_directory(Path::new("/")).unwrap();

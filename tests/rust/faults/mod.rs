@@ -8,6 +8,7 @@ mod io_failures;
 mod log_concurrency;
 mod model;
 mod plain;
+mod plain_model;
 mod power_cuts;
 mod stories;
 mod torn_tails;
