@@ -69,4 +69,8 @@ def _jar(context: "MavenContext", sha256: str, coordinate: str) -> Path:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{len(kafka_jars())} jars of Kafka {kafka_version()} in {cache_folder()}\n")
+    try:
+        count = len(kafka_jars())
+    except OSError as error:  # what a Maven client of Python raises is one
+        sys.exit(f"Kafka's jars cannot be fetched: {error}")
+    sys.stdout.write(f"{count} jars of Kafka {kafka_version()} in {cache_folder()}\n")
