@@ -219,6 +219,8 @@ public final class Oracle {
     private static void consume(JsonNode request, ObjectNode answer) {
         Map<String, Object> config = config(request);
         config.putIfAbsent("enable.auto.commit", "false");
+        // Closing waits for the fetch that is under way, and that one for records to come.
+        config.putIfAbsent("fetch.max.wait.ms", "5");
         TopicPartition partition =
             new TopicPartition(request.get("topic").asText(), request.get("partition").asInt());
         List<TopicPartition> only = List.of(partition);
