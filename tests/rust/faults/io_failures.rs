@@ -261,13 +261,13 @@ impl World {
     pub fn makes_sense(&self, step: Step) -> bool {
         let (log, model) = (self.log(), &self.model);
         match step {
+            // Where a log ends, a batch does: below the high watermark, which compaction alone
+            // reaches, no leader makes a follower cut.
             Step::Truncate => {
-                model.batches.len() > 5
-                    && model
-                        .batches
-                        .keys()
-                        .nth_back(4)
-                        .is_some_and(|to| *to >= model.log_start)
+                let mut last = model.batches.keys().rev().skip(4);
+                let (to, before) = (last.next(), last.next());
+                to.is_some_and(|to| *to >= model.log_start)
+                    && before.is_some_and(|before| !model.holes.contains(before))
             }
             Step::DeleteRecords => model.log_start + 4 <= model.flushed,
             Step::Clean => log.segments().get(1).is_some_and(|segment| {

@@ -208,7 +208,7 @@ fn check_producers(log: &Log, served: &[PlainBatch], case: &str) {
         let known = entry.map(|entry| (entry.producer_epoch, entry.last_sequence()));
         assert_eq!(known, Some((epoch, last_sequence)), "{case}: producer {id}");
         let transaction = entry.and_then(|entry| entry.current_transaction_first_offset);
-        let start = served.first().map_or(0, |first| first.base_offset);
+        let start = start_of(log, served);
         if transaction.is_none_or(|first| first >= start) {
             assert_eq!(
                 transaction,
@@ -217,7 +217,7 @@ fn check_producers(log: &Log, served: &[PlainBatch], case: &str) {
             );
         }
     }
-    let start = served.first().map_or(0, |first| first.base_offset);
+    let start = start_of(log, served);
     let end = log.offsets().log_end_offset;
     let listed = log.aborted_transactions(start, end).unwrap();
     // Of one that began before the first record that is left, the plain walk has not seen the start.
@@ -233,4 +233,10 @@ fn check_producers(log: &Log, served: &[PlainBatch], case: &str) {
     listed.sort();
     aborted.sort();
     assert_eq!(listed, aborted, "{case}: aborted transactions");
+}
+
+/// The first offset that is left.
+fn start_of(log: &Log, served: &[PlainBatch]) -> i64 {
+    let first = served.first().map(|first| first.base_offset);
+    first.unwrap_or(log.offsets().log_start_offset)
 }
