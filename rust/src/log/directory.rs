@@ -49,7 +49,7 @@ pub struct DirectoryOptions<'a> {
     pub config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
     /// Told about each partition after it is loaded, with how many there are: progress.
     pub on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
-    /// `num.recovery.threads.per.data.dir`
+    /// `num.recovery.threads.per.data.dir`, for loading and for the clean stop
     pub recovery_threads: usize,
     pub flush_threads: usize,
     /// Whether this broker is alone: then everything on disk is visible, whatever the checkpointed
@@ -74,6 +74,7 @@ pub struct LogDirectory {
     jitter_seed: Mutex<u64>,
     cleaner_checkpoint: Mutex<()>,
     is_single_replica: bool,
+    recovery_threads: usize,
     _lock: Box<dyn StorageLock>,
 }
 
@@ -126,6 +127,7 @@ impl LogDirectory {
             jitter_seed: Mutex::new(options.jitter_seed),
             cleaner_checkpoint: Mutex::new(()),
             is_single_replica: options.is_single_replica,
+            recovery_threads: options.recovery_threads,
             _lock: lock,
         };
         if directory.was_clean {
@@ -315,9 +317,7 @@ impl LogDirectory {
     /// part fails there is no marker, and the next start recovers.
     pub fn close(&self, broker_epoch: i64) -> Result<()> {
         self.health.check()?;
-        for log in self.logs() {
-            log.close()?;
-        }
+        in_parallel(self.recovery_threads, self.logs(), |log| log.close())?;
         self.write_checkpoint_files()?;
         let marker = self.path.join(CLEAN_SHUTDOWN_FILE);
         let text = clean_shutdown::print(broker_epoch);
@@ -350,27 +350,10 @@ impl LogDirectory {
             }
         }
         todo.sort();
-        todo.reverse();
         let count = todo.len();
-        let todo = Mutex::new(todo);
-        let failure: Mutex<Option<Error>> = Mutex::new(None);
-        thread::scope(|scope| {
-            for _ in 0..options.recovery_threads.clamp(1, count.max(1)) {
-                scope.spawn(|| {
-                    loop {
-                        let next = todo.lock().pop();
-                        let Some((name, key)) = next.filter(|_| failure.lock().is_none()) else {
-                            return;
-                        };
-                        if let Err(error) = self.load_one(options, checkpoints, &name, &key, count)
-                        {
-                            failure.lock().get_or_insert(error);
-                        }
-                    }
-                });
-            }
-        });
-        failure.into_inner().map_or(Ok(()), Err)
+        in_parallel(options.recovery_threads, todo, |(name, key)| {
+            self.load_one(options, checkpoints, &name, &key, count)
+        })
     }
 
     fn load_one(
@@ -404,6 +387,34 @@ impl LogDirectory {
             .insert((Arc::from(key.topic.as_str()), key.partition), log);
         Ok(())
     }
+}
+
+/// Does the work for each item, in order, several at a time. Errors: the first; what has not begun
+/// by then is left.
+fn in_parallel<T: Send>(
+    threads: usize,
+    items: Vec<T>,
+    work: impl Fn(T) -> Result<()> + Sync,
+) -> Result<()> {
+    let count = items.len();
+    let todo = Mutex::new(items.into_iter());
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let next = todo.lock().next();
+                    let Some(item) = next.filter(|_| failure.lock().is_none()) else {
+                        return;
+                    };
+                    if let Err(error) = work(item) {
+                        failure.lock().get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)
 }
 
 /// What is in a directory before anything is touched.
