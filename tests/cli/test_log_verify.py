@@ -287,3 +287,14 @@ def test_a_missing_directory_and_a_file_are_refused(tmp_path: Path, kafkalite: R
     (tmp_path / "file").write_text("")
     told = kafkalite("log", "verify", tmp_path / "file")
     assert (told.returncode, "it is not a directory" in told.stderr) == (1, True)
+
+
+def test_checkpoints_that_kafka_has_made_but_not_filled_yet_are_clean(
+    directory: Path, kafkalite: Run
+) -> None:
+    """A Kafka that had just started was called corrupt: its checkpoints have no byte until the
+    first of them is written, and a stricter parser took that for a line cut short."""
+    for name in ["replication-offset", "recovery-point-offset", "log-start-offset"]:
+        (directory / f"{name}-checkpoint").write_bytes(b"")
+    (directory / "cleaner-offset-checkpoint").write_bytes(b"")
+    assert findings(kafkalite, directory) == []

@@ -234,6 +234,9 @@ impl Verification {
 
     fn read_checkpoint(&mut self, name: &str) -> Result<OffsetCheckpoint> {
         let path = self.directory.join(name);
+        if self.is_empty_file(&path) {
+            return Ok(OffsetCheckpoint::default());
+        }
         match OffsetCheckpoint::read(&*self.storage, &path) {
             Ok(offsets) => {
                 for (partition, offset) in &offsets.offsets {
@@ -249,6 +252,26 @@ impl Verification {
                 Ok(OffsetCheckpoint::default())
             }
         }
+    }
+
+    fn read_epochs(&mut self, directory: &Path) -> Result<LeaderEpochs> {
+        let path = directory.join(names::LEADER_EPOCH_CHECKPOINT);
+        if self.is_empty_file(&path) {
+            return Ok(LeaderEpochs::default());
+        }
+        match LeaderEpochs::read(&*self.storage, directory) {
+            Ok(epochs) => Ok(epochs),
+            Err(error) => {
+                self.findings.add_error(&path, error)?;
+                Ok(LeaderEpochs::default())
+            }
+        }
+    }
+
+    /// Kafka makes its checkpoint files at its start and fills them minutes later, so that one
+    /// without a byte holds nothing and is whole.
+    fn is_empty_file(&self, path: &Path) -> bool {
+        matches!(self.storage.file_size(path), Ok(Some(0)))
     }
 
     fn look_at_entry(&mut self, entry: &DirectoryEntry) {
@@ -342,14 +365,7 @@ impl Verification {
         let log_start_offset = offset_of(&self.log_start_offsets).unwrap_or(0);
         let files = self.sort_files(&directory, &entries);
         self.look_at_partition_metadata(&directory)?;
-        let epochs = match LeaderEpochs::read(&*self.storage, &directory) {
-            Ok(epochs) => epochs,
-            Err(error) => {
-                let path = directory.join(names::LEADER_EPOCH_CHECKPOINT);
-                self.findings.add_error(&path, error)?;
-                LeaderEpochs::default()
-            }
-        };
+        let epochs = self.read_epochs(&directory)?;
         for name in &files.metadata_snapshots {
             let path = directory.join(name);
             let counts = verify_batches(&*self.storage, &path, &mut self.findings)?;
