@@ -378,18 +378,30 @@ impl Loader<'_> {
     }
 
     fn read_epochs(&mut self) -> Result<()> {
-        match LeaderEpochs::read(self.storage, self.directory()) {
-            Ok(epochs) => self.epochs = epochs,
-            Err(Error::CorruptFile { reason, .. }) => {
-                self.report.note(format!(
-                    "made {} anew from the records: {reason}",
-                    names::LEADER_EPOCH_CHECKPOINT
-                ));
-                self.epochs = self.epochs_of_records()?;
+        let fault = match LeaderEpochs::read(self.storage, self.directory()) {
+            Ok(epochs) if epochs.is_empty() && self.has_emptied_epochs()? => {
+                "it is empty".to_owned()
             }
+            Ok(epochs) => {
+                self.epochs = epochs;
+                return Ok(());
+            }
+            Err(Error::CorruptFile { reason, .. }) => reason,
             Err(error) => return Err(error),
-        }
+        };
+        let name = names::LEADER_EPOCH_CHECKPOINT;
+        self.report
+            .note(format!("made {name} anew from the records: {fault}"));
+        self.epochs = self.epochs_of_records()?;
         Ok(())
+    }
+
+    /// The file is there without a byte, although the log has records.
+    fn has_emptied_epochs(&self) -> Result<bool> {
+        let path = self.directory().join(names::LEADER_EPOCH_CHECKPOINT);
+        let size = self.storage.file_size(&path);
+        let is_empty = size.map_err(Error::io("stat", &path))? == Some(0);
+        Ok(is_empty && self.segments.values().any(|one| one.size_bytes() > 0))
     }
 
     fn epochs_of_records(&self) -> Result<LeaderEpochs> {
