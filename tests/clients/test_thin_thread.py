@@ -4,6 +4,8 @@ Green in every commit. It goes once through everything: a client, the network th
 the log, the flush, recovery, and back to a client, to Kafka's own tool and to `read_log`.
 """
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -123,6 +125,9 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, kafka_tools: Kafk
         assert lost == {}
         assert broker.stop() == 0
     assert (data / ".kafka_cleanshutdown").exists()
+    verify = [sys.executable, "-m", "kafkalite", "log", "verify", str(data)]
+    told = subprocess.run(verify, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout
     for codec in CODECS:
         for index in range(PARTITIONS):
             directory = data / f"thread-{codec}-{index}"

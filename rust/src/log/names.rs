@@ -33,6 +33,10 @@ pub const STRAY_DIRECTORY: &str = "-stray";
 
 /// Of the controller's log, which the raft quorum keeps, and no broker loads (`LogManager`).
 pub const METADATA_TOPIC: &str = "__cluster_metadata";
+
+/// What the thin broker remembers of its topics (`python/kafkalite/metadata/topics.py`): the one file
+/// in a log directory that Kafka does not know.
+pub const TOPICS_FILE: &str = "kafkalite.topics";
 /// What tiered storage caches; no partition.
 pub const REMOTE_INDEX_CACHE_DIRECTORY: &str = "remote-log-index-cache";
 
