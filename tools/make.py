@@ -129,8 +129,7 @@ def bench(arguments: list[str]) -> None:
     suites = [prepare(["test"])]
     if "[[bench]]" in (ROOT / "Cargo.toml").read_text():
         call(["cargo", "bench", "--no-default-features", *arguments])
-    for script in sorted((ROOT / "benches").glob("bench_*.py")):
-        call([BIN / "python", script])
+    call([BIN / "python", "-m", "pytest", "-q", "--benchmark-only", "benches"])
     report(suites)
 
 
