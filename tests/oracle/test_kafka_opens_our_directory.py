@@ -11,10 +11,11 @@ from oracle.tools import Record
 # Whoever asks for the story first waits for all of it.
 pytestmark = [pytest.mark.oracle, pytest.mark.timeout(400)]
 
-# What Kafka says when it mends something.
+# What Kafka says when it mends something. Its controller may complain while it elects itself, which
+# has nothing to do with logs.
 MENDING = re.compile(
     r"no clean shutdown file|Recovering|Rebuilding index|corrupt|truncat|stray|not found|"
-    r"WARN.*(LogLoader|LogManager|UnifiedLog|LogSegment|ProducerState)|ERROR",
+    r"(WARN|ERROR).*(LogLoader|LogManager|UnifiedLog|LogSegment|ProducerState|LogDirFailure)",
     re.IGNORECASE,
 )
 # It always says that it rebuilds producer state; what counts is from where.
