@@ -2,22 +2,31 @@
 
 import socket
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
+from kafkalite._native import message_versions
 from kafkalite.protocol import messages
 
-FLEXIBLE_SINCE = {0: 9, 1: 12, 2: 6, 3: 9, 18: 3, 19: 5}
-NAMES = {
-    0: "Produce",
-    1: "Fetch",
-    2: "ListOffsets",
-    3: "Metadata",
-    18: "ApiVersions",
-    19: "CreateTopics",
-}
-KEYS = {name: key for key, name in NAMES.items()}
-
 TIMEOUT_S = 20.0
+
+
+def _keys() -> Iterator[tuple[int, tuple[str, int]]]:
+    """Key -> name and first flexible version, out of the schema table."""
+    table = Path(messages.__file__).with_name("schema.txt").read_text()
+    for line in table.splitlines():
+        words = line.split()
+        if words[0] == "message" and words[2] == "request":
+            name = words[1].removesuffix("Request")
+            first_flexible = message_versions(words[1])[3]
+            yield int(words[3]), (name, 32767 if first_flexible is None else first_flexible)
+
+
+_BY_KEY = dict(_keys())
+NAMES = {key: name for key, (name, _) in _BY_KEY.items()}
+KEYS = {name: key for key, name in NAMES.items()}
+FLEXIBLE_SINCE = {key: first for key, (_, first) in _BY_KEY.items()}
 
 
 class Connection:
