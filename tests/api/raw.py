@@ -29,6 +29,11 @@ KEYS = {name: key for key, name in NAMES.items()}
 FLEXIBLE_SINCE = {key: first for key, (_, first) in _BY_KEY.items()}
 
 
+def header_is_tagged(key: int, version: int, is_response: bool) -> bool:
+    """Whether the header ends with tagged fields; that of ApiVersions' answer never does."""
+    return version >= FLEXIBLE_SINCE.get(key, 32767) and not (is_response and key == 18)
+
+
 class Connection:
     """One socket. `closed` is true once the broker has closed it."""
 
@@ -47,7 +52,7 @@ class Connection:
         """Sends one request; returns its correlation id."""
         self._correlation_id += 1
         header = struct.pack(">hhih4s", key, version, self._correlation_id, 4, b"test")
-        if version >= FLEXIBLE_SINCE.get(key, 32767):
+        if header_is_tagged(key, version, False):
             header += b"\0"
         self.send_frame(header + body)
         return self._correlation_id
@@ -77,7 +82,7 @@ class Connection:
         frame = self.receive_frame()
         assert frame is not None, "the broker closed the connection"
         assert struct.unpack_from(">i", frame)[0] == correlation_id
-        tagged = version >= FLEXIBLE_SINCE[key] and key != 18
+        tagged = header_is_tagged(key, version, True)
         kind = getattr(messages, f"{NAMES[key]}Response")
         return kind.decode(frame[5 if tagged else 4 :], version)
 
