@@ -166,8 +166,23 @@ class BrokerPlane:
         `endpoints` what clients of each are told; `control_keys` (key, lowest advertised, lowest,
         highest, first flexible version) of the keys that Python answers."""
 
-    def wait(self, timeout_ms: int | None = None) -> list[Request] | None:
-        """Requests for Python; blocks until there are some or notices. None after `stop`."""
+    def wait(self, timeout_ms: int | None = None) -> tuple[list[Request], list[int]] | None:
+        """Requests for Python, and the numbers that may go on; blocks until there are some, or
+        notices, at most `timeout_ms`. None after `stop`."""
+
+    def wake(self, number: int) -> None:
+        """Has `wait` give `number`. Any thread may call it."""
+
+    def wake_when_committed(self, topic: str, partition: int, offset: int, number: int) -> None:
+        """Has `wait` give `number` once the partition's high watermark has reached `offset`, or its
+        log directory is offline."""
+
+    def append(self, topic: str, partition: int, records: bytes) -> int:
+        """Appends batches of a coordinator and asks for their flush. Returns the offset that the
+        high watermark reaches when they are committed."""
+
+    def log(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition, if there is one."""
 
     def notices(self) -> list[str]:
         """Sentences for the log, each given once."""

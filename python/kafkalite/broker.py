@@ -81,7 +81,8 @@ def run(config: Config, log: Log) -> int:
             failed.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    server = ControlServer(Context(plane, config, log, known_topics), handlers, on_control_end)
+    context = Context(plane, config, log, known_topics)
+    server = ControlServer(context, handlers, on_control_end)
     control = threading.Thread(target=server.run, name="control")
     control.start()
     if config["kafkalite.die.with.parent"]:
@@ -93,6 +94,7 @@ def run(config: Config, log: Log) -> int:
     is_broken = bool(failed)
     failed.append(True)
     log.info("stopping")
+    context.begin_stop()
     plane.stop()
     control.join()
     plane.close(-1)

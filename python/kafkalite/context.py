@@ -1,20 +1,24 @@
-"""What a handler may use: the plane, the configuration, the log, and topics."""
+"""What a handler may use: the plane, the configuration, the log, topics, and time."""
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig, check_topic_config
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.metadata import topics
+from kafkalite.timers import Timers
 
 INVALID_TOPIC = 17
 TOPIC_ALREADY_EXISTS = 36
 INVALID_CONFIG = 40
+KAFKA_STORAGE_ERROR = 56
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+STOP_NUMBER = 0
+"""Wakes the control thread for the stop (`BrokerPlane.wake`); others are higher."""
 TOPIC_NAME_MAX = 249
 """Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
 
@@ -72,6 +76,52 @@ class Context:
         self.log = log
         self.node_id: int = config["node.id"]
         self._known_topics = known_topics
+        self.timers = Timers()
+        self._committing: dict[int, tuple[_native.Log, int, Callable[[int], None]]] = {}
+        self._last_number = STOP_NUMBER
+        self._stop_callbacks: list[Callable[[], None]] = []
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds, the clock of `timers`."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for timestamps."""
+        return time.time_ns() // 1_000_000
+
+    def when_committed(
+        self, topic: str, partition: int, offset: int, callback: Callable[[int], None]
+    ) -> None:
+        """`callback(error_code)` once the partition's high watermark has reached `offset`: 0, or
+        KAFKA_STORAGE_ERROR if its log directory has failed meanwhile. Never from within this call.
+
+        Raises KafkaliteError if there is no such partition.
+        """
+        log = self.plane.log(topic, partition)
+        if log is None:
+            raise InvalidArgumentError(f"there is no partition {topic}-{partition}")
+        self._last_number += 1
+        self._committing[self._last_number] = (log, offset, callback)
+        self.plane.wake_when_committed(topic, partition, offset, self._last_number)
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """`callback()` when the broker begins to stop: requests that wait are to be answered."""
+        self._stop_callbacks.append(callback)
+
+    def begin_stop(self) -> None:
+        """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
+        self.plane.wake(STOP_NUMBER)
+
+    def woken(self, number: int) -> None:
+        """A number that `plane.wait` gave: calls what it stands for."""
+        if number == STOP_NUMBER:
+            callbacks, self._stop_callbacks = self._stop_callbacks, []
+            for stop in callbacks:
+                stop()
+            return
+        log, offset, callback = self._committing.pop(number)
+        is_committed = log.offsets.high_watermark >= offset
+        callback(0 if is_committed else KAFKA_STORAGE_ERROR)
 
     def check_new_topic(self, name: str) -> None:
         """Raises TopicRefusedError where a topic of this name cannot be made."""

@@ -1,6 +1,8 @@
-"""The control thread: takes requests out of Rust's queue and has the handlers answer them."""
+"""The control thread: takes requests out of Rust's queue and has the handlers answer them; between
+them it calls what a timer, or a log's high watermark, has made due."""
 
 from collections.abc import Callable
+from functools import partial
 
 from kafkalite import _native
 from kafkalite.api import Handler
@@ -20,16 +22,38 @@ class ControlServer:
         self._on_end = on_end
 
     def run(self) -> None:
-        """Waits in Rust, without the GIL, for requests; returns once the plane has stopped."""
-        plane = self._context.plane
+        """Waits in Rust, without the GIL, for requests, timers and commits; returns once the plane
+        has stopped."""
+        context = self._context
+        plane = context.plane
         try:
-            while (requests := plane.wait()) is not None:
+            while (work := plane.wait(self._timeout_ms())) is not None:
+                requests, woken = work
                 for sentence in plane.notices():
-                    self._context.log.error(sentence)
+                    context.log.error(sentence)
+                for number in woken:
+                    self._call(partial(context.woken, number))
+                # Requests before timers: a heartbeat that has come in time counts, however long the
+                # thread was busy.
                 for request in requests:
                     self._answer(request)
+                now_ms = context.now_ms()
+                while (callback := context.timers.pop_due(now_ms)) is not None:
+                    self._call(callback)
         finally:
             self._on_end()
+
+    def _timeout_ms(self) -> int | None:
+        next_ms = self._context.timers.next_ms()
+        return None if next_ms is None else max(0, next_ms - self._context.now_ms())
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:  # noqa: BLE001 - one bad callback must not end the broker
+            import traceback
+
+            self._context.log.error(f"a callback failed:\n{traceback.format_exc()}")
 
     def _answer(self, request: _native.Request) -> None:
         """A request that cannot be read, or whose handler fails, closes its connection."""

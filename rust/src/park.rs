@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use crate::log::health::Health;
 use crate::log::log::{Log, LogObserver, LogOffsets};
 
+/// The `thread` of what the control thread waits for; its `slot` is then a number of Python's.
+pub const CONTROL_THREAD: usize = usize::MAX;
+
 /// A parked request: the network thread, the connection on it, the response slot of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parked {
@@ -71,8 +74,12 @@ impl Waiters {
         self.list.lock().push((parked, wait_for));
     }
 
-    pub fn deregister(&self, parked: Parked) {
-        self.list.lock().retain(|(known, _)| *known != parked);
+    /// Whether it was registered still: if not, it has been woken.
+    pub fn deregister(&self, parked: Parked) -> bool {
+        let mut list = self.list.lock();
+        let count = list.len();
+        list.retain(|(known, _)| *known != parked);
+        list.len() < count
     }
 
     /// The log directory is offline: nothing will move any more.

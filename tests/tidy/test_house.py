@@ -27,7 +27,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native"},
-    {"config", "metrics", "protocol"},
+    {"config", "metrics", "protocol", "timers"},
     {"metadata", "groups", "transactions", "security", "replication"},
     {"context"},
     {"api"},

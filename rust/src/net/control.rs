@@ -1,5 +1,6 @@
-//! The queue of requests that Python answers. Network threads put frames in; Python's control thread
-//! blocks here, without the GIL, until frames or its timers wait, and takes them all at once.
+//! The queue of Python's control thread. Network threads put requests in, appends and flushes put in
+//! what Python waits for in a log; the control thread blocks here, without the GIL, until there is
+//! something or one of its timers is due, and takes everything at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,9 +35,19 @@ pub enum ControlAnswer {
     Close,
 }
 
+/// What the control thread has to do.
+#[derive(Default)]
+pub struct Taken {
+    /// Requests, in the order of their coming.
+    pub frames: Vec<ControlFrame>,
+    /// Numbers that Python gave to what it waits for (`ControlQueue::wake`).
+    pub woken: Vec<u64>,
+}
+
 #[derive(Default)]
 struct Queue {
     frames: VecDeque<ControlFrame>,
+    woken: Vec<u64>,
     /// Sentences for the log that Python writes.
     notices: Vec<String>,
     is_closed: bool,
@@ -57,6 +68,15 @@ impl ControlQueue {
         }
     }
 
+    /// Tells Python that what it knows by `number` may go on.
+    pub fn wake(&self, number: u64) {
+        let mut queue = self.queue.lock();
+        queue.woken.push(number);
+        if queue.woken.len() == 1 {
+            self.has_frames.notify_one();
+        }
+    }
+
     /// Has Python log a sentence.
     pub fn notice(&self, sentence: String) {
         self.queue.lock().notices.push(sentence);
@@ -68,11 +88,13 @@ impl ControlQueue {
         std::mem::take(&mut self.queue.lock().notices)
     }
 
-    /// All frames that wait; blocks until there is one, at most `timeout` (`None`: for ever). An empty
-    /// list means that the time is over or that there are notices. `None`: the queue is closed and empty.
-    pub fn take(&self, timeout: Option<Duration>) -> Option<Vec<ControlFrame>> {
+    /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for ever).
+    /// Nothing in it means that the time is over or that there are notices. `None`: the queue is closed
+    /// and empty.
+    pub fn take(&self, timeout: Option<Duration>) -> Option<Taken> {
         let mut queue = self.queue.lock();
-        if queue.frames.is_empty() && queue.notices.is_empty() && !queue.is_closed {
+        let is_idle = queue.frames.is_empty() && queue.woken.is_empty();
+        if is_idle && queue.notices.is_empty() && !queue.is_closed {
             match timeout {
                 Some(timeout) => {
                     self.has_frames.wait_for(&mut queue, timeout);
@@ -82,7 +104,10 @@ impl ControlQueue {
         }
         match queue.is_closed && queue.frames.is_empty() {
             true => None,
-            false => Some(queue.frames.drain(..).collect()),
+            false => Some(Taken {
+                frames: queue.frames.drain(..).collect(),
+                woken: std::mem::take(&mut queue.woken),
+            }),
         }
     }
 

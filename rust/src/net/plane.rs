@@ -79,29 +79,35 @@ impl Mailbox {
     }
 }
 
-/// The mailboxes of all network threads: what wakes parked requests.
-pub struct Mailboxes(Vec<Mailbox>);
+/// The mailboxes of all network threads, and the queue of the control thread: what wakes whoever is
+/// parked.
+pub struct Mailboxes {
+    threads: Vec<Mailbox>,
+    pub control: ControlQueue,
+}
 
 impl Mailboxes {
     pub fn new(count: usize) -> std::io::Result<Arc<Mailboxes>> {
-        let mailboxes = (0..count.max(1)).map(|_| Mailbox::new());
-        Ok(Arc::new(Mailboxes(
-            mailboxes.collect::<std::io::Result<_>>()?,
-        )))
+        let threads = (0..count.max(1)).map(|_| Mailbox::new());
+        Ok(Arc::new(Mailboxes {
+            threads: threads.collect::<std::io::Result<_>>()?,
+            control: ControlQueue::default(),
+        }))
     }
 }
 
 impl std::ops::Deref for Mailboxes {
     type Target = [Mailbox];
     fn deref(&self) -> &[Mailbox] {
-        &self.0
+        &self.threads
     }
 }
 
 impl Wake for Mailboxes {
     fn wake(&self, parked: Parked) {
-        if let Some(mailbox) = self.0.get(parked.thread) {
-            mailbox.post(Message::Woken(parked));
+        match self.threads.get(parked.thread) {
+            Some(mailbox) => mailbox.post(Message::Woken(parked)),
+            None => self.control.wake(parked.slot),
         }
     }
 }
@@ -121,7 +127,6 @@ pub struct Shared {
     pub settings: Settings,
     pub mailboxes: Arc<Mailboxes>,
     pub node: Arc<Node>,
-    pub control: ControlQueue,
     pub counts: Counts,
     /// All keys that are answered, in their order.
     pub keys: Vec<ApiKey>,
@@ -132,6 +137,10 @@ pub struct Shared {
 impl Shared {
     pub fn image(&self) -> Arc<Image> {
         self.node.image()
+    }
+
+    pub fn control(&self) -> &ControlQueue {
+        &self.mailboxes.control
     }
 
     pub fn key(&self, key: i16) -> Option<ApiKey> {
@@ -188,7 +197,6 @@ impl Plane {
             settings,
             mailboxes,
             node,
-            control: ControlQueue::default(),
             counts: Counts::default(),
             keys,
             by_key,
@@ -217,13 +225,13 @@ impl Plane {
             threads.push(builder.spawn(move || {
                 if let Err(error) = reactor.run() {
                     shared
-                        .control
+                        .control()
                         .notice(format!("network thread {index} ended: {error}"));
                 }
             })?);
         }
         let shared = self.shared.clone();
-        let on_error = move |error: &Error| shared.control.notice(error.to_string());
+        let on_error = move |error: &Error| shared.control().notice(error.to_string());
         let settings = &self.shared.settings;
         self.shared
             .node
@@ -241,6 +249,6 @@ impl Plane {
             // A panic of the thread has been reported by its own message.
             let _ = thread.join();
         }
-        self.shared.control.close();
+        self.shared.control().close();
     }
 }

@@ -608,7 +608,7 @@ impl Reactor {
         let Some(connection) = &self.places[index].connection else {
             return;
         };
-        self.shared.control.put(ControlFrame {
+        self.shared.control().put(ControlFrame {
             parked,
             api_key: header.api_key,
             api_version: header.api_version,

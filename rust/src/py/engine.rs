@@ -298,6 +298,12 @@ pub struct Log {
     inner: Arc<engine::Log>,
 }
 
+impl Log {
+    pub fn new(inner: Arc<engine::Log>) -> Log {
+        Log { inner }
+    }
+}
+
 #[pymethods]
 impl Log {
     #[getter]

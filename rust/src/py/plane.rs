@@ -18,14 +18,18 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::codec::encode_object;
 use super::door::{enter, raise};
+use super::engine::Log;
 use crate::api::{ApiKey, HOT_KEYS};
+use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
-use crate::image::{Broker, Endpoint};
+use crate::image::{Broker, Endpoint, Partition};
 use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::log::log::AppendRequest;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Node, NodeOptions, random_uuid};
+use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::begin_response;
 
@@ -222,22 +226,91 @@ impl BrokerPlane {
         })
     }
 
-    /// Requests for Python; blocks until there are some, at most `timeout_ms`. None after `stop`.
+    /// Requests for Python, and the numbers given to `wake_when_committed` and `wake` that may go on;
+    /// blocks until there are some, at most `timeout_ms`. None after `stop`.
     #[pyo3(signature = (timeout_ms=None))]
-    fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Vec<Request>>> {
-        let plane = self.started(py)?;
-        let frames = enter(py, || {
-            Ok(plane
-                .shared
-                .control
-                .take(timeout_ms.map(Duration::from_millis)))
-        })?;
-        Ok(frames.map(|frames| frames.into_iter().map(|frame| Request { frame }).collect()))
+    fn wait(
+        &self,
+        py: Python<'_>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<Option<(Vec<Request>, Vec<u64>)>> {
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let taken = enter(py, || Ok(self.mailboxes.control.take(timeout)))?;
+        Ok(taken.map(|taken| {
+            let frames = taken.frames.into_iter();
+            (frames.map(|frame| Request { frame }).collect(), taken.woken)
+        }))
+    }
+
+    /// Has `wait` give `number`. Any thread may call it.
+    fn wake(&self, number: u64) {
+        self.mailboxes.control.wake(number);
+    }
+
+    /// Has `wait` give `number` once the high watermark of a partition has reached `offset`, or
+    /// nothing will move it any more because its log directory is offline.
+    fn wake_when_committed(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+        number: u64,
+    ) -> PyResult<()> {
+        let partition = self.partition(py, topic, partition)?;
+        let parked = Parked {
+            thread: CONTROL_THREAD,
+            connection: 0,
+            slot: number,
+        };
+        let waiters = &partition.waiters;
+        waiters.register(parked, WaitFor::Committed(offset));
+        // What came before the registration woke nobody.
+        let is_due = partition.log.offsets().high_watermark >= offset || waiters.has_failed();
+        if is_due && waiters.deregister(parked) {
+            self.mailboxes.control.wake(number);
+        }
+        Ok(())
+    }
+
+    /// Appends batches of a coordinator to a partition and asks for their flush. Returns the offset
+    /// that the high watermark reaches when they are committed.
+    fn append(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        mut records: Vec<u8>,
+    ) -> PyResult<i64> {
+        let partition = self.partition(py, topic, partition)?;
+        enter(py, || {
+            let mut requests = [AppendRequest {
+                records: &mut records,
+                origin: AppendOrigin::Coordinator,
+                leader_epoch: partition.leader_epoch,
+                transaction_version: None,
+            }];
+            let answers = partition.log.append(&mut requests, wall_ms());
+            let answer = answers.into_iter().next();
+            let none = || Err(Error::InvalidArgument("no records".to_owned()));
+            let info = answer.unwrap_or_else(none)?;
+            if partition.log.config().acks_fsync {
+                partition.request_flush();
+            }
+            Ok(info.last_offset + 1)
+        })
+    }
+
+    /// The log of a partition, if there is one.
+    fn log(&self, topic: &str, partition: i32) -> Option<Log> {
+        let image = self.node.image();
+        let partition = image.topic(topic)?.partition(partition)?;
+        Some(Log::new(partition.log.clone()))
     }
 
     /// Sentences for the log, each given once.
     fn notices(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.started(py)?.shared.control.take_notices())
+        Ok(self.started(py)?.shared.control().take_notices())
     }
 
     /// Answers a request with a message, in the request's version.
@@ -343,6 +416,15 @@ impl BrokerPlane {
                 py,
                 &Error::InvalidArgument("the node has not started".to_owned()),
             )
+        })
+    }
+
+    fn partition(&self, py: Python<'_>, topic: &str, index: i32) -> PyResult<Arc<Partition>> {
+        let image = self.node.image();
+        let found = image.topic(topic).and_then(|topic| topic.partition(index));
+        found.cloned().ok_or_else(|| {
+            let sentence = format!("there is no partition {topic}-{index}");
+            raise(py, &Error::InvalidArgument(sentence))
         })
     }
 
