@@ -12,6 +12,7 @@ __all__ = [
     "AppendInfo",
     "BatchBuilder",
     "BrokerPlane",
+    "LoadRecords",
     "LoadedLog",
     "Log",
     "LogDirectory",
@@ -24,15 +25,20 @@ __all__ = [
     "SegmentBatches",
     "SegmentInfo",
     "__version__",
+    "count_fetched",
     "decode_message",
     "encode_message",
     "end_transaction_marker",
+    "fetched_end",
     "log_file_kind",
     "message_layout",
     "message_versions",
+    "partition_for_key",
     "random_uuid",
     "read_batches",
+    "read_fetched",
     "read_log_file",
+    "stamp_producer",
 ]
 
 __version__: Final[str]
@@ -503,6 +509,9 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[bytes, bytes | None]] = ...,
     ) -> None: ...
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the batch so far, before compression; 0 once it is finished."""
     def finish(self) -> bytes:
         """The batch. The builder is of no use afterwards."""
 
@@ -564,3 +573,47 @@ def read_batches(records: bytes) -> list[RecordBatch]:
 
     Raises `CorruptMessageError`, `InvalidRecordError`, `UnsupportedCompressionTypeError`.
     """
+
+# What the client leaves to Rust.
+
+def read_fetched(
+    records: bytes, start: int, aborted: Sequence[tuple[int, int]] = ...
+) -> tuple[
+    list[tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]],
+    int,
+]:
+    """Offset, timestamp, timestamp type, key, value and headers of each record from the fetch
+    offset `start` on, and where the next fetch begins. `aborted`: producer id and first offset of
+    each aborted transaction in it.
+
+    Raises `CorruptMessageError`, `InvalidRecordError`, `UnsupportedCompressionTypeError`."""
+
+def count_fetched(
+    records: bytes, start: int, aborted: Sequence[tuple[int, int]] = ...
+) -> tuple[int, int, int]:
+    """As `read_fetched`: number of records, bytes of their keys and values, next offset."""
+
+def fetched_end(records: bytes, start: int) -> int:
+    """Where the next fetch begins, by the headers of the batches alone."""
+
+def stamp_producer(
+    batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int
+) -> bytes:
+    """The batch as one of an idempotent producer."""
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Where Kafka's default partitioner puts the key."""
+
+@final
+class LoadRecords:
+    """An endless sequence of records without meaning: `record_size` random letters each, one of
+    `payloads`, or, without either, a number that counts up."""
+
+    def __new__(
+        cls, *, record_size: int | None = None, payloads: Sequence[bytes] | None = None
+    ) -> LoadRecords: ...
+    def fill(
+        self, builder: BatchBuilder, timestamp: int, records_max: int, batch_bytes: int
+    ) -> tuple[int, int]:
+        """Appends up to so many records, or until the batch has so many bytes, but at least one.
+        Returns their number and the bytes of their values."""

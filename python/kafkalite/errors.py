@@ -10,7 +10,12 @@ files against each other.
     │   ├── LogDirLockedError      another process uses the log directory
     │   └── LogDirRefusedError     not Kafka's, of a future version, read-only, foreign
     ├── CorruptMessageError, InvalidRecordError, …    a batch that Kafka refuses
-    └── OffsetOutOfRangeError, …                      a request that does not fit the log
+    ├── OffsetOutOfRangeError, …                      a request that does not fit the log
+    └── ClientError                what a client of a broker meets
+        ├── ConnectionFailedError      no connection, or it broke
+        ├── RequestTimedOutError       no answer in time
+        ├── UnsupportedVersionError    the broker does not speak what is needed
+        └── BrokerError                the broker answered with an error code
 """
 
 from typing import ClassVar
@@ -143,3 +148,38 @@ class InvalidArgumentError(KafkaliteError, ValueError):
     """An argument is wrong; the sentence says which and why."""
 
     kafka_code = 42
+
+
+class ClientError(KafkaliteError):
+    """What a client of a broker meets. The message names the broker."""
+
+
+class ConnectionFailedError(ClientError):
+    """No connection could be made, or it broke before the answer."""
+
+    kafka_code = 13
+
+
+class RequestTimedOutError(ClientError):
+    """No answer in time. What was asked for may have been done all the same."""
+
+    kafka_code = 7
+
+
+class UnsupportedVersionError(ClientError):
+    """The broker lacks a request, or all versions of it that this client speaks."""
+
+    kafka_code = 35
+
+
+class BrokerError(ClientError):
+    """The broker answered with an error code."""
+
+    def __init__(self, message: str, *, code: int, name: str, retriable: bool) -> None:
+        super().__init__(message)
+        self.code = code
+        """The code, as in `kafkalite.protocol.error_codes`."""
+        self.name = name
+        """Its name in Kafka's protocol, as in `TOPIC_ALREADY_EXISTS`."""
+        self.retriable = retriable
+        """Whether the same request may succeed later."""

@@ -25,6 +25,10 @@ mod _native {
     #[pymodule_export]
     use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};
     #[pymodule_export]
+    use crate::py::client::{
+        LoadRecords, count_fetched, fetched_end, partition_for_key, read_fetched, stamp_producer,
+    };
+    #[pymodule_export]
     use crate::py::codec::{decode_message, encode_message, message_layout, message_versions};
     #[pymodule_export]
     use crate::py::engine::{

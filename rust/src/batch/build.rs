@@ -325,6 +325,28 @@ pub fn end_transaction_marker(
     batch
 }
 
+/// Makes a finished batch of magic 2 one of an idempotent producer: a client knows the sequence only
+/// when it sends. Errors: `InvalidArgument` for what is no such batch.
+pub fn stamp_producer(
+    batch: &mut [u8],
+    producer_id: i64,
+    producer_epoch: i16,
+    base_sequence: i32,
+) -> Result<()> {
+    let header = BatchHeader::parse(batch)?;
+    if !header.is_some_and(|header| header.magic == 2 && header.size_bytes == batch.len()) {
+        return Err(Error::InvalidArgument(String::from(
+            "only a whole batch of magic 2 has a producer",
+        )));
+    }
+    put(batch, PRODUCER_ID_AT, producer_id.to_be_bytes());
+    put(batch, PRODUCER_EPOCH_AT, producer_epoch.to_be_bytes());
+    put(batch, BASE_SEQUENCE_AT, base_sequence.to_be_bytes());
+    let crc = compute_crc(batch);
+    put(batch, CRC_AT, crc.to_be_bytes());
+    Ok(())
+}
+
 /// What the header says that only the records know.
 struct Fields {
     last_offset_delta: i32,

@@ -3,8 +3,11 @@
 
 pub mod build;
 pub mod compression;
+pub mod fetched;
 pub mod header;
 pub mod legacy;
+pub mod load;
+pub mod partitioner;
 pub mod records;
 pub mod validate;
 pub mod varint;
@@ -12,6 +15,7 @@ mod walk;
 
 pub use build::{BatchBuilder, BatchOptions};
 pub use compression::Codec;
+pub use fetched::FetchedBatches;
 pub use header::BatchHeader;
 pub use records::{ControlRecord, EndTransactionMarker, Headers, Record, RecordReader};
 pub use validate::{AppendOrigin, BatchSummary, ValidationRules, validate};

@@ -8,14 +8,14 @@ use crate::batch::build::{self, BatchOptions};
 use crate::batch::{Codec, EndTransactionMarker, RecordReader};
 use crate::error::{Error, Result};
 
-use super::door::raise;
+use super::door::{self, raise};
 
 type Header = (Vec<u8>, Option<Vec<u8>>);
 
 #[pyclass(module = "kafkalite._native")]
 pub struct BatchBuilder {
     /// `None` once `finish` has taken it.
-    inner: Option<build::BatchBuilder>,
+    pub(super) inner: Option<build::BatchBuilder>,
 }
 
 #[pymethods]
@@ -78,14 +78,22 @@ impl BatchBuilder {
         appended.map_err(|error| raise(py, &error))
     }
 
+    /// Bytes of the batch so far, before compression; 0 once it is finished.
+    #[getter]
+    fn size_bytes(&self) -> usize {
+        self.inner
+            .as_ref()
+            .map_or(0, build::BatchBuilder::size_bytes)
+    }
+
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let builder = self.inner.take().ok_or_else(|| raise(py, &finished()))?;
-        let batch = builder.finish().map_err(|error| raise(py, &error))?;
+        let batch = door::enter(py, || builder.finish())?;
         Ok(PyBytes::new(py, &batch))
     }
 }
 
-fn finished() -> Error {
+pub(super) fn finished() -> Error {
     Error::InvalidArgument(String::from("the batch is finished"))
 }
 

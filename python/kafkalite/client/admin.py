@@ -1,0 +1,564 @@
+"""What an administrator asks of a cluster: topics, configurations, offsets, brokers. Groups are in
+`group_admin.py`.
+
+    with Admin("127.0.0.1:9092") as admin:
+        admin.create_topic("orders", partitions=3, configs={"retention.ms": "3600000"})
+        admin.list_offsets({("orders", 0): LATEST})
+
+Every call raises `BrokerError` with Kafka's code where the cluster refuses; failures that may pass
+are tried again (`Cluster.retry`). Topic ids are bytes; `uuid_text` prints them as Kafka does.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from kafkalite.client.cluster import Cluster
+from kafkalite.client.connection import broker_error, check
+from kafkalite.errors import UnsupportedVersionError
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+
+__all__ = [
+    "BROKER",
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "GROUP",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "TOPIC",
+    "Admin",
+    "BrokerDescription",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ListedOffset",
+    "PartitionDescription",
+    "TopicDescription",
+    "TopicListing",
+    "uuid_text",
+]
+
+Partition = tuple[str, int]
+
+# Types of resources that have a configuration (`ConfigResource.Type`).
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+# What ListOffsets takes in place of a timestamp.
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+# Where a value comes from (`ConfigEntry.ConfigSource`, as on the wire).
+CONFIG_SOURCES = {
+    0: "UNKNOWN",
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+DEFAULT_CONFIG = 5
+
+# Operations of IncrementalAlterConfigs.
+SET, DELETE = 0, 1
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+class BrokerDescription(NamedTuple):
+    """A broker; a fenced one has registered but takes no clients."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+class ClusterDescription(NamedTuple):
+    """`controller_id` is -1 if the brokers do not tell."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerDescription]
+
+
+class TopicListing(NamedTuple):
+    """A topic's name and id."""
+
+    name: str
+    id: bytes
+    is_internal: bool
+
+
+class PartitionDescription(NamedTuple):
+    """`leader` is -1 while there is none; `elr` and `last_known_elr` (KIP-966) are None where the
+    broker does not tell."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    elr: list[int] | None
+    last_known_elr: list[int] | None
+    offline_replicas: list[int]
+
+
+class TopicDescription(NamedTuple):
+    """A topic, partitions by index."""
+
+    name: str
+    id: bytes
+    is_internal: bool
+    partitions: list[PartitionDescription]
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration of a resource; the value of a sensitive one is None."""
+
+    name: str
+    value: str | None
+    source: str
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: list[tuple[str, str, str | None]]
+    """Source, name and value of whatever would apply, the first that does first."""
+    documentation: str | None
+
+
+class ListedOffset(NamedTuple):
+    """What ListOffsets found; -1 each for nothing."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def uuid_text(uuid: bytes) -> str:
+    """22 characters of base64url, as Kafka prints ids."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+class Admin:
+    """A cluster and what can be asked of it. One thread at a time."""
+
+    def __init__(self, bootstrap_servers: str | Cluster, *, timeout_ms: int = 60_000) -> None:
+        """`timeout_ms` bounds each call with its retries. A `Cluster` that is given stays the
+        caller's to close."""
+        self._owns = isinstance(bootstrap_servers, str)
+        self.cluster = (
+            Cluster(bootstrap_servers, timeout_ms=timeout_ms)
+            if isinstance(bootstrap_servers, str)
+            else bootstrap_servers
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._owns:
+            self.cluster.close()
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
+        """Its id, controller and brokers."""
+
+        def ask() -> ClusterDescription:
+            response = self.cluster.ask(
+                messages.DescribeClusterRequest(include_fenced_brokers=include_fenced)
+            )
+            check(response.error_code, "DescribeCluster", response.error_message)
+            brokers = [
+                BrokerDescription(row.broker_id, row.host, row.port, row.rack, row.is_fenced)
+                for row in sorted(response.brokers, key=lambda row: row.broker_id)
+            ]
+            return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+
+        return self.cluster.retry(ask)
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def list_topics(self, *, include_internal: bool = True) -> list[TopicListing]:
+        """All topics, by name."""
+        found = self.cluster.retry(lambda: self.cluster.refresh(None))
+        return [
+            TopicListing(name, topic.id, topic.is_internal)
+            for name, topic in sorted(found.items())
+            if include_internal or not topic.is_internal
+        ]
+
+    def describe_topics(self, names: Sequence[str]) -> list[TopicDescription]:
+        """Topics with their partitions, in the order asked for."""
+        if not names:
+            return []
+
+        def ask() -> list[TopicDescription]:
+            if self.cluster.connection().supports("DescribeTopicPartitions"):
+                return self._describe_by_pages(names)
+            return self._describe_by_metadata(names)
+
+        return self.cluster.retry(ask)
+
+    def _describe_by_pages(self, names: Sequence[str]) -> list[TopicDescription]:
+        kind = messages.DescribeTopicPartitionsRequest
+        found: dict[str, TopicDescription] = {}
+        cursor = None
+        while True:
+            asked = [kind.TopicRequest(name=name) for name in sorted(names)]
+            response = self.cluster.ask(kind(topics=asked, cursor=cursor))
+            for topic in response.topics:
+                check(topic.error_code, f"topic '{topic.name}'")
+                rows = found.setdefault(
+                    topic.name,
+                    TopicDescription(topic.name, topic.topic_id, topic.is_internal, []),
+                ).partitions
+                rows += [
+                    PartitionDescription(
+                        row.partition_index,
+                        row.leader_id,
+                        row.leader_epoch,
+                        row.replica_nodes,
+                        row.isr_nodes,
+                        row.eligible_leader_replicas,
+                        row.last_known_elr,
+                        row.offline_replicas,
+                    )
+                    for row in topic.partitions
+                ]
+            following = response.next_cursor
+            if following is None:
+                break
+            cursor = kind.Cursor(
+                topic_name=following.topic_name, partition_index=following.partition_index
+            )
+        for topic in found.values():
+            topic.partitions.sort()
+        return [found[name] for name in names]
+
+    def _describe_by_metadata(self, names: Sequence[str]) -> list[TopicDescription]:
+        found = self.cluster.refresh(names)
+        described = []
+        for name in names:
+            if name not in found:
+                raise broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}'")
+            topic = found[name]
+            rows = [
+                PartitionDescription(
+                    row.partition,
+                    row.leader,
+                    row.leader_epoch,
+                    list(row.replicas),
+                    list(row.isr),
+                    None,
+                    None,
+                    list(row.offline_replicas),
+                )
+                for row in topic.partitions.values()
+            ]
+            described.append(TopicDescription(name, topic.id, topic.is_internal, rows))
+        return described
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        assignments: Sequence[Sequence[int]] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Makes a topic; -1 is the broker's default. `assignments` are the replicas of each
+        partition, in place of the two numbers."""
+        kind = messages.CreateTopicsRequest
+        topic = kind.CreatableTopic(
+            name=name,
+            num_partitions=-1 if assignments else partitions,
+            replication_factor=-1 if assignments else replication_factor,
+            assignments=[
+                kind.CreatableTopic.CreatableReplicaAssignment(
+                    partition_index=index, broker_ids=list(replicas)
+                )
+                for index, replicas in enumerate(assignments)
+            ],
+            configs=[
+                kind.CreatableTopic.CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ],
+        )
+        request = kind(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only)
+
+        def ask() -> None:
+            for row in self._ask_controller(request).topics:
+                check(row.error_code, f"topic '{row.name}'", row.error_message)
+
+        self.cluster.retry(ask)
+        self.cluster.forget(name)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Deletes topics with all their records. The first refusal is raised, after all were
+        asked for."""
+        names = list(names)
+        kind = messages.DeleteTopicsRequest
+        request = kind(
+            topics=[kind.DeleteTopicState(name=name) for name in names],
+            topic_names=names,
+            timeout_ms=self._timeout_ms,
+        )
+
+        def ask() -> None:
+            for row in self._ask_controller(request).responses:
+                check(row.error_code, f"topic '{row.name}'", row.error_message)
+
+        self.cluster.retry(ask)
+        self.cluster.forget()
+
+    def create_partitions(
+        self, name: str, count: int, *, assignments: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Gives a topic so many partitions in all. `assignments`: the replicas of the new ones."""
+        kind = messages.CreatePartitionsRequest
+        rows = assignments and [
+            kind.CreatePartitionsTopic.CreatePartitionsAssignment(broker_ids=list(replicas))
+            for replicas in assignments
+        ]
+        topic = kind.CreatePartitionsTopic(name=name, count=count, assignments=rows or None)
+        request = kind(topics=[topic], timeout_ms=self._timeout_ms)
+
+        def ask() -> None:
+            for row in self._ask_controller(request).results:
+                check(row.error_code, f"topic '{row.name}'", row.error_message)
+
+        self.cluster.retry(ask)
+        self.cluster.forget(name)
+
+    def delete_records(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Deletes records below an offset (-1: all) of each partition; the log start offsets."""
+
+        def build(partitions: Sequence[Partition]) -> Any:
+            kind = messages.DeleteRecordsRequest
+            inner = kind.DeleteRecordsTopic.DeleteRecordsPartition
+            return kind(
+                topics=[
+                    kind.DeleteRecordsTopic(
+                        name=topic,
+                        partitions=[
+                            inner(partition_index=index, offset=offsets[topic, index])
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in _by_topic(partitions).items()
+                ],
+                timeout_ms=self._timeout_ms,
+            )
+
+        found: dict[Partition, int] = {}
+        for name, row in self._ask_leaders(list(offsets), build):
+            found[name, row.partition_index] = row.low_watermark
+        return found
+
+    # --- configurations ---------------------------------------------------------------------------
+
+    def describe_configs(
+        self,
+        resource_type: int,
+        name: str,
+        *,
+        synonyms: bool = True,
+        documentation: bool = False,
+    ) -> list[ConfigEntry]:
+        """All configurations of a topic, broker (name: its id; empty: the default of all) or
+        group."""
+        kind = messages.DescribeConfigsRequest
+        request = kind(
+            resources=[
+                kind.DescribeConfigsResource(
+                    resource_type=resource_type, resource_name=name, configuration_keys=None
+                )
+            ],
+            include_synonyms=synonyms,
+            include_documentation=documentation,
+        )
+
+        def ask() -> Any:
+            response = self.cluster.ask(request, node_id=self._config_node(resource_type, name))
+            result = response.results[0]
+            check(result.error_code, f"configuration of '{name}'", result.error_message)
+            return result
+
+        return [_config_entry(row) for row in self.cluster.retry(ask).configs]
+
+    def alter_configs(
+        self,
+        resource_type: int,
+        name: str,
+        changes: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets configurations; None takes one back to its default. The others stay."""
+        kind = messages.IncrementalAlterConfigsRequest
+        rows = [
+            kind.AlterConfigsResource.AlterableConfig(
+                name=key, config_operation=DELETE if value is None else SET, value=value
+            )
+            for key, value in changes.items()
+        ]
+        resource = kind.AlterConfigsResource(
+            resource_type=resource_type, resource_name=name, configs=rows
+        )
+        request = kind(resources=[resource], validate_only=validate_only)
+
+        def ask() -> None:
+            node_id = self._config_node(resource_type, name)
+            response = self.cluster.ask(request, node_id=node_id)
+            row = response.responses[0]
+            check(row.error_code, f"configuration of '{name}'", row.error_message)
+
+        self.cluster.retry(ask)
+
+    def list_config_resources(self, resource_type: int) -> list[str]:
+        """Names of the resources of a type that have a configuration of their own."""
+
+        def ask() -> list[str]:
+            request = messages.ListConfigResourcesRequest(resource_types=[resource_type])
+            response = self.cluster.ask(request)
+            check(response.error_code, "ListConfigResources")
+            return sorted(row.resource_name for row in response.config_resources)
+
+        return self.cluster.retry(ask)
+
+    def _config_node(self, resource_type: int, name: str) -> int | None:
+        """Only the broker itself knows its own configuration."""
+        is_broker = resource_type in (BROKER, BROKER_LOGGER) and name.isdecimal()
+        return int(name) if is_broker else None
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def list_offsets(
+        self, timestamps: Mapping[Partition, int], *, committed: bool = False
+    ) -> dict[Partition, ListedOffset]:
+        """The offset of the first record at or after a timestamp (ms), or of `LATEST`, `EARLIEST`,
+        `MAX_TIMESTAMP`, …; `committed` takes the last stable offset for the latest.
+
+        Raises `UnsupportedVersionError` for a kind that the broker does not know.
+        """
+
+        def build(partitions: Sequence[Partition]) -> Any:
+            kind = messages.ListOffsetsRequest
+            inner = kind.ListOffsetsTopic.ListOffsetsPartition
+            return kind(
+                replica_id=-1,
+                isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+                topics=[
+                    kind.ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            inner(partition_index=index, timestamp=timestamps[topic, index])
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in _by_topic(partitions).items()
+                ],
+                timeout_ms=self._timeout_ms,
+            )
+
+        found: dict[Partition, ListedOffset] = {}
+        least = min(timestamps.values(), default=0)
+        for name, row in self._ask_leaders(list(timestamps), build, newest=least):
+            listed = ListedOffset(row.offset, row.timestamp, row.leader_epoch)
+            found[name, row.partition_index] = listed
+        return {partition: found[partition] for partition in timestamps}
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    @property
+    def _timeout_ms(self) -> int:
+        return min(self.cluster.request_timeout_ms, self.cluster.timeout_ms)
+
+    def _ask_controller(self, request: Any) -> Any:
+        """Any broker forwards what is the controller's, but an old one does not."""
+        nodes = self.cluster.nodes
+        controller = self.cluster.controller_id
+        return self.cluster.ask(request, node_id=controller if controller in nodes else None)
+
+    def _ask_leaders(
+        self, partitions: list[Partition], build: Any, *, newest: int = 0
+    ) -> list[tuple[str, Any]]:
+        """Asks the leader of each partition, those of one broker at once; topic and row of each
+        answer. What fails and may pass is asked again."""
+        remaining = list(dict.fromkeys(partitions))
+        answers: list[tuple[str, Any]] = []
+
+        def ask() -> None:
+            by_leader: dict[int, list[Partition]] = {}
+            for partition in remaining:
+                by_leader.setdefault(self.cluster.leader(*partition), []).append(partition)
+            failure = None
+            for leader, asked in by_leader.items():
+                connection = self.cluster.connection(leader)
+                _refuse_unknown_kind(connection, newest)
+                response = connection.request(build(asked))
+                for topic in response.topics:
+                    for row in topic.partitions:
+                        partition = (topic.name, row.partition_index)
+                        try:
+                            check(row.error_code, f"partition {topic.name}-{row.partition_index}")
+                        except Exception as error:  # noqa: BLE001 - the others are taken first
+                            failure = failure or error
+                            continue
+                        remaining.remove(partition)
+                        answers.append((topic.name, row))
+            if failure is not None:
+                raise failure
+
+        self.cluster.retry(ask, forget=self.cluster.forget)
+        return answers
+
+
+# Kinds of ListOffsets and the version that brought them.
+_KIND_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+
+def _refuse_unknown_kind(connection: Any, kind: int) -> None:
+    needed = _KIND_SINCE.get(kind, 0)
+    if needed > connection.version_for("ListOffsets"):
+        raise UnsupportedVersionError(
+            f"the broker at {connection.peer} does not list offsets of kind {kind}"
+        )
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _config_entry(row: Any) -> ConfigEntry:
+    source = CONFIG_SOURCES.get(row.config_source, "UNKNOWN")
+    return ConfigEntry(
+        row.name,
+        row.value,
+        source,
+        row.config_source == DEFAULT_CONFIG,
+        row.read_only,
+        row.is_sensitive,
+        [(CONFIG_SOURCES.get(s.source, "UNKNOWN"), s.name, s.value) for s in row.synonyms],
+        row.documentation,
+    )

@@ -1,0 +1,367 @@
+"""The brokers of a cluster: who they are, who leads and coordinates what, and a connection to each.
+
+    cluster = Cluster("127.0.0.1:9092")
+    response = cluster.ask(messages.DescribeClusterRequest())              # any broker
+    leader = cluster.leader("orders", 0)
+    response = cluster.ask(request, node_id=leader)
+
+A failure that may pass (a lost connection, an election, a loading coordinator) is tried again with
+a growing pause until the time is over, as Kafka's AdminClient does; the last failure is then
+raised.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from kafkalite.client.connection import (
+    CLIENT_ID,
+    REQUEST_TIMEOUT_MS,
+    Connection,
+    broker_error,
+    check,
+)
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionFailedError,
+    InvalidArgumentError,
+    RequestTimedOutError,
+)
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    REPLICA_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+
+__all__ = ["Cluster", "Node", "PartitionMetadata", "TopicMetadata", "parse_servers"]
+
+Result = TypeVar("Result")
+
+PORT = 9092
+# As default.api.timeout.ms, retry.backoff.ms and retry.backoff.max.ms of Kafka's clients.
+TIMEOUT_MS = 60_000
+BACKOFF_MS = 100
+BACKOFF_MS_MAX = 1_000
+# A topic that was made a moment ago may be unknown to the broker that is asked.
+UNKNOWN_TOPIC_MS = 5_000
+
+GROUP = 0
+
+
+class Node(NamedTuple):
+    """A broker and where clients reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class PartitionMetadata(NamedTuple):
+    """A partition as Metadata tells it; `leader` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+class TopicMetadata(NamedTuple):
+    """A topic with its partitions by index."""
+
+    name: str
+    id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionMetadata]
+
+
+def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """`host:port,[::1]:9092` as pairs. Raises `InvalidArgumentError`."""
+    servers = []
+    for text in bootstrap_servers.split(","):
+        part = text.strip()
+        if not part:
+            continue
+        host, port = part, str(PORT)
+        if part.startswith("["):
+            host, _, behind = part[1:].partition("]")
+            port = behind.removeprefix(":") or port
+        elif part.count(":") == 1:
+            host, port = part.split(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidArgumentError(f"'{part}' is not HOST:PORT")
+        servers.append((host, int(port)))
+    if not servers:
+        raise InvalidArgumentError("bootstrap_servers names no server")
+    return servers
+
+
+class Cluster:
+    """Connections to the brokers of one cluster, made when they are first needed. One thread at a
+    time."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = CLIENT_ID,
+        timeout_ms: int = TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Connects to nobody yet. `timeout_ms` bounds a whole operation with its retries,
+        `request_timeout_ms` a single answer."""
+        self._servers = parse_servers(bootstrap_servers)
+        self._client_id = client_id
+        self.timeout_ms = timeout_ms
+        self.request_timeout_ms = request_timeout_ms
+        self._connections: dict[int, Connection] = {}
+        self._bootstrap: Connection | None = None
+        self._nodes: dict[int, Node] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._was_reached = False
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for connection in (*self._connections.values(), self._bootstrap):
+            if connection is not None:
+                connection.close()
+        self._connections.clear()
+        self._bootstrap = None
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        message: Any,
+        *,
+        node_id: int | None = None,
+        at_most: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """The answer of a broker, or of any; not tried again. See `Connection.request`."""
+        connection = self.connection(node_id)
+        return connection.request(message, at_most=at_most, timeout_ms=timeout_ms)
+
+    def connection(self, node_id: int | None = None) -> Connection:
+        """An open connection to the broker, or to any that can be reached.
+
+        Raises `ConnectionFailedError`.
+        """
+        if node_id is None or node_id < 0:
+            return self._any_connection()
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.is_open:
+            return connection
+        connection = self.new_connection(node_id)
+        self._connections[node_id] = connection
+        return connection
+
+    def new_connection(self, node_id: int) -> Connection:
+        """A connection of the caller's own, which they close."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            self.refresh([])
+            node = self._nodes.get(node_id)
+        if node is None:
+            raise ConnectionFailedError(f"the cluster has no broker {node_id} at the moment")
+        return self._connect(node.host, node.port)
+
+    def retry(
+        self,
+        operation: Callable[[], Result],
+        *,
+        timeout_ms: int | None = None,
+        forget: Callable[[], None] | None = None,
+    ) -> Result:
+        """Calls the operation until it succeeds, fails for good or the time is over. `forget` is
+        called before each further attempt: what was looked up may be out of date.
+
+        Bootstrap servers of which none was ever reached are not waited for: most likely their name
+        is wrong, or nothing has been started.
+        """
+        deadline = time.monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        pause_ms = float(BACKOFF_MS)
+        while True:
+            try:
+                return operation()
+            except ClientError as error:
+                if not self._was_reached or not _may_pass(error):
+                    raise
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
+            pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
+            if forget is not None:
+                forget()
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """The brokers, by id."""
+        if not self._nodes:
+            self.retry(lambda: self.refresh([]))
+        return self._nodes
+
+    def refresh(
+        self, topics: Iterable[str] | None, *, allow_auto_create: bool = False
+    ) -> dict[str, TopicMetadata]:
+        """Asks for brokers and topics, `None` for all; the answer is kept for `leader`. Unknown
+        topics are missing in it.
+
+        Raises `BrokerError` for a topic that has an error of another kind.
+        """
+        rows = None
+        if topics is not None:
+            kind = messages.MetadataRequest.MetadataRequestTopic
+            rows = [kind(name=name) for name in topics]
+        request = messages.MetadataRequest(topics=rows, allow_auto_topic_creation=allow_auto_create)
+        response = self._any_connection().request(request)
+        check(response.error_code, "Metadata")
+        self._nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
+        found = {}
+        for topic in response.topics:
+            self._topics.pop(topic.name, None)
+            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            check(topic.error_code, f"topic '{topic.name}'")
+            found[topic.name] = _topic(topic)
+        self._topics.update(found)
+        return found
+
+    def topic(self, name: str, *, allow_auto_create: bool = False) -> TopicMetadata:
+        """A topic and its partitions, from memory if it is there.
+
+        Raises `BrokerError` (UNKNOWN_TOPIC_OR_PARTITION) after some seconds without it.
+        """
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+
+        def look_up() -> TopicMetadata:
+            found = self.refresh([name], allow_auto_create=allow_auto_create).get(name)
+            if found is None:
+                raise broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}'")
+            return found
+
+        wait_ms = UNKNOWN_TOPIC_MS if allow_auto_create else BACKOFF_MS
+        try:
+            return look_up()
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+        return self.retry(look_up, timeout_ms=min(wait_ms, self.timeout_ms))
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition. Raises `BrokerError` while there is none."""
+        metadata = self.topic(topic)
+        found = metadata.partitions.get(partition)
+        what = f"partition {partition} of topic '{topic}'"
+        if found is None:
+            raise broker_error(UNKNOWN_TOPIC_OR_PARTITION, what)
+        if found.leader < 0:
+            self.forget(topic)
+            raise broker_error(LEADER_NOT_AVAILABLE, what)
+        return found.leader
+
+    def forget(self, topic: str | None = None) -> None:
+        """Leaders are looked up anew, of a topic or of all."""
+        if topic is None:
+            self._topics.clear()
+        else:
+            self._topics.pop(topic, None)
+
+    def coordinator(self, group: str) -> int:
+        """The broker that coordinates a group. Raises `BrokerError`."""
+        connection = self._any_connection()
+        version = connection.version_for("FindCoordinator")
+        if version >= 4:
+            request = messages.FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group])
+        else:
+            request = messages.FindCoordinatorRequest(key_type=GROUP, key=group)
+        response = connection.request(request, version=version)
+        found = response.coordinators[0] if version >= 4 else response
+        check(found.error_code, f"coordinator of group '{group}'", found.error_message)
+        node = Node(found.node_id, found.host, found.port, None)
+        self._nodes.setdefault(found.node_id, node)
+        return int(found.node_id)
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def _any_connection(self) -> Connection:
+        for connection in (*self._connections.values(), self._bootstrap):
+            if connection is not None and connection.is_open and not connection.awaited_count:
+                return connection
+        failures = []
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        for host, port in dict.fromkeys([*self._servers, *known]):
+            try:
+                self._bootstrap = self._connect(host, port)
+            except (ConnectionFailedError, RequestTimedOutError) as error:
+                failures.append(str(error))
+                continue
+            return self._bootstrap
+        raise ConnectionFailedError("; ".join(failures))
+
+    def _connect(self, host: str, port: int) -> Connection:
+        connection = Connection(
+            host,
+            port,
+            client_id=self._client_id,
+            connect_timeout_ms=min(10_000, self.timeout_ms),
+            request_timeout_ms=self.request_timeout_ms,
+        )
+        self._was_reached = True
+        return connection
+
+
+def _may_pass(error: ClientError) -> bool:
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, ConnectionFailedError | RequestTimedOutError)
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    partitions = {}
+    for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index):
+        led = partition.error_code in (NONE, REPLICA_NOT_AVAILABLE)
+        leader = partition.leader_id if led else -1
+        partitions[partition.partition_index] = PartitionMetadata(
+            partition.partition_index,
+            leader,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            tuple(partition.offline_replicas),
+        )
+    return TopicMetadata(topic.name, topic.topic_id, topic.is_internal, partitions)

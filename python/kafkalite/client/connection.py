@@ -1,0 +1,334 @@
+"""One connection to a broker: frames out, frames in, and which versions both sides speak.
+
+    with Connection("127.0.0.1", 9092) as connection:
+        response = connection.request(messages.MetadataRequest(topics=None))
+
+Blocking, one thread at a time, no background work. Requests may be pipelined by `send` and
+`receive`: Kafka answers in the order of the requests. A connection that has broken, timed out or
+been answered out of order is closed and stays so; whoever holds it makes a new one.
+
+    frame      size i32 │ header │ body
+    request    api key i16, version i16, correlation id i32, client id string16 (flexible: + tags)
+    response   correlation id i32 (flexible: + tags; never for ApiVersions)
+"""
+
+import socket
+import struct
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from kafkalite._native import message_versions
+from kafkalite.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import NONE, UNSUPPORTED_VERSION, error_code
+
+__all__ = ["Connection", "broker_error", "check"]
+
+CLIENT_ID = "kafkalite"
+CONNECT_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 30_000
+
+API_VERSIONS = 18
+# The answer is a frame of at most this size: more is not Kafka ("HTTP" read as a size is 1.2 GB).
+FRAME_BYTES_MAX = 1 << 30
+# Taken from the socket at a time, and while a large frame is under way.
+RECEIVE_BYTES = 1 << 16
+RECEIVE_BYTES_LARGE = 1 << 20
+
+
+class _Awaited(NamedTuple):
+    """A request whose answer is due."""
+
+    correlation_id: int
+    name: str
+    version: int
+    flexible_since: int | None
+
+
+def broker_error(code: int, what: str, message: str | None = None) -> BrokerError:
+    """The exception for an error code. `what` says what was asked for and of whom; `message` is the
+    broker's own sentence, where the response has one."""
+    row = error_code(code)
+    told = message or row.sentence
+    sentence = f"{what}: {told} ({row.name})" if told else f"{what}: {row.name}"
+    return BrokerError(sentence, code=code, name=row.name, retriable=row.retriable)
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raises `BrokerError` unless the code is 0."""
+    if code != NONE:
+        raise broker_error(code, what, message)
+
+
+class Connection:
+    """A socket on which requests and responses go, and the versions of the broker behind it."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = CLIENT_ID,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Connects and asks for the broker's versions.
+
+        Raises `ConnectionFailedError`, `RequestTimedOutError`, and `UnsupportedVersionError` if the
+        other side is no Kafka broker of this century.
+        """
+        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """Host and port, as errors name them."""
+        self.versions: dict[int, tuple[int, int]] = {}
+        """Lowest and highest version that the broker speaks, by api key."""
+        self.features: dict[str, int] = {}
+        """Finalized features of the cluster and their levels (KIP-584)."""
+        self.request_timeout_ms = request_timeout_ms
+        self._client_id = client_id.encode()
+        self._correlation_id = 0
+        self._awaited: deque[_Awaited] = deque()
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        try:
+            self._socket = socket.create_connection((host, port), connect_timeout_ms / 1000)
+        except OSError as error:
+            why = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
+            raise ConnectionFailedError(f"no connection to {self.peer}: {why}") from error
+        self.is_open = True
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the socket. Answers that are due are lost."""
+        self.is_open = False
+        self._awaited.clear()
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """For `select`; -1 once closed."""
+        return self._socket.fileno()
+
+    @property
+    def awaited_count(self) -> int:
+        """Requests that have not been answered yet."""
+        return len(self._awaited)
+
+    def version_for(self, name: str, at_most: int | None = None) -> int:
+        """The highest version of a request, as in `Metadata`, that both sides speak.
+
+        Raises `UnsupportedVersionError`.
+        """
+        key, lowest, highest, _ = message_versions(f"{name}Request")
+        if at_most is not None:
+            highest = min(highest, at_most)
+        theirs = self.versions.get(-1 if key is None else key)
+        if theirs is None:
+            raise UnsupportedVersionError(f"the broker at {self.peer} does not know {name}")
+        version = min(highest, theirs[1])
+        if version < max(lowest, theirs[0]):
+            raise UnsupportedVersionError(
+                f"the broker at {self.peer} speaks versions {theirs[0]} to {theirs[1]} of {name}, "
+                f"this client {lowest} to {highest}"
+            )
+        return version
+
+    def supports(self, name: str) -> bool:
+        """Whether both sides speak some version of a request."""
+        try:
+            self.version_for(name)
+        except UnsupportedVersionError:
+            return False
+        return True
+
+    def request(
+        self,
+        message: Any,
+        *,
+        version: int | None = None,
+        at_most: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """Sends a request and waits for its response; nothing else may be under way.
+
+        `version` is taken as it is; else the highest that both speak, but `at_most`. Raises
+        `ConnectionFailedError`, `RequestTimedOutError`, `UnsupportedVersionError`.
+        """
+        if self._awaited:
+            raise RuntimeError(f"{self.peer} has {len(self._awaited)} other requests to answer")
+        self.send(message, version=version, at_most=at_most)
+        return self.receive(self.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def send(
+        self,
+        message: Any,
+        *,
+        version: int | None = None,
+        at_most: int | None = None,
+        answered: bool = True,
+    ) -> int:
+        """Sends a request and returns its correlation id. `answered=False` for what the broker
+        does not answer, which is Produce with acks=0 alone."""
+        name = message._name.removesuffix("Request")
+        if version is None:
+            version = self.version_for(name, at_most)
+        key, _, _, flexible_since = message_versions(message._name)
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        header = struct.pack(
+            f">hhih{len(self._client_id)}s",
+            key,
+            version,
+            self._correlation_id,
+            len(self._client_id),
+            self._client_id,
+        )
+        if flexible_since is not None and version >= flexible_since:
+            header += b"\0"
+        body = message.encode(version)
+        self._send_all(struct.pack(">i", len(header) + len(body)) + header + body)
+        if answered:
+            self._awaited.append(
+                _Awaited(self._correlation_id, name, version, flexible_since),
+            )
+        return self._correlation_id
+
+    def receive(self, timeout_ms: int) -> Any:
+        """The response to the oldest request that has none.
+
+        Raises `RequestTimedOutError`, after which the connection is closed.
+        """
+        awaited = self._awaited[0]
+        response = self._receive(time.monotonic() + timeout_ms / 1000)
+        if response is None:
+            self.close()
+            raise RequestTimedOutError(
+                f"no answer from {self.peer} to {awaited.name} within {timeout_ms} ms"
+            )
+        return response
+
+    def receive_ready(self) -> Any:
+        """As `receive` without waiting: None if the response is not there as a whole."""
+        return self._receive(None)
+
+    def _negotiate(self) -> None:
+        # A broker that does not know the version answers in version 0, with those it knows.
+        request = messages.ApiVersionsRequest(
+            client_software_name="kafkalite", client_software_version="1"
+        )
+        for version in (4, 0):
+            response = self.request(request, version=version)
+            if response.error_code != UNSUPPORTED_VERSION:
+                break
+        check(response.error_code, f"ApiVersions from {self.peer}")
+        self.versions = {
+            row.api_key: (row.min_version, row.max_version) for row in response.api_keys
+        }
+        self.features = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
+        }
+
+    def _send_all(self, frame: bytes) -> None:
+        if not self.is_open:
+            raise ConnectionFailedError(f"the connection to {self.peer} is closed")
+        try:
+            self._socket.settimeout(self.request_timeout_ms / 1000)
+            self._socket.sendall(frame)
+        except OSError as error:
+            self.close()
+            if isinstance(error, TimeoutError):
+                raise RequestTimedOutError(
+                    f"{self.peer} took no request for {self.request_timeout_ms} ms"
+                ) from error
+            raise self._broken(error) from error
+
+    def _receive(self, deadline: float | None) -> Any:
+        """One response; None if it is not there by the deadline, or now."""
+        if not self.is_open:
+            raise ConnectionFailedError(f"the connection to {self.peer} is closed")
+        if not self._fill(4, deadline):
+            return None
+        (size,) = struct.unpack_from(">i", self._joined())
+        if not 4 <= size <= FRAME_BYTES_MAX:
+            self.close()
+            raise ConnectionFailedError(f"{self.peer} does not answer as a Kafka broker does")
+        if not self._fill(4 + size, deadline):
+            return None
+        received = self._joined()
+        rest = received[4 + size :]
+        self._chunks = [rest] if rest else []
+        self._buffered = len(rest)
+        return self._parse(received, 4 + size)
+
+    def _parse(self, received: bytes, end: int) -> Any:
+        awaited = self._awaited.popleft()
+        (correlation_id,) = struct.unpack_from(">i", received, 4)
+        if correlation_id != awaited.correlation_id:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.peer} answered request {correlation_id} "
+                f"where {awaited.correlation_id} ({awaited.name}) was due"
+            )
+        start, version = 8, awaited.version
+        if awaited.name == "ApiVersions":
+            if version and received[start : start + 2] == UNSUPPORTED_VERSION.to_bytes(2):
+                version = 0
+        elif awaited.flexible_since is not None and version >= awaited.flexible_since:
+            start += 1  # no tag of a response header has been defined
+        kind = getattr(messages, f"{awaited.name}Response")
+        return kind.decode(received[start:end], version)
+
+    def _fill(self, wanted: int, deadline: float | None) -> bool:
+        """Receives until so many bytes are buffered; False if they are not there in time."""
+        size = RECEIVE_BYTES if wanted < RECEIVE_BYTES else RECEIVE_BYTES_LARGE
+        while self._buffered < wanted:
+            left = 0.0 if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                self._socket.settimeout(left)
+                chunk = self._socket.recv(size)
+            except (TimeoutError, BlockingIOError):
+                if left > 0:
+                    continue
+                return False
+            except OSError as error:
+                self.close()
+                raise self._broken(error) from error
+            if not chunk:
+                awaited = self._awaited[0].name if self._awaited else "anything"
+                self.close()
+                raise ConnectionFailedError(
+                    f"{self.peer} closed the connection before it answered {awaited}"
+                )
+            self._chunks.append(chunk)
+            self._buffered += len(chunk)
+        return True
+
+    def _joined(self) -> bytes:
+        if len(self._chunks) > 1:
+            self._chunks = [b"".join(self._chunks)]
+        return self._chunks[0]
+
+    def _broken(self, error: OSError) -> ConnectionFailedError:
+        return ConnectionFailedError(
+            f"the connection to {self.peer} broke: {error.strerror or error}"
+        )

@@ -1,0 +1,368 @@
+"""A member of a consumer group: joins, shares partitions out if it leads, keeps alive, commits.
+
+The classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) with the assignor `range`, which
+every consumer of Kafka's knows. Whatever is asked of the coordinator goes through one connection
+under one lock; heartbeats come from a thread of their own, so that a consumer that works on its
+records for long stays in the group, up to `max_poll_interval_ms`.
+
+    unjoined ── join ──► joined ── a heartbeat says that the group rebalances ──► unjoined
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from kafkalite.client.cluster import Cluster
+from kafkalite.client.connection import Connection, broker_error, check
+from kafkalite.errors import BrokerError, ClientError
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
+
+__all__ = ["GroupOptions", "Membership", "assign_range"]
+
+Partition = tuple[str, int]
+Result = TypeVar("Result")
+
+PROTOCOL_TYPE = "consumer"
+RANGE = "range"
+SUBSCRIPTION_VERSION = 1
+ASSIGNMENT_VERSION = 0
+
+# Later versions of OffsetCommit and OffsetFetch name topics by id.
+OFFSETS_BY_NAME = 9
+
+
+class GroupOptions(NamedTuple):
+    """Kafka's `group.id`, `group.instance.id`, `session.timeout.ms`, `heartbeat.interval.ms`,
+    `max.poll.interval.ms`, with Kafka's defaults."""
+
+    group: str
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+
+
+class _Member(NamedTuple):
+    id: str
+    instance_id: str | None
+    topics: list[str]
+
+
+def assign_range(
+    members: Iterable[tuple[str, str | None, list[str]]], partition_counts: Mapping[str, int]
+) -> dict[str, list[Partition]]:
+    """Partitions by member id, as Kafka's RangeAssignor shares them: of each topic, members in
+    order (static ones first, by instance id; then by member id) get a run each, the first ones the
+    longer.
+
+    `members` are id, instance id and topics.
+    """
+    rows = [_Member(*member) for member in members]
+    rows.sort(key=lambda member: (member.instance_id is None, member.instance_id or member.id))
+    assigned: dict[str, list[Partition]] = {member.id: [] for member in rows}
+    for topic in sorted({topic for member in rows for topic in member.topics}):
+        count = partition_counts.get(topic, 0)
+        subscribed = [member for member in rows if topic in member.topics]
+        each, left_over = divmod(count, len(subscribed))
+        start = 0
+        for place, member in enumerate(subscribed):
+            length = each + (place < left_over)
+            assigned[member.id] += [(topic, index) for index in range(start, start + length)]
+            start += length
+    return assigned
+
+
+class Membership:
+    """One member of one group. `join`, `commit` and `leave` are called by one thread; heartbeats
+    run beside them."""
+
+    def __init__(self, bootstrap_servers: str, options: GroupOptions, client_id: str) -> None:
+        self.options = options
+        self.member_id = ""
+        self.generation = -1
+        self._cluster = Cluster(bootstrap_servers, client_id=client_id)
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._joined = False
+        self._polled_at = time.monotonic()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._fatal: ClientError | None = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the partitions of the last `join` are still this member's.
+
+        Raises what ended the membership for good, if something did.
+        """
+        self._polled_at = time.monotonic()
+        if self._fatal is not None:
+            raise self._fatal
+        return self._joined
+
+    # --- membership -------------------------------------------------------------------------------
+
+    def join(self, topics: Iterable[str], counts: Callable[[set[str]], Mapping[str, int]]) -> Any:
+        """Joins the group and returns this member's partitions. `counts` gives the partitions of
+        the topics of all members, should this one have to share them out.
+
+        Waits for the other members, at most as long as the group lets them take.
+        """
+        with self._lock:
+            partitions = self._retry(lambda: self._join(sorted(topics), counts))
+            self._joined = True
+            self._polled_at = time.monotonic()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._beat, name=f"heartbeat of {self.options.group}", daemon=True
+            )
+            self._thread.start()
+        return partitions
+
+    def leave(self) -> None:
+        """Leaves the group, unless it is a static member, and ends the heartbeats."""
+        self._stop.set()
+        with self._lock:
+            try:
+                if self.member_id and self.options.instance_id is None:
+                    self._leave()
+            except ClientError:
+                pass  # the session time-out does it
+            finally:
+                self._joined = False
+                self._cluster.close()
+        if self._thread is not None:
+            self._thread.join(5)
+
+    def _leave(self) -> None:
+        kind = messages.LeaveGroupRequest
+        member = kind.MemberIdentity(member_id=self.member_id, reason="the consumer was closed")
+        request = kind(group_id=self.options.group, member_id=self.member_id, members=[member])
+        self.member_id, self.generation = "", -1
+        self._ask(request)
+
+    def _join(
+        self, topics: list[str], counts: Callable[[set[str]], Mapping[str, int]]
+    ) -> list[Partition]:
+        options = self.options
+        subscription = messages.ConsumerProtocolSubscription(topics=topics)
+        metadata = SUBSCRIPTION_VERSION.to_bytes(2) + subscription.encode(SUBSCRIPTION_VERSION)
+        kind = messages.JoinGroupRequest
+        while True:
+            # A member that the coordinator does not know (any more) joins as a new one.
+            request = kind(
+                group_id=options.group,
+                session_timeout_ms=options.session_timeout_ms,
+                rebalance_timeout_ms=options.max_poll_interval_ms,
+                member_id=self.member_id,
+                group_instance_id=options.instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[kind.JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
+            )
+            joined = self._ask(request, timeout_ms=options.max_poll_interval_ms + 5_000)
+            if joined.error_code == MEMBER_ID_REQUIRED:
+                self.member_id = joined.member_id
+                continue
+            if self._is_forgotten(joined.error_code):
+                continue
+            check(joined.error_code, f"group '{options.group}'")
+            self.member_id, self.generation = joined.member_id, joined.generation_id
+            assigned = {}
+            if joined.leader == joined.member_id and not joined.skip_assignment:
+                assigned = self._share_out(joined.members, counts)
+            synced = self._sync(assigned)
+            if synced.error_code == REBALANCE_IN_PROGRESS:
+                continue
+            if self._is_forgotten(synced.error_code):
+                continue
+            check(synced.error_code, f"group '{options.group}'")
+            return _decode_assignment(synced.assignment)
+
+    def _sync(self, assigned: Mapping[str, list[Partition]]) -> Any:
+        kind = messages.SyncGroupRequest
+        request = kind(
+            group_id=self.options.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.options.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=RANGE,
+            assignments=[
+                kind.SyncGroupRequestAssignment(
+                    member_id=member_id, assignment=_encode_assignment(partitions)
+                )
+                for member_id, partitions in assigned.items()
+            ],
+        )
+        return self._ask(request, timeout_ms=self.options.max_poll_interval_ms + 5_000)
+
+    def _share_out(
+        self, rows: list[Any], counts: Callable[[set[str]], Mapping[str, int]]
+    ) -> dict[str, list[Partition]]:
+        members = []
+        for row in rows:
+            version = min(int.from_bytes(row.metadata[:2]), 0)
+            subscription = messages.ConsumerProtocolSubscription.decode(row.metadata[2:], version)
+            members.append((row.member_id, row.group_instance_id, subscription.topics))
+        topics = {topic for _, _, subscribed in members for topic in subscribed}
+        return assign_range(members, counts(topics))
+
+    def _is_forgotten(self, code: int) -> bool:
+        if code not in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
+            return False
+        self.member_id, self.generation = "", -1
+        return True
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        interval_s = self.options.heartbeat_interval_ms / 1000
+        while not self._stop.wait(interval_s):
+            with self._lock:
+                if not self._joined or self._stop.is_set():
+                    continue
+                silent_s = time.monotonic() - self._polled_at
+                try:
+                    if silent_s * 1000 > self.options.max_poll_interval_ms:
+                        self._joined = False
+                        self._leave()
+                        continue
+                    self._heartbeat()
+                except ClientError:
+                    self._connection = None  # the next one looks the coordinator up again
+
+    def _heartbeat(self) -> None:
+        request = messages.HeartbeatRequest(
+            group_id=self.options.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.options.instance_id,
+        )
+        code = self._ask(request).error_code
+        if code == NONE:
+            return
+        if self._is_forgotten(code) or code == REBALANCE_IN_PROGRESS:
+            self._joined = False
+        elif code == FENCED_INSTANCE_ID:
+            self._joined = False
+            self._fatal = broker_error(code, f"group '{self.options.group}'")
+        else:
+            check(code, f"group '{self.options.group}'")
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Commits the offset of the next record of each partition.
+
+        Raises `BrokerError` (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, …) if the partitions are
+        not this member's any more.
+        """
+        kind = messages.OffsetCommitRequest
+        inner = kind.OffsetCommitRequestTopic
+        topics: dict[str, Any] = {}
+        for (topic, index), offset in sorted(offsets.items()):
+            row = inner.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=""
+            )
+            topics.setdefault(topic, inner(name=topic)).partitions.append(row)
+
+        def ask() -> None:
+            request = kind(
+                group_id=self.options.group,
+                generation_id_or_member_epoch=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.options.instance_id,
+                topics=list(topics.values()),
+            )
+            response = self._ask(request, at_most=OFFSETS_BY_NAME)
+            for topic in response.topics:
+                for row in topic.partitions:
+                    check(row.error_code, f"commit of {topic.name}-{row.partition_index}")
+
+        with self._lock:
+            self._retry(ask)
+
+    def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The committed offsets, of those partitions that have one."""
+        kind = messages.OffsetFetchRequest
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            by_topic.setdefault(topic, []).append(index)
+        group = kind.OffsetFetchRequestGroup(
+            group_id=self.options.group,
+            topics=[
+                kind.OffsetFetchRequestGroup.OffsetFetchRequestTopics(
+                    name=topic, partition_indexes=indexes
+                )
+                for topic, indexes in by_topic.items()
+            ],
+        )
+        old = [
+            kind.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in by_topic.items()
+        ]
+        request = kind(group_id=self.options.group, topics=old, groups=[group], require_stable=True)
+
+        def ask() -> dict[Partition, int]:
+            response = self._ask(request, at_most=OFFSETS_BY_NAME)
+            found = response.groups[0] if response.groups else response
+            check(found.error_code, f"group '{self.options.group}'")
+            offsets = {}
+            for topic in found.topics:
+                for row in topic.partitions:
+                    check(row.error_code, f"offset of {topic.name}-{row.partition_index}")
+                    if row.committed_offset >= 0:
+                        offsets[topic.name, row.partition_index] = row.committed_offset
+            return offsets
+
+        with self._lock:
+            return self._retry(ask)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _ask(
+        self, request: Any, *, timeout_ms: int | None = None, at_most: int | None = None
+    ) -> Any:
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            node_id = self._cluster.coordinator(self.options.group)
+            connection = self._connection = self._cluster.connection(node_id)
+        return connection.request(request, timeout_ms=timeout_ms, at_most=at_most)
+
+    def _retry(self, operation: Callable[[], Result]) -> Result:
+        def attempt() -> Result:
+            try:
+                return operation()
+            except ClientError as error:
+                if not isinstance(error, BrokerError) or error.retriable:
+                    self._connection = None
+                raise
+
+        return self._cluster.retry(attempt)
+
+
+def _encode_assignment(partitions: Iterable[Partition]) -> bytes:
+    kind = messages.ConsumerProtocolAssignment
+    topics: dict[str, Any] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, kind.TopicPartition(topic=topic)).partitions.append(index)
+    body = kind(assigned_partitions=list(topics.values())).encode(ASSIGNMENT_VERSION)
+    return ASSIGNMENT_VERSION.to_bytes(2) + bytes(body)
+
+
+def _decode_assignment(data: bytes) -> list[Partition]:
+    if len(data) < 2:
+        return []
+    assignment = messages.ConsumerProtocolAssignment.decode(data[2:], ASSIGNMENT_VERSION)
+    return [
+        (row.topic, index) for row in assignment.assigned_partitions for index in row.partitions
+    ]

@@ -1,0 +1,693 @@
+"""Sends records in batches, one thread, nothing in the background.
+
+    with Producer("127.0.0.1:9092") as producer:
+        producer.send("orders", b"value", key=b"key")
+        producer.flush()
+
+What is under way moves on inside `send`, `poll` and `flush`: a program that sends now and then
+calls `poll` in between. Records with a key go where Kafka's default partitioner puts them; those
+without one fill a batch of one partition, then one of another.
+
+    open     the batch that takes records, one a partition, until full or linger_ms old
+    ready    closed, in the order of their sequence numbers
+    flying   sent and not answered, at most max_in_flight requests a broker
+
+Idempotent unless told otherwise: a batch keeps its sequence number however often it is sent, and
+batches of a partition that come back are sent again in their order. A batch that is given up leaves
+a hole in the sequence, so the partition goes on under the next producer epoch (KIP-360).
+"""
+
+import random
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
+from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, Cluster, TopicMetadata
+from kafkalite.client.connection import Connection, broker_error, check
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionFailedError,
+    InvalidArgumentError,
+    KafkaliteError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    NONE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+)
+
+__all__ = ["Batch", "Producer"]
+
+Headers = Sequence[tuple[str, bytes | None]]
+OnDelivery = Callable[[KafkaliteError | None, str, int, int], None]
+"""Called once a record: the error or None, topic, partition, offset (-1 if it is not known)."""
+
+# Later versions name topics by id, which a topic that is made anew changes.
+PRODUCE_BY_NAME = 12
+
+SEQUENCES = 1 << 31
+RECORD_OVERHEAD_BYTES = 21
+
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+
+
+class Batch:
+    """A closed batch of one partition on its way."""
+
+    __slots__ = (
+        "count",
+        "deadline",
+        "epoch",
+        "made_at",
+        "number",
+        "on_done",
+        "partition",
+        "records",
+        "sequence",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        count: int,
+        made_at: float,
+        on_done: Callable[["Batch", KafkaliteError | None, int], None] | None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.records = records
+        self.count = count
+        self.made_at = made_at
+        """Monotonic seconds at which its first record came."""
+        self.on_done = on_done
+        self.number = 0
+        """Counts up: the order in which batches were made."""
+        self.sequence = -1
+        self.epoch = -1
+        self.deadline = 0.0
+
+
+class _Open:
+    """The batch that takes a partition's records."""
+
+    __slots__ = ("builder", "callbacks", "count", "made_at", "size_bytes")
+
+    def __init__(self, codec: str, level: int | None) -> None:
+        self.builder = BatchBuilder(codec, level=level)
+        self.callbacks: list[tuple[int, OnDelivery]] = []
+        self.count = 0
+        self.size_bytes = 0
+        """What its records were counted for."""
+        self.made_at = time.monotonic()
+
+
+class _Lane:
+    """What is on its way to one partition."""
+
+    __slots__ = (
+        "acknowledged",
+        "epoch",
+        "flying",
+        "open",
+        "partition",
+        "pause_ms",
+        "paused_until",
+        "ready",
+        "renumber",
+        "sequence",
+        "topic",
+        "trouble",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.open: _Open | None = None
+        self.ready: deque[Batch] = deque()
+        self.flying: deque[Batch] = deque()
+        self.epoch = 0
+        self.sequence = 0
+        self.acknowledged = 0
+        """The sequence number after the last that the broker has taken."""
+        self.renumber = False
+        """A batch was given up: go on under the next epoch once nothing flies."""
+        self.paused_until = 0.0
+        self.pause_ms = BACKOFF_MS
+        self.trouble: KafkaliteError | None = None
+        """Why it was paused last."""
+
+
+class _Link:
+    """A connection of the producer's own, and what was sent on it and not answered, oldest first,
+    each with the moment at which that is too late."""
+
+    __slots__ = ("connection", "flights")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.flights: deque[tuple[float, list[Batch]]] = deque()
+
+
+class Producer:
+    """A producer of one cluster. One thread at a time."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Cluster,
+        *,
+        acks: str | int = "all",
+        codec: str = "none",
+        level: int | None = None,
+        linger_ms: int = 5,
+        batch_bytes: int = 16_384,
+        request_bytes_max: int = 1 << 20,
+        buffer_bytes: int = 32 << 20,
+        max_in_flight: int = 5,
+        idempotent: bool | None = None,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        client_id: str = "kafkalite-producer",
+    ) -> None:
+        """Arguments are Kafka's `acks`, `compression.type`, `compression.*.level`, `linger.ms`,
+        `batch.size`, `max.request.size`, `buffer.memory`, `max.in.flight.requests.per.connection`,
+        `enable.idempotence` (on, if acks is all and the broker can), `delivery.timeout.ms` and
+        `request.timeout.ms`, with Kafka's defaults.
+
+        Raises `InvalidArgumentError` for what contradicts itself.
+        """
+        if str(acks) not in ACKS:
+            raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
+        self._acks = ACKS[str(acks)]
+        if idempotent and self._acks != -1:
+            raise InvalidArgumentError("an idempotent producer needs acks=all")
+        if idempotent and max_in_flight > 5:
+            raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
+        BatchBuilder(codec, level=level)
+        self._idempotent = idempotent
+        self._wants_id = self._acks == -1 and idempotent is not False and max_in_flight <= 5
+        self._producer_id = -1
+        self._codec, self._level = codec, level
+        self._linger_s = linger_ms / 1000
+        self._batch_bytes = batch_bytes
+        self._request_bytes_max = request_bytes_max
+        self._buffer_bytes = buffer_bytes
+        self._max_in_flight = max_in_flight
+        self._delivery_s = delivery_timeout_ms / 1000
+        self._request_timeout_ms = request_timeout_ms
+        self._owns = isinstance(bootstrap_servers, str)
+        self.cluster = (
+            Cluster(
+                bootstrap_servers,
+                client_id=client_id,
+                timeout_ms=min(60_000, delivery_timeout_ms),
+                request_timeout_ms=request_timeout_ms,
+            )
+            if isinstance(bootstrap_servers, str)
+            else bootstrap_servers
+        )
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._sticky: dict[str, int] = {}
+        self._links: dict[int, _Link] = {}
+        self._made_count = 0
+        self._pending_bytes = 0
+        self._next_linger = float("inf")
+        self.sent_count = 0
+        """Records that the broker has taken."""
+        self.failed_count = 0
+        """Records that were given up."""
+        self.first_error: KafkaliteError | None = None
+        """Why the first of them was, until `flush` raises it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the connections. What was not flushed is lost."""
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+        if self._owns:
+            self.cluster.close()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Puts a record into a batch; waits only if `buffer_bytes` are under way.
+
+        Raises `BrokerError` for a topic or partition that there is not. What happens to the record
+        later, `on_delivery` is told and `flush` raises.
+        """
+        lane = self._lane(topic, partition, key)
+        opened = lane.open
+        size = len(value or b"") + len(key or b"") + RECORD_OVERHEAD_BYTES
+        has_closed = False
+        if opened is not None and opened.builder.size_bytes + size > self._batch_bytes:
+            self._close_batch(lane)
+            has_closed = True
+            if partition is None and key is None:
+                lane = self._lane(topic, None, None)
+            opened = lane.open
+        if opened is None:
+            opened = lane.open = _Open(self._codec, self._level)
+            self._next_linger = min(self._next_linger, opened.made_at + self._linger_s)
+        wall_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        encoded = [(name.encode(), content) for name, content in headers] if headers else []
+        opened.builder.append(wall_ms, key, value, encoded)
+        if on_delivery is not None:
+            opened.callbacks.append((opened.count, on_delivery))
+        opened.count += 1
+        opened.size_bytes += size
+        self._pending_bytes += size
+        if opened.builder.size_bytes >= self._batch_bytes:
+            self._close_batch(lane)
+            has_closed = True
+        now = time.monotonic()
+        if has_closed or now >= self._next_linger:
+            self._turn(now)
+        while self._pending_bytes > self._buffer_bytes:
+            self.poll(100)
+
+    def send_batch(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        count: int,
+        on_done: Callable[[Batch, KafkaliteError | None, int], None] | None = None,
+    ) -> None:
+        """Sends a batch that was made elsewhere, without a producer id in it. `on_done` gets the
+        batch, the error or None, and its base offset."""
+        lane = self._lane(topic, partition, None)
+        self._enqueue(lane, Batch(topic, partition, records, count, time.monotonic(), on_done))
+        self._turn(time.monotonic())
+
+    def poll(self, timeout_ms: int = 0) -> None:
+        """Moves on what is under way: sends what is due and takes answers, waiting for one as long
+        as there is nothing else to do."""
+        now = time.monotonic()
+        self._turn(now)
+        if timeout_ms <= 0:
+            return
+        deadline = min(now + timeout_ms / 1000, self._next_linger)
+        resumes = [
+            lane.paused_until for lane in self._lanes.values() if lane.ready and not lane.flying
+        ]
+        deadline = min([deadline, *(moment for moment in resumes if moment > now)])
+        self._wait(max(deadline - now, 0.0))
+        self._turn(time.monotonic())
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Returns once everything sent before is on its broker or given up.
+
+        Raises the first error of a record since the last flush, and `RequestTimedOutError` if
+        something is still under way when the time is over.
+        """
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        for lane in self._lanes.values():
+            self._close_batch(lane)
+        while self.pending_count:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise RequestTimedOutError(
+                    f"{self.pending_count} batches were not acknowledged within {timeout_ms} ms"
+                )
+            self.poll(100)
+        if self.first_error is not None:
+            error, self.first_error = self.first_error, None
+            raise error
+
+    @property
+    def pending_count(self) -> int:
+        """Batches that are open, ready or flying."""
+        return sum(
+            len(lane.ready) + len(lane.flying) + (lane.open is not None)
+            for lane in self._lanes.values()
+        )
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the records that are under way."""
+        return self._pending_bytes
+
+    def fileno_list(self) -> list[int]:
+        """Sockets on which answers are due: a caller that waits for input of its own can wait for
+        these too, and then call `poll`."""
+        return [link.connection.fileno() for link in self._links.values() if link.flights]
+
+    @property
+    def next_due(self) -> float:
+        """Monotonic seconds by which `poll` should be called though no answer comes."""
+        return self._next_linger
+
+    # --- partitions -------------------------------------------------------------------------------
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic; it is created if the broker does that."""
+        return len(self._topic(topic).partitions)
+
+    def _topic(self, name: str) -> TopicMetadata:
+        return self.cluster.topic(name, allow_auto_create=True)
+
+    def _lane(self, topic: str, partition: int | None, key: bytes | None) -> _Lane:
+        if partition is None:
+            if key is not None:
+                partition = partition_for_key(key, len(self._topic(topic).partitions))
+            else:
+                sticky = self._sticky.get(topic)
+                if sticky is None:
+                    sticky = self._sticky[topic] = self._draw(topic)
+                partition = sticky
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            count = len(self._topic(topic).partitions)
+            if not 0 <= partition < count:
+                raise InvalidArgumentError(
+                    f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
+                )
+            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+        return lane
+
+    def _draw(self, topic: str) -> int:
+        partitions = self._topic(topic).partitions
+        led = [row.partition for row in partitions.values() if row.leader >= 0]
+        return random.choice(led or list(partitions))  # noqa: S311
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def _close_batch(self, lane: _Lane) -> None:
+        opened, lane.open = lane.open, None
+        if opened is None:
+            return
+        if self._sticky.get(lane.topic) == lane.partition:
+            del self._sticky[lane.topic]
+        records = opened.builder.finish()
+        self._pending_bytes -= opened.size_bytes
+        callbacks = opened.callbacks
+
+        def done(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
+            for index, on_delivery in callbacks:
+                offset = base_offset + index if base_offset >= 0 else -1
+                on_delivery(error, batch.topic, batch.partition, offset)
+
+        on_done = done if callbacks else None
+        made_at, count = opened.made_at, opened.count
+        self._enqueue(lane, Batch(lane.topic, lane.partition, records, count, made_at, on_done))
+
+    def _enqueue(self, lane: _Lane, batch: Batch) -> None:
+        self._made_count += 1
+        batch.number = self._made_count
+        batch.deadline = batch.made_at + self._delivery_s
+        lane.ready.append(batch)
+        self._pending_bytes += len(batch.records)
+
+    def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
+        self._pending_bytes -= len(batch.records)
+        if error is None:
+            self.sent_count += batch.count
+        else:
+            self.failed_count += batch.count
+            self.first_error = self.first_error or error
+        if batch.on_done is not None:
+            batch.on_done(batch, error, base_offset)
+
+    # --- the turn ---------------------------------------------------------------------------------
+
+    def _turn(self, now: float) -> None:
+        """Takes what was answered, gives up what is too old, sends what is due."""
+        self._take_answers(now)
+        if now >= self._next_linger:
+            self._close_old(now)
+        self._send_ready(now)
+
+    def _close_old(self, now: float) -> None:
+        due = float("inf")
+        for lane in self._lanes.values():
+            if lane.open is None:
+                continue
+            moment = lane.open.made_at + self._linger_s
+            if now >= moment:
+                self._close_batch(lane)
+            else:
+                due = min(due, moment)
+        self._next_linger = due
+
+    def _send_ready(self, now: float) -> None:
+        by_node: dict[int, list[_Lane]] = {}
+        for lane in list(self._lanes.values()):
+            self._give_up_old(lane, now)
+            if lane.renumber and not lane.flying:
+                self._renumber(lane)
+            waits = lane.renumber or now < lane.paused_until
+            if not lane.ready or waits:
+                continue
+            try:
+                node_id = self.cluster.leader(lane.topic, lane.partition)
+            except ClientError as error:
+                self._pause(lane, now, error)
+                continue
+            by_node.setdefault(node_id, []).append(lane)
+        for node_id, lanes in by_node.items():
+            self._send_to(node_id, lanes, now)
+
+    def _send_to(self, node_id: int, lanes: list[_Lane], now: float) -> None:
+        """Requests with one batch a partition, as many as may fly."""
+        try:
+            if self._wants_id and self._producer_id < 0:
+                self._take_producer_id()
+            link = self._link(node_id)
+        except ClientError as error:
+            for lane in lanes:
+                self._come_back(lane, [lane.ready.popleft()], error, now)
+            return
+        while len(link.flights) < self._max_in_flight:
+            batches: list[Batch] = []
+            size = 0
+            for lane in lanes:
+                if not lane.ready:
+                    continue
+                size += len(lane.ready[0].records)
+                if batches and size > self._request_bytes_max:
+                    break
+                batches.append(lane.ready.popleft())
+                lane.flying.append(batches[-1])
+            if not batches:
+                return
+            link.flights.append((now + self._request_timeout_ms / 1000, batches))
+            try:
+                request = self._request(batches)
+                link.connection.send(request, at_most=PRODUCE_BY_NAME, answered=self._acks != 0)
+            except ClientError as error:
+                self._lose(link, error, now)
+                return
+            if self._acks == 0:
+                link.flights.pop()
+                for batch in batches:
+                    self._lanes[batch.topic, batch.partition].flying.remove(batch)
+                    self._finish(batch, None, -1)
+
+    def _link(self, node_id: int) -> _Link:
+        link = self._links.get(node_id)
+        if link is None or not link.connection.is_open:
+            link = self._links[node_id] = _Link(self.cluster.new_connection(node_id))
+        return link
+
+    def _request(self, batches: Iterable[Batch]) -> Any:
+        kind = messages.ProduceRequest
+        inner = kind.TopicProduceData
+        topics: dict[str, Any] = {}
+        for batch in batches:
+            records = self._stamped(batch) if self._producer_id >= 0 else batch.records
+            row = inner.PartitionProduceData(index=batch.partition, records=records)
+            topic = topics.get(batch.topic)
+            if topic is None:
+                topic = topics[batch.topic] = inner(name=batch.topic)
+            topic.partition_data.append(row)
+        return kind(
+            acks=self._acks,
+            timeout_ms=self._request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    def _stamped(self, batch: Batch) -> bytes:
+        lane = self._lanes[batch.topic, batch.partition]
+        if batch.sequence < 0:
+            batch.sequence, batch.epoch = lane.sequence, lane.epoch
+            lane.sequence = (lane.sequence + batch.count) % SEQUENCES
+        return stamp_producer(batch.records, self._producer_id, batch.epoch, batch.sequence)
+
+    def _take_producer_id(self) -> None:
+        request = messages.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60_000
+        )
+        try:
+            response = self.cluster.ask(request)
+        except UnsupportedVersionError:
+            if self._idempotent:
+                raise
+            self._wants_id = False
+            return
+        check(response.error_code, "a producer id")
+        self._producer_id = response.producer_id
+        for lane in self._lanes.values():
+            lane.epoch = response.producer_epoch
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        descriptors = self.fileno_list()
+        if descriptors:
+            poller = select.poll()
+            for descriptor in descriptors:
+                poller.register(descriptor, select.POLLIN)
+            poller.poll(seconds * 1000)
+        elif seconds > 0 and self.pending_count:
+            time.sleep(min(seconds, 0.05))
+
+    def _take_answers(self, now: float) -> None:
+        for link in list(self._links.values()):
+            flights, connection = link.flights, link.connection
+            if not flights:
+                continue
+            try:
+                while flights and (response := connection.receive_ready()) is not None:
+                    _, batches = flights.popleft()
+                    self._take_answer(response, batches, now)
+            except ClientError as error:
+                self._lose(link, error, now)
+                continue
+            if flights and now >= flights[0][0]:
+                connection.close()
+                peer, waited_ms = connection.peer, self._request_timeout_ms
+                late = RequestTimedOutError(f"no answer from {peer} to Produce in {waited_ms} ms")
+                self._lose(link, late, now)
+
+    def _take_answer(self, response: Any, batches: list[Batch], now: float) -> None:
+        rows = {
+            (topic.name, row.index): row
+            for topic in response.responses
+            for row in topic.partition_responses
+        }
+        for batch in batches:
+            lane = self._lanes[batch.topic, batch.partition]
+            lane.flying.remove(batch)
+            row = rows.get((batch.topic, batch.partition))
+            code = -1 if row is None else row.error_code
+            if row is not None and code in (NONE, DUPLICATE_SEQUENCE_NUMBER):
+                lane.pause_ms = BACKOFF_MS
+                lane.acknowledged = (batch.sequence + batch.count) % SEQUENCES
+                self._finish(batch, None, row.base_offset)
+                continue
+            told = None
+            if row is not None:
+                told = row.error_message
+                if row.record_errors:
+                    told = row.record_errors[0].batch_index_error_message or told
+            error = broker_error(code, f"partition {batch.topic}-{batch.partition}", told)
+            self._refused(lane, batch, error, now)
+
+    def _refused(self, lane: _Lane, batch: Batch, error: BrokerError, now: float) -> None:
+        numbered = batch.sequence >= 0
+        # The batch before it has not been taken yet: its turn comes again.
+        follows_a_gap = (
+            numbered
+            and error.code == OUT_OF_ORDER_SEQUENCE_NUMBER
+            and batch.sequence != lane.acknowledged
+        )
+        if numbered and error.code == UNKNOWN_PRODUCER_ID:
+            lane.renumber = True
+            self._put_back(lane, [batch])
+        elif error.retriable:
+            self._come_back(lane, [batch], error, now)
+        elif follows_a_gap:
+            self._put_back(lane, [batch])
+        else:
+            lane.renumber = lane.renumber or numbered
+            self._finish(batch, error, -1)
+
+    def _lose(self, link: _Link, error: ClientError, now: float) -> None:
+        """The connection is gone, and with it every answer that was due."""
+        lost: dict[tuple[str, int], list[Batch]] = {}
+        for _, batches in link.flights:
+            for batch in batches:
+                lost.setdefault((batch.topic, batch.partition), []).append(batch)
+        link.flights.clear()
+        link.connection.close()
+        for place, batches in lost.items():
+            lane = self._lanes[place]
+            for batch in batches:
+                lane.flying.remove(batch)
+            self._come_back(lane, batches, error, now)
+
+    def _come_back(self, lane: _Lane, batches: list[Batch], error: ClientError, now: float) -> None:
+        """Batches that could not be sent, or of which it is not known what became of them."""
+        passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
+            isinstance(error, BrokerError) and error.retriable
+        )
+        if passes:
+            self._put_back(lane, batches)
+            self._pause(lane, now, error)
+        else:
+            lane.renumber = lane.renumber or any(batch.sequence >= 0 for batch in batches)
+            for batch in batches:
+                self._finish(batch, error, -1)
+        self.cluster.forget(lane.topic)
+
+    def _put_back(self, lane: _Lane, batches: list[Batch]) -> None:
+        """In the order in which they were made, which is that of their sequence numbers."""
+        for batch in batches:
+            later = (at for at, other in enumerate(lane.ready) if other.number > batch.number)
+            lane.ready.insert(next(later, len(lane.ready)), batch)
+
+    def _pause(self, lane: _Lane, now: float, error: KafkaliteError) -> None:
+        lane.trouble = error
+        lane.paused_until = now + lane.pause_ms / 1000
+        lane.pause_ms = min(2 * lane.pause_ms, BACKOFF_MS_MAX)
+
+    def _give_up_old(self, lane: _Lane, now: float) -> None:
+        while lane.ready and now >= lane.ready[0].deadline:
+            batch = lane.ready.popleft()
+            lane.renumber = lane.renumber or batch.sequence >= 0
+            what = f"{batch.count} records for partition {batch.topic}-{batch.partition}"
+            late = f"{what} were not acknowledged within {self._delivery_s:g} s"
+            late += f": {lane.trouble}" if lane.trouble is not None else ""
+            self._finish(batch, RequestTimedOutError(late), -1)
+
+    def _renumber(self, lane: _Lane) -> None:
+        lane.renumber = False
+        lane.epoch += 1
+        lane.sequence = lane.acknowledged = 0
+        for batch in lane.ready:
+            batch.sequence = -1
