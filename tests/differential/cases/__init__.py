@@ -1,0 +1,24 @@
+"""The script: every case in the order in which it is played."""
+
+from differential.cases import cluster, configs, groups, records, topics
+from differential.script import Case
+
+SCRIPT: list[Case] = [
+    *cluster.VERSIONS,
+    *topics.MAKING,
+    *topics.GROWING,
+    *topics.SHOWING,
+    *configs.TOPIC_CONFIGS,
+    *records.PRODUCING,
+    *records.IDEMPOTENT,
+    *records.FETCHING,
+    *records.OFFSETS,
+    *records.CUTTING,
+    *groups.COORDINATORS,
+    *groups.MEMBERS,
+    *groups.OFFSETS,
+    *groups.SHOWN,
+    *configs.OTHER_CONFIGS,
+    *cluster.CLUSTER,
+    *topics.DELETING,
+]
