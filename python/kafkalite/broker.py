@@ -71,7 +71,7 @@ def run(config: Config, log: Log) -> int:
     plane.start(
         [each.detach() for each in sockets],
         [(each.host, each.port) for each in advertised],
-        config["broker.rack"] or None,
+        config["broker.rack"],
         control_keys,
     )
     failed: list[bool] = []
@@ -106,13 +106,8 @@ def _open(
     config: Config, log: Log, handlers: Mapping[int, Handler]
 ) -> tuple[_native.BrokerPlane, topics.Topics]:
     """Takes the log directories. What was repaired is in the log."""
-    log_dirs = config.log_dirs()
+    log_dirs = [Path(name) for name in config.log_dirs()]
     known_topics = topics.load(log_dirs[0])
-    threads = config["num.network.threads"]
-    if threads == 0:
-        threads = max(1, min(3, len(os.sched_getaffinity(0)) - 1))
-    settings = {name: int(value) for name, value in config.items() if isinstance(value, int | bool)}
-    settings["num.network.threads"] = threads
     log.info(f"log directories: {', '.join(map(str, log_dirs))}")
     plane = _native.BrokerPlane(
         node_id=config["node.id"],
@@ -123,7 +118,7 @@ def _open(
             name: (topic.partitions, config.engine_configs(topic.configs))
             for name, topic in known_topics.items()
         },
-        settings=settings,
+        settings=config.settings(),
     )
     for sentence in plane.repairs:
         log.warning(sentence)
@@ -148,7 +143,9 @@ def _cluster_id(log_dirs: list[Path]) -> str:
 def _parse_listeners(texts: list[str], config: Config) -> list[Endpoint]:
     """Listeners for clients. Those of a controller, in a combined file of Kafka's, are left out."""
     protocols = dict(
-        text.rsplit(":", 1) for text in config["listener.security.protocol.map"] if ":" in text
+        text.rsplit(":", 1)
+        for text in config["listener.security.protocol.map"].split(",")
+        if ":" in text
     )
     endpoints = []
     for text in texts:
@@ -209,7 +206,7 @@ def _advertised(config: Config, bound: list[Endpoint]) -> list[Endpoint]:
 
 
 def _parse_advertised(config: Config) -> list[Endpoint]:
-    texts = config["advertised.listeners"]
+    texts = config["advertised.listeners"] or []
     return _parse_listeners(texts, config) if texts else []
 
 

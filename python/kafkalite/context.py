@@ -3,10 +3,11 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from kafkalite import _native
-from kafkalite.config import Config, EffectiveConfig, check_topic_config
+from kafkalite.config import Config, EffectiveConfig
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.metadata import topics
 from kafkalite.timers import Timers
@@ -143,7 +144,7 @@ class Context:
         """Raises TopicRefusedError where a topic cannot have these configs."""
         for name, text in own.items():
             try:
-                check_topic_config(name, text)
+                self.config.check_topic_config(name, text)
             except InvalidArgumentError as error:
                 raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
 
@@ -155,7 +156,7 @@ class Context:
         """Makes a topic that was checked; returns its id. It is on disk then, with its configs."""
         record = topics.TopicRecord(partition_count, dict(own))
         changed = {**self._known_topics, name: record}
-        topics.save(self.config.log_dirs()[0], changed)
+        topics.save(Path(self.config.log_dirs()[0]), changed)
         self._known_topics = changed
         topic_id = self.plane.create_topic(name, partition_count, self.config.engine_configs(own))
         self.log.info(f"created topic {name} with {partition_count} partition(s)")

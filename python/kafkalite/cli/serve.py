@@ -11,7 +11,8 @@ def run(arguments: Sequence[str]) -> int:
     """Parses the command line and runs the broker in this process."""
     options = _parser().parse_args(arguments)
     from kafkalite.broker import run as run_broker
-    from kafkalite.config import Config, read_properties
+    from kafkalite.config import Config
+    from kafkalite.config.properties import read_properties
     from kafkalite.context import Log
 
     given: dict[str, str] = {}

@@ -1,5 +1,5 @@
 //! What a topic's configuration means to its logs (`LogConfig`), with Kafka's names and defaults.
-//! The rows with documentation and bounds are in `python/kafkalite/config.py`; this is what the
+//! The rows with documentation and bounds are in `python/kafkalite/config/`; this is what the
 //! engine reads of them.
 
 use crate::batch::compression::Codec;

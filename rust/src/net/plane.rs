@@ -18,7 +18,7 @@ use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::node::Node;
 use crate::park::{Parked, Wake};
 
-/// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config.py`.
+/// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config/`.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `num.network.threads`

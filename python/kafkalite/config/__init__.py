@@ -1,0 +1,219 @@
+"""The configuration: one row per key, with Kafka's names, defaults and meanings.
+
+Own keys start with `kafkalite.`. A key that would change what Kafka does and is not supported is
+refused at the start by its name; a key that nobody knows gets a warning. This folder is the only
+place that knows names of keys: `keys.py` reads the rows, `values.py` judges texts, `describe.py`
+and `changes.py` are what DescribeConfigs and AlterConfigs need.
+
+A broker's key has the first text there is, as in Kafka's `DynamicBrokerConfig`:
+
+    set for this broker while it ran      kafka-configs --entity-type brokers --entity-name 1
+    set for all brokers while they ran    kafka-configs --entity-type brokers --entity-default
+    the file and the command line
+    the row's default
+
+Topics inherit from the broker: a topic's key (`segment.bytes`) takes the value of the first of the
+broker's keys in its row that is set (`log.segment.bytes`), as in `ServerTopicConfigSynonyms`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kafkalite.config.keys import Key, KeyTable
+from kafkalite.config.values import parse, text_of
+from kafkalite.errors import InvalidArgumentError
+
+# Starts of keys that have no row, and would change what clients or operators get.
+_REFUSED_STARTS = ("listener.name.", "remote.log.", "rlmm.config.", "rsm.config.", "sasl.", "ssl.")
+
+# Of a broker, beside those of its topics, what the engine must know of each log.
+_ENGINE_KEYS = ("producer.id.expiration.ms", "kafkalite.acks.fsync", "kafkalite.produce.validation")
+
+# Kafka's codes of where a value comes from (`ConfigSource`).
+TOPIC_SOURCE = 1
+DYNAMIC_BROKER_SOURCE = 2
+DYNAMIC_DEFAULT_SOURCE = 3
+STATIC_SOURCE = 4
+DEFAULT_SOURCE = 5
+
+
+class EffectiveConfig(NamedTuple):
+    """A topic's value, and Kafka's code of where it comes from."""
+
+    name: str
+    value: str
+    source: int
+
+
+class Config(Mapping[str, Any]):
+    """The broker's configuration: every key of `broker.txt`, typed, None for null.
+
+    `warnings` are sentences for the log. Raises InvalidArgumentError naming the first key that is
+    wrong or not supported.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.warnings: list[str] = []
+        self.broker_keys = KeyTable("broker.txt")
+        self.topic_keys = KeyTable("topic.txt")
+        self.given = dict(given)
+        self._cluster: Mapping[str, str] = {}
+        self._node: Mapping[str, str] = {}
+        self._values: dict[str, Any] = {}
+        for name, text in given.items():
+            self._check_given(name, text)
+        self._unite_ids()
+        _check_roles(self)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            key = self.broker_keys[name]
+            text = self.text(name)
+            self._values[name] = None if text is None else parse(key, text)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.broker_keys)
+
+    def __len__(self) -> int:
+        return len(self.broker_keys)
+
+    def text(self, name: str) -> str | None:
+        """The text that a broker's key has now."""
+        for layer in (self._node, self._cluster, self.given):
+            if name in layer:
+                return layer[name]
+        return self.default_text(name)
+
+    def default_text(self, name: str) -> str | None:
+        """The text of a key that nobody has set. Raises KeyError for a name without a row."""
+        if name == "num.network.threads":
+            # Network threads never wait for Python; more than three contend (HOTPATH.md).
+            return str(max(1, min(3, len(os.sched_getaffinity(0)) - 1)))
+        return self.broker_keys[name].default
+
+    def layers(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
+        """Where a broker's key may be set, by Kafka's code, the strongest first."""
+        return (
+            (DYNAMIC_BROKER_SOURCE, self._node),
+            (DYNAMIC_DEFAULT_SOURCE, self._cluster),
+            (STATIC_SOURCE, self.given),
+        )
+
+    def set_dynamic(self, cluster: Mapping[str, str], node: Mapping[str, str]) -> None:
+        """Takes what is set for all brokers and for this one while they run, over the file. Texts
+        that cannot be, written by another version, count as not set, with a warning."""
+        self._cluster = self._readable(cluster)
+        self._node = self._readable(node)
+        self._values = {}
+
+    def settings(self) -> dict[str, int]:
+        """The broker's integers and flags that it obeys, for the engine."""
+        found = {}
+        for name in self.broker_keys.obeyed():
+            value = self[name]
+            if isinstance(value, int):
+                found[name] = int(value)
+        return found
+
+    def log_dirs(self) -> list[str]:
+        """The log directories, absolute, in the order given."""
+        names = self["log.dirs"] or self["log.dir"]
+        return [os.path.abspath(name) for name in names if name]  # noqa: PTH100 - see keys.py
+
+    def check_topic_config(self, name: str, text: str | None) -> None:
+        """Raises InvalidArgumentError, in Kafka's words, where a topic cannot have this set."""
+        if name not in self.topic_keys:
+            raise InvalidArgumentError(f"Unknown topic config name: {name}")
+        if text is None:
+            raise InvalidArgumentError(f"Null value not supported for topic configs: {name}")
+        parse(self.topic_keys[name], text)
+
+    def topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
+        """Every key of a topic that has `own` set, as the controller answers to CreateTopics."""
+        effective = []
+        for name in self.topic_keys:
+            key = self.topic_keys[name]
+            if name in own:
+                effective.append(EffectiveConfig(name, _canonical(key, own[name]), TOPIC_SOURCE))
+            elif key.default is not None:
+                effective.append(self._inherited(key))
+        return effective
+
+    def _inherited(self, key: Key) -> EffectiveConfig:
+        for source, layer in self.layers():
+            for synonym, factor in key.synonyms:
+                if synonym in layer:
+                    value = parse(self.broker_keys[synonym], layer[synonym])
+                    # A negative time is "never" in any unit.
+                    scaled = value * factor if factor > 1 and value >= 0 else value
+                    return EffectiveConfig(key.name, text_of(scaled) or "", source)
+        return EffectiveConfig(key.name, key.default or "", DEFAULT_SOURCE)
+
+    def engine_configs(self, own: Mapping[str, str]) -> dict[str, str]:
+        """What the engine is told of a topic that has `own` set."""
+        texts = {each.name: each.value for each in self.topic_configs(own)}
+        if "internal.segment.bytes" in texts:
+            texts["segment.bytes"] = texts.pop("internal.segment.bytes")
+        for name in _ENGINE_KEYS:
+            texts[name] = text_of(self[name]) or ""
+        return texts
+
+    def _unite_ids(self) -> None:
+        """`broker.id` is the older name of `node.id`."""
+        ids = [self[name] for name in ("node.id", "broker.id") if name in self.given]
+        if len(set(ids)) > 1:
+            raise InvalidArgumentError("node.id and broker.id differ: remove broker.id")
+        if ids:
+            self.given["node.id"] = self.given["broker.id"] = str(ids[0])
+            self._values.clear()
+
+    def _check_given(self, name: str, text: str) -> None:
+        if name not in self.broker_keys:
+            if name.startswith(_REFUSED_STARTS):
+                raise InvalidArgumentError(f"{name} is not supported: remove it to start")
+            self.warnings.append(f"unknown configuration key {name}")
+            return
+        key = self.broker_keys[name]
+        if key.mode == "dynamic-only":
+            self.warnings.append(f"{name} has no effect in a file: it is set while brokers run")
+            return
+        value = parse(key, text)
+        if key.support == "refused" and text_of(value) != key.default:
+            raise InvalidArgumentError(f"{name} is not supported: remove it to start")
+
+    def _readable(self, texts: Mapping[str, str]) -> dict[str, str]:
+        readable = {}
+        for name, text in texts.items():
+            if name in self.broker_keys:
+                try:
+                    parse(self.broker_keys[name], text)
+                except InvalidArgumentError as error:
+                    self.warnings.append(f"{error} (set while the broker ran); it is left out")
+                    continue
+            readable[name] = text
+        return readable
+
+
+def _canonical(key: Key, text: str) -> str:
+    """A text as Kafka gives it back. One that cannot be, written by another version, stays."""
+    try:
+        return text_of(parse(key, text)) or ""
+    except InvalidArgumentError:
+        return text
+
+
+def _check_roles(config: Config) -> None:
+    """One node is broker and controller."""
+    roles = config["process.roles"]
+    if "broker" not in roles or "controller" not in roles:
+        raise InvalidArgumentError(
+            f"process.roles={','.join(roles)} is not supported: one node is broker,controller"
+        )
+    voters = [each.partition("@")[0] for each in config["controller.quorum.voters"]]
+    if voters and voters != [str(config["node.id"])]:
+        raise InvalidArgumentError(
+            f"controller.quorum.voters={','.join(config['controller.quorum.voters'])} is not "
+            f"supported: the only controller is this node, {config['node.id']}"
+        )

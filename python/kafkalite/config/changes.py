@@ -1,0 +1,277 @@
+"""What AlterConfigs and IncrementalAlterConfigs may do to a resource: pure functions of what is set
+and what is asked for, with Kafka's refusals, codes and words.
+
+`changes` are what `controller.set_configs` takes: key -> text, or None to take it away.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafkalite.config import Config
+from kafkalite.config.keys import Key, KeyTable
+from kafkalite.config.values import parse
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
+
+INVALID_CONFIG = 40
+INVALID_REQUEST = 42
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+Changes = dict[str, str | None]
+
+# A group's key, and the broker's keys that bound it (`GroupConfig.validateValues`).
+_GROUP_BOUNDS = {
+    f"{kind}.{key}": (f"group.{kind}.min.{key}", f"group.{kind}.max.{key}")
+    for kind, keys in {
+        "consumer": ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"),
+        "share": (
+            "heartbeat.interval.ms",
+            "session.timeout.ms",
+            "assignment.interval.ms",
+            "record.lock.duration.ms",
+            "delivery.count.limit",
+            "partition.max.record.locks",
+        ),
+        "streams": ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"),
+    }.items()
+    for key in keys
+} | {"streams.num.standby.replicas": ("", "group.streams.max.standby.replicas")}
+
+# What a client metrics subscription can match by (`ClientMetricsConfigs`).
+_MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+# Pools that Kafka resizes, at most to the double and to the half (`DynamicThreadPool`).
+_THREAD_COUNTS = ("num.io.threads", "num.replica.fetchers", "background.threads")
+
+
+class ChangeRefusedError(KafkaliteError):
+    """A change cannot be made; `code` is Kafka's."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def incremental_changes(
+    own: Mapping[str, str],
+    operations: Sequence[tuple[str, int, str | None]],
+    keys: Mapping[str, Key],
+    defaults: Mapping[str, str | None],
+) -> Changes:
+    """What (key, operation, text) make of `own`. `defaults` is what a list is taken to be that is
+    not set. Raises ChangeRefusedError."""
+    names = [name for name, _, _ in operations]
+    if len(set(names)) < len(names):
+        raise ChangeRefusedError(INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [name for name, kind, text in operations if kind != DELETE and text is None]
+    if nulls:
+        raise ChangeRefusedError(INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}")
+    changes: Changes = {}
+    for name, kind, text in operations:
+        if kind == DELETE:
+            changes[name] = None
+        elif kind == SET:
+            changes[name] = text
+        elif kind in (APPEND, SUBTRACT):
+            changes[name] = _changed_list(
+                name, kind, text or "", own.get(name, defaults.get(name)), keys
+            )
+        else:
+            raise ChangeRefusedError(INVALID_REQUEST, f"Unknown operation type {kind} for {name}")
+    return changes
+
+
+def _changed_list(
+    name: str, kind: int, text: str, current: str | None, keys: Mapping[str, Key]
+) -> str:
+    if name not in keys or keys[name].kind != "list":
+        verb = "APPEND" if kind == APPEND else "SUBTRACT"
+        sentence = f"Can't {verb} to key {name} because its type is not LIST."
+        raise ChangeRefusedError(INVALID_CONFIG, sentence)
+    elements = [each.strip() for each in (current or "").split(",") if each.strip()]
+    for each in (word.strip() for word in text.split(",")):
+        if kind == APPEND and each not in elements:
+            elements.append(each)
+        elif kind == SUBTRACT and each in elements:
+            elements.remove(each)
+    return ",".join(elements)
+
+
+def replacing_changes(own: Mapping[str, str], configs: Sequence[tuple[str, str | None]]) -> Changes:
+    """What makes `own` to be just `configs`. Raises ChangeRefusedError."""
+    names = [name for name, _ in configs]
+    if len(set(names)) < len(names):
+        raise ChangeRefusedError(INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [name for name, text in configs if text is None]
+    if nulls:
+        raise ChangeRefusedError(INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}")
+    return {**dict.fromkeys(name for name in own if name not in names), **dict(configs)}
+
+
+def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
+    """What is set after the changes."""
+    both = {**own, **changes}
+    return {name: text for name, text in both.items() if text is not None}
+
+
+def check_topic(config: Config, after: Mapping[str, str]) -> None:
+    """Raises ChangeRefusedError where a topic cannot have all of `after` set."""
+    values = _parsed(config.topic_keys, after, "Unknown topic config name: ")
+    effective = {each.name: each.value for each in config.topic_configs(after)}
+    least, most = (effective[f"{each}.compaction.lag.ms"] for each in ("min", "max"))
+    if int(least) > int(most):
+        raise ChangeRefusedError(
+            INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > "
+            f"max.compaction.lag.ms ({most})",
+        )
+    if values.get("remote.storage.enable"):
+        raise ChangeRefusedError(
+            INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage.",
+        )
+
+
+def check_group(config: Config, after: Mapping[str, str]) -> None:
+    """Raises ChangeRefusedError where a group cannot have all of `after` set."""
+    table = KeyTable("group.txt")
+    given = _parsed(table, after, "Unknown group config name: ")
+    for name, (least, most) in _GROUP_BOUNDS.items():
+        if name in given and least and given[name] < config[least]:
+            sentence = f"{name} must be greater than or equal to {least}"
+            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+        if name in given and given[name] > config[most]:
+            sentence = f"{name} must be less than or equal to {most}"
+            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+    for kind in ("consumer", "share", "streams"):
+        timeout, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        values = [given.get(name, config[f"group.{name}"]) for name in (timeout, interval)]
+        if values[0] <= values[1]:
+            sentence = f"{timeout} must be greater than {interval}"
+            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+
+
+def check_client_metrics(after: Mapping[str, str]) -> None:
+    """Raises ChangeRefusedError where a subscription cannot have all of `after` set."""
+    table = KeyTable("client_metrics.txt")
+    for name, text in after.items():
+        if name not in table:
+            sentence = f"Unknown client metrics configuration: {name}"
+            raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        try:
+            value = parse(table[name], text)
+        except InvalidArgumentError as error:
+            if name == "interval.ms" and text.strip().lstrip("-").isdigit():
+                sentence = (
+                    f"Invalid value {text} for interval.ms, interval must be between 100 and "
+                    "3600000 (1 hour)"
+                )
+                raise ChangeRefusedError(INVALID_REQUEST, sentence) from error
+            raise ChangeRefusedError(INVALID_CONFIG, str(error)) from error
+        if name == "match":
+            _check_patterns(value)
+
+
+def _check_patterns(patterns: list[str]) -> None:
+    for each in patterns:
+        name, equals, pattern = each.partition("=")
+        try:
+            is_legal = bool(equals) and name.strip() in _MATCHED
+            re.compile(pattern.strip())
+        except re.error:
+            is_legal = False
+        if not is_legal:
+            sentence = f"Illegal client matching pattern: {each}"
+            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+
+
+def check_broker(
+    config: Config, after: Mapping[str, str], changes: Changes, *, for_all: bool
+) -> None:
+    """Raises ChangeRefusedError where this broker, or with `for_all` all of them, cannot have all
+    of `after` set while they run. What cannot take effect is refused, too."""
+    table = config.broker_keys
+    known = {name: table[name] for name in after if name in table}
+    _refuse_all(
+        [name for name, key in known.items() if not key.is_dynamic],
+        "Cannot update these configs dynamically",
+    )
+    _refuse_all(
+        [n for n, key in known.items() if n.startswith(("ssl.", "sasl.")) and key.is_dynamic],
+        "These security configs can be dynamically updated only per-listener using the listener "
+        "prefix",
+    )
+    values = _parsed_as(INVALID_REQUEST, known, after)
+    if for_all:
+        _refuse_all(
+            [name for name, key in known.items() if key.mode == "per-broker"],
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        )
+    for name in changes:
+        if name in _THREAD_COUNTS and name in values:
+            _check_thread_count(name, values[name], config[name])
+        if name in known and known[name].support in ("refused", "at-start"):
+            sentence = f"kafkalite cannot change {name} while it runs"
+            raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        if name.startswith("listener.name.") and name in after:
+            raise ChangeRefusedError(INVALID_REQUEST, f"kafkalite does not support {name}")
+
+
+def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
+    """Raises ChangeRefusedError for what is not allowed while a cluster tracks eligible leader
+    replicas (KIP-966)."""
+    name = "min.insync.replicas"
+    if name in changes and not for_all:
+        sentence = f"Broker-level {name} cannot be altered while ELR is enabled."
+        raise ChangeRefusedError(INVALID_CONFIG, sentence)
+    if name in changes and changes[name] is None:
+        sentence = f"Cluster-level {name} cannot be removed while ELR is enabled."
+        raise ChangeRefusedError(INVALID_CONFIG, sentence)
+
+
+def _check_thread_count(name: str, value: int, current: int) -> None:
+    if current // 2 <= value <= current * 2:
+        return
+    bound = "greater than double" if value > current else "less than half"
+    raise ChangeRefusedError(
+        INVALID_REQUEST,
+        "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update "
+        f"validation failed for {name}={value}, value should not be {bound} the current value "
+        f"{current} for configuration Invalid dynamic configuration",
+    )
+
+
+def _parsed(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> dict[str, Any]:
+    for name in texts:
+        if name not in table:
+            raise ChangeRefusedError(INVALID_CONFIG, unknown + name)
+    return _parsed_as(INVALID_CONFIG, table, texts)
+
+
+def _parsed_as(code: int, table: Mapping[str, Key], texts: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for name, text in texts.items():
+        if name in table:
+            try:
+                values[name] = parse(table[name], text)
+            except InvalidArgumentError as error:
+                raise ChangeRefusedError(code, str(error)) from error
+    return values
+
+
+def _refuse_all(names: list[str], reason: str) -> None:
+    if names:
+        raise ChangeRefusedError(INVALID_REQUEST, f"{reason}: [{_join(names)}]")
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(names)

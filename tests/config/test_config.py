@@ -1,0 +1,201 @@
+"""The rows, texts to values, layers, and properties files."""
+
+from pathlib import Path
+
+import pytest
+
+from kafkalite.config import Config
+from kafkalite.config.keys import KeyTable
+from kafkalite.config.properties import read_properties
+from kafkalite.config.values import is_duration, parse, text_of
+from kafkalite.errors import InvalidArgumentError
+
+TABLES = ("broker.txt", "topic.txt", "group.txt", "client_metrics.txt")
+
+
+def refusal(name: str, text: str) -> str:
+    with pytest.raises(InvalidArgumentError) as caught:
+        Config({name: text})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("file_name", TABLES)
+def test_every_row_can_be_read_and_its_default_is_allowed(file_name: str) -> None:
+    table = KeyTable(file_name)
+    for name in table:
+        key = table[name]
+        assert key.doc.endswith(".")
+        assert key.support in ("obeyed", "at-start", "taken", "refused"), name
+        if key.default is not None:
+            value = parse(key, key.default)
+            assert text_of(value) == key.default, name
+
+
+def test_synonyms_of_topics_and_groups_are_keys_of_the_broker() -> None:
+    broker = KeyTable("broker.txt")
+    for file_name in TABLES[1:]:
+        table = KeyTable(file_name)
+        for name in table:
+            for synonym, _ in table[name].synonyms:
+                assert synonym in broker
+                assert broker[synonym].support == table[name].support or (
+                    table[name].support == "taken" or broker[synonym].support == "at-start"
+                ), f"{name} {synonym}"
+
+
+def test_values_are_typed_and_null_is_none() -> None:
+    config = Config({"node.id": "7", "log.dirs": "/one, /two", "log.preallocate": "TRUE"})
+    assert config["node.id"] == config["broker.id"] == 7
+    assert config["log.preallocate"] is True
+    assert config["broker.rack"] is None
+    assert config["log.cleaner.min.cleanable.ratio"] == 0.5
+    assert config.log_dirs() == ["/one", "/two"]
+    assert config["num.network.threads"] in (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("num.partitions", "many", "Not a number of type INT"),
+        ("num.partitions", "1_0", "Not a number of type INT"),
+        ("num.partitions", "2147483648", "Not a number of type INT"),
+        ("num.partitions", "0", "Value must be at least 1"),
+        ("log.cleaner.min.cleanable.ratio", "2", "Value must be no more than 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "Value must be no more than 1"),
+        ("log.cleaner.min.cleanable.ratio", "half", "Not a number of type DOUBLE"),
+        ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
+        ("compression.type", "none", "String must be one of: uncompressed, zstd, lz4, "),
+        ("log.cleanup.policy", "delete,zap", "Invalid value zap for configuration log.cleanup"),
+        ("group.consumer.migration.policy", "up", "(case insensitive): DISABLED, DOWNGRADE"),
+        ("auto.create.topics.enable", "yes", "Expected value to be either true or false"),
+        ("process.roles", "controller", "one node is broker,controller"),
+        ("controller.quorum.voters", "1@a:1,2@b:1", "the only controller is this node, 1"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_in_kafkas_words(
+    name: str, text: str, reason: str
+) -> None:
+    sentence = refusal(name, text)
+    assert name in sentence
+    assert reason in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("remote.log.storage.x", "1"),
+        ("listener.name.plaintext.max.connections", "1"),
+        ("log.cleaner.enable", "false"),
+        ("unstable.api.versions.enable", "true"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_its_name(name: str, text: str) -> None:
+    assert refusal(name, text) == f"{name} is not supported: remove it to start"
+
+
+def test_what_is_not_supported_may_be_written_down_as_it_is_anyway() -> None:
+    assert Config({"sasl.enabled.mechanisms": "GSSAPI", "authorizer.class.name": ""}).warnings == []
+
+
+def test_strangers_get_a_warning() -> None:
+    assert Config({"zookeeper.connect": "x"}).warnings == [
+        "unknown configuration key zookeeper.connect"
+    ]
+    assert "no effect in a file" in Config({"leader.replication.throttled.rate": "1"}).warnings[0]
+
+
+def test_two_names_of_the_id_must_agree() -> None:
+    assert Config({"node.id": "3", "broker.id": "3"})["node.id"] == 3
+    with pytest.raises(InvalidArgumentError, match=r"remove broker\.id"):
+        Config({"node.id": "3", "broker.id": "4"})
+
+
+def effective(config: Config, name: str, **own: str) -> tuple[str, int]:
+    dotted = {key.replace("_", "."): text for key, text in own.items()}
+    found = {each.name: (each.value, each.source) for each in config.topic_configs(dotted)}
+    return found[name]
+
+
+def test_a_topic_inherits_from_the_first_synonym_that_is_set() -> None:
+    assert effective(Config({}), "retention.ms") == ("604800000", 5)
+    hours = Config({"log.retention.hours": "1"})
+    assert effective(hours, "retention.ms") == ("3600000", 4)
+    minutes = Config({"log.retention.hours": "1", "log.retention.minutes": "5"})
+    assert effective(minutes, "retention.ms") == ("300000", 4)
+    assert effective(Config({"log.retention.hours": "-1"}), "retention.ms") == ("-1", 4)
+    assert effective(minutes, "retention.ms", retention_ms=" 9 ") == ("9", 1)
+
+
+def test_what_is_set_while_brokers_run_comes_before_the_file() -> None:
+    config = Config({"log.retention.ms": "1", "num.io.threads": "3"})
+    config.set_dynamic({"log.retention.ms": "2", "num.io.threads": "4"}, {})
+    assert effective(config, "retention.ms") == ("2", 3)
+    config.set_dynamic({"log.retention.ms": "2", "num.io.threads": "4"}, {"log.retention.ms": "3"})
+    assert effective(config, "retention.ms") == ("3", 2)
+    assert config["num.io.threads"] == 4
+    config.set_dynamic({}, {})
+    assert effective(config, "retention.ms") == ("1", 4)
+    assert config["num.io.threads"] == 3
+
+
+def test_a_text_of_another_version_is_left_out_with_a_warning() -> None:
+    config = Config({})
+    config.set_dynamic({"log.retention.ms": "soon"}, {})
+    assert effective(config, "retention.ms") == ("604800000", 5)
+    assert "log.retention.ms" in config.warnings[0]
+
+
+def test_the_engine_gets_the_small_segments_of_tests() -> None:
+    texts = Config({}).engine_configs({"internal.segment.bytes": "1000", "retention.ms": "5"})
+    assert texts["segment.bytes"] == "1000"
+    assert texts["retention.ms"] == "5"
+    assert "internal.segment.bytes" not in texts
+
+
+def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# comment\n! comment\n\n  a=1\nb : 2 \nc 3\nd=one,\\\n   two\nempty=\nbare\n"
+        "path=C:\\\\temp\ne\\:f\\=g=x\\ty\nuni=\\u00e4\nlast=odd\\\\\\\n  joined\na=again\n"
+    )
+    assert read_properties(file) == {
+        "a": "again",
+        "b": "2 ",
+        "c": "3",
+        "d": "one,two",
+        "empty": "",
+        "bare": "",
+        "path": "C:\\temp",
+        "e:f=g": "x\ty",
+        "uni": "ä",
+        "last": "odd\\joined",
+    }
+    with pytest.raises(InvalidArgumentError, match="No such file"):
+        read_properties(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (2.0, "2.0"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (1e7, "1.0E7"),
+        (0.0001, "1.0E-4"),
+        (True, "true"),
+        (["a", "b"], "a,b"),
+        (None, None),
+    ],
+)
+def test_values_are_written_as_java_writes_them(value: object, text: str | None) -> None:
+    assert text_of(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("P1D", True), ("PT1H2M3.5S", True), ("P", False), ("PT", False), ("1h", False)],
+)
+def test_durations(text: str, is_one: bool) -> None:
+    assert is_duration(text) is is_one
