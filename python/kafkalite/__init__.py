@@ -5,16 +5,18 @@
     kafkalite log verify DIRECTORY      checks a whole log directory
 
 Names of the public surface are imported when they are first used, so that `import kafkalite`
-costs one compiled module and nothing else.
+costs nothing: pytest does so at each of its starts (`kafkalite.testing.plugin`).
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkalite._native import __version__
+if TYPE_CHECKING:
+    from kafkalite._native import __version__
 
 # Public name -> module that holds it.
 _HOMES: dict[str, str] = {
+    "__version__": "kafkalite._native",
     "Broker": "kafkalite.broker",
     "KafkaliteError": "kafkalite.errors",
     "LogRecords": "kafkalite.client.arrow",

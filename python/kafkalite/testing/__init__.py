@@ -1,0 +1,1 @@
+"""A broker for tests: fixtures of pytest that come with the wheel."""

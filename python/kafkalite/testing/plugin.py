@@ -1,0 +1,56 @@
+"""The fixtures, which pytest finds by the wheel's entry point `pytest11`:
+
+    def test_orders_arrive(kafka_broker, kafka_topic):
+        producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+        producer.produce(kafka_topic, b"order")
+
+pytest imports this file at each of its starts, wanted or not: it imports pytest and nothing else,
+and the broker's code only once a fixture is used. With pytest-xdist each worker has a broker of its
+own, on a port of its own, so that workers share nothing.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.broker import Broker
+
+TOPIC_NAME_ROOM = 200
+"""Characters of a test's name that go into its topic's; the rest makes it unique."""
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_config() -> Mapping[str, str]:
+    """Keys of the broker's configuration, as in server.properties; to be overridden."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(kafka_broker_config: Mapping[str, str]) -> Iterator[Broker]:
+    """A running `kafkalite.Broker` on a free port with a temporary directory, one a session (with
+    xdist, one a worker). Topics are made when they are first named."""
+    from kafkalite.broker import Broker
+
+    with Broker(config=kafka_broker_config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
+    """The name of a new topic with one partition that no other test has."""
+    import os
+
+    from kafkalite.client.admin import Admin
+
+    words = "".join(
+        each if each.isascii() and each.isalnum() else "-" for each in request.node.name
+    )
+    name = f"{words[:TOPIC_NAME_ROOM].strip('-')}-{os.urandom(4).hex()}"
+    with Admin(kafka_broker.bootstrap_servers) as admin:
+        admin.create_topic(name, partitions=1)
+    return name

@@ -1,0 +1,115 @@
+"""The fixtures that pytest users get, run by an inner pytest as a user's suite would be."""
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+# An installed wheel names the plugin by its entry point.
+IS_INSTALLED = any(
+    each.value == "kafkalite.testing.plugin"
+    for each in importlib.metadata.entry_points(group="pytest11")
+)
+PLUGIN = [] if IS_INSTALLED else ["-p", "kafkalite.testing.plugin"]
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", *arguments)
+
+
+def test_tests_share_a_broker_and_have_a_topic_each(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        from kafkalite.client.admin import Admin
+
+        seen = []
+
+        @pytest.mark.parametrize("word", ["a b/c", "x" * 300])
+        def test_topic(kafka_broker, kafka_topic, word):
+            with Admin(kafka_broker.bootstrap_servers) as admin:
+                (described,) = admin.describe_topics([kafka_topic])
+            assert len(described.partitions) == 1
+            seen.append((kafka_broker.pid, kafka_topic))
+
+        def test_two():
+            (first, one), (second, other) = seen
+            assert first == second
+            assert one != other
+        """,
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_the_broker_ends_with_the_session(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_pid(kafka_broker):
+            open("pid", "w").write(str(kafka_broker.pid))
+        """,
+    )
+    result.assert_outcomes(passed=1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((Path(pytester.path) / "pid").read_text()), 0)
+
+
+def test_a_suite_sets_its_own_configuration(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        from kafkalite.client.admin import Admin
+
+        @pytest.fixture(scope="session")
+        def kafka_broker_config():
+            return {"num.partitions": "7"}
+
+        def test_default(kafka_broker):
+            with Admin(kafka_broker.bootstrap_servers) as admin:
+                admin.create_topic("seven")
+                (described,) = admin.describe_topics(["seven"])
+            assert len(described.partitions) == 7
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_who_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import sys
+
+        def test_nothing(pytestconfig):
+            assert "kafkalite.testing.plugin" in sys.modules
+            ours = {name for name in sys.modules if name.startswith("kafkalite")}
+            assert ours == {"kafkalite", "kafkalite.testing", "kafkalite.testing.plugin"}
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_with_xdist_every_worker_has_a_broker_of_its_own(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import os
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_worker(kafka_broker, kafka_topic, worker_id, number):
+            open(f"{worker_id}-{kafka_broker.pid}", "w").close()
+        """,
+        "-n2",
+    )
+    result.assert_outcomes(passed=4)
+    marks = [each.name.split("-") for each in Path(pytester.path).glob("gw*-*")]
+    workers = {worker for worker, _ in marks}
+    pids = {pid for _, pid in marks}
+    assert len(workers) == len(pids) == len(marks)
