@@ -102,6 +102,7 @@ fn open(path: &Path) -> LogDirectory {
             directory_id: Some(Uuid([9; 16])),
         },
         config_of: &|_| LogConfig::default(),
+        is_ours: &|_, _, _| true,
         on_loaded: &|_, _, _| {},
         recovery_threads: 2,
         flush_threads: 2,

@@ -5,13 +5,15 @@ Every function may raise a class of `kafkalite.errors`. Work and waiting happen 
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, Literal, final
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, final
 
 __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "BatchBuilder",
     "BrokerPlane",
+    "ClaimedDirectories",
     "LoadRecords",
     "LoadedLog",
     "Log",
@@ -35,6 +37,7 @@ __all__ = [
     "message_versions",
     "partition_for_key",
     "random_uuid",
+    "random_uuid_bytes",
     "read_batches",
     "read_fetched",
     "read_log_file",
@@ -110,6 +113,9 @@ def encode_message(object: Any, version: int) -> bytes:  # noqa: A002
 def random_uuid() -> str:
     """A new id as Kafka writes them: 22 characters of base64url."""
 
+def random_uuid_bytes() -> bytes:
+    """A new id, 16 bytes."""
+
 @final
 class Request:
     """A request that Python answers, once: `respond`, `answer_again` or `close_connection`."""
@@ -134,9 +140,13 @@ class Request:
     def body(self) -> bytes:
         """What follows the header."""
 
+_TopicFacts: TypeAlias = tuple[bytes, bool, Mapping[str, str], Sequence[tuple[int, bytes]]]
+# Id, whether it is internal, configs (`Config.engine_configs`), and of each partition the leader
+# epoch and the id of its log directory.
+
 @final
-class BrokerPlane:
-    """One node: its log directories, and from `start` to `stop` its network threads."""
+class ClaimedDirectories:
+    """A node's log directories before their logs are loaded; `BrokerPlane` takes them over."""
 
     def __new__(
         cls,
@@ -144,14 +154,40 @@ class BrokerPlane:
         node_id: int,
         cluster_id: str,
         log_dirs: Sequence[str],
-        log_defaults: Mapping[str, str],
-        topics: Mapping[str, tuple[int, Mapping[str, str]]],
+        metadata_dir: str,
+        recovery_threads: int,
+        flush_threads: int,
+        open_segments: int,
+    ) -> ClaimedDirectories:
+        """Locks them, and formats those that are empty. Those of Kafka's are not changed."""
+
+    @property
+    def directories(self) -> list[tuple[Path, bytes, bool, int | None]]:
+        """Path, id, whether the last stop was a clean one, the broker epoch that it left behind."""
+
+    def open_metadata_log(self, configs: Mapping[str, str]) -> tuple[Log, list[str]]:
+        """Opens or makes `__cluster_metadata-0`, and cuts off what a kill has left at its end.
+        Returns also what was repaired, a sentence each."""
+
+    def place(self, count: int) -> list[bytes]:
+        """Ids of the directories where `count` new partitions go."""
+
+    def find_partition(self, topic: str, topic_id: bytes, partition: int) -> bytes | None:
+        """The id of the directory in which the partition lies."""
+
+@final
+class BrokerPlane:
+    """One node: its log directories, and from `start` to `stop` its network threads."""
+
+    def __new__(
+        cls,
+        *,
+        claimed: ClaimedDirectories,
+        topics: Mapping[str, _TopicFacts],
         settings: Mapping[str, int],
     ) -> BrokerPlane:
-        """Takes the log directories and loads their logs. `log_defaults` are the engine's configs
-        of a topic that is not in `topics`, which has the number of partitions and the configs
-        (`Config.engine_configs`) of each; `settings` are the broker's integers and flags by their
-        keys."""
+        """Takes over the log directories and loads the logs of `topics`; makes those that are
+        missing. `settings` are the broker's integers and flags by their keys."""
 
     @property
     def repairs(self) -> list[str]:
@@ -202,8 +238,27 @@ class BrokerPlane:
     def close_connection(self, request: Request) -> None:
         """Closes the connection of a request that cannot be answered."""
 
-    def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> bytes:
-        """Makes a topic and returns its id. It survives a power cut."""
+    def place(self, count: int) -> list[bytes]:
+        """Ids of the log directories where `count` new partitions go."""
+
+    def publish_topic(self, name: str, topic: _TopicFacts) -> None:
+        """Has clients see a topic as it is now. Logs that it lacks are made, and survive a power
+        cut."""
+
+    def delete_topic(self, name: str) -> None:
+        """Takes a topic away and has its logs deleted; requests that wait there are woken."""
+
+    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Gives the logs of a topic another configuration (`Config.engine_configs`)."""
+
+    def set_features(
+        self,
+        supported: Sequence[tuple[str, int, int]],
+        finalized: Sequence[tuple[str, int]],
+        epoch: int,
+    ) -> None:
+        """What ApiVersions says: (name, lowest, highest level), (name, level), and up to which
+        offset of the metadata that is so."""
 
     def topics(self) -> dict[str, tuple[bytes, int]]:
         """Name -> (topic id, number of partitions)."""
@@ -373,6 +428,8 @@ class Log:
         one whole, the last one maybe cut. Raises `OffsetOutOfRangeError` outside the log."""
     def flush(self) -> None:
         """After it returns, everything appended before survives a power cut."""
+    def close(self) -> None:
+        """Puts everything on disk as a clean stop leaves it; appends are refused from here on."""
     def start_leader_epoch(self, epoch: int) -> None:
         """A new leader's epoch starts at the log end."""
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
@@ -568,8 +625,9 @@ class RecordBatch:
     ]:
         """Offset, timestamp, key, value, headers of each record."""
 
-def read_batches(records: bytes) -> list[RecordBatch]:
-    """The whole batches at the start of `records`, their CRCs checked.
+def read_batches(records: bytes, *, stop_at_corrupt: bool = False) -> list[RecordBatch]:
+    """The whole batches at the start of `records`, their CRCs checked. `stop_at_corrupt` ends the
+    list before a batch that cannot be read, in place of an error.
 
     Raises `CorruptMessageError`, `InvalidRecordError`, `UnsupportedCompressionTypeError`.
     """

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,10 @@ from kafkalite.api import Handler, find_handlers
 from kafkalite.config import Config
 from kafkalite.context import Context, Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.metadata import topics
+from kafkalite.metadata.controller import Controller, Registration
+from kafkalite.metadata.controller import start as start_controller
+from kafkalite.metadata.image import BROKER
+from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.server import ControlServer
 
 READY_PREFIX = "kafkalite ready bootstrap.servers="
@@ -55,12 +59,12 @@ def run(config: Config, log: Log) -> int:
     _refuse_open_listeners(config, endpoints)
     sockets = [_bind(endpoint) for endpoint in endpoints]
     handlers = find_handlers()
-    plane, known_topics = _open(config, log, handlers)
     bound = [
         Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
         for endpoint, each in zip(endpoints, sockets, strict=True)
     ]
     advertised = _advertised(config, bound)
+    plane, controller = _open(config, log, handlers, advertised)
     for each in sockets:
         each.listen(config["socket.listen.backlog.size"])
     control_keys = [
@@ -81,7 +85,7 @@ def run(config: Config, log: Log) -> int:
             failed.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    context = Context(plane, config, log, known_topics)
+    context = Context(plane, config, log, controller)
     server = ControlServer(context, handlers, on_control_end)
     control = threading.Thread(target=server.run, name="control")
     control.start()
@@ -97,33 +101,58 @@ def run(config: Config, log: Log) -> int:
     context.begin_stop()
     plane.stop()
     control.join()
-    plane.close(-1)
+    plane.close(controller.stop())
     log.info("stopped")
     return 1 if is_broken else 0
 
 
 def _open(
-    config: Config, log: Log, handlers: Mapping[int, Handler]
-) -> tuple[_native.BrokerPlane, topics.Topics]:
-    """Takes the log directories. What was repaired is in the log."""
+    config: Config, log: Log, handlers: Mapping[int, Handler], advertised: list[Endpoint]
+) -> tuple[_native.BrokerPlane, Controller]:
+    """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
+    log."""
     log_dirs = [Path(name) for name in config.log_dirs()]
-    known_topics = topics.load(log_dirs[0])
     log.info(f"log directories: {', '.join(map(str, log_dirs))}")
-    plane = _native.BrokerPlane(
+    metadata_dir = Path(config["metadata.log.dir"] or log_dirs[0]).absolute()
+    claimed = _native.ClaimedDirectories(
         node_id=config["node.id"],
-        cluster_id=_cluster_id(log_dirs),
+        cluster_id=_cluster_id([*log_dirs, metadata_dir]),
         log_dirs=[str(path) for path in log_dirs],
-        log_defaults=config.engine_configs({}),
-        topics={
-            name: (topic.partitions, config.engine_configs(topic.configs))
-            for name, topic in known_topics.items()
-        },
-        settings=config.settings(),
+        metadata_dir=str(metadata_dir),
+        recovery_threads=config["num.recovery.threads.per.data.dir"],
+        flush_threads=config["kafkalite.flush.threads"],
+        open_segments=config["kafkalite.open.segments.max"],
     )
-    for sentence in plane.repairs:
+    defaults = {each.name: each.value for each in config.topic_configs({})}
+    registration = Registration(
+        node_id=config["node.id"],
+        endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port, 0) for each in advertised),
+        rack=config["broker.rack"] or None,
+        min_insync_replicas=defaults["min.insync.replicas"],
+    )
+    controller, repairs = start_controller(
+        claimed, metadata_dir, registration, config.engine_configs, _wall_ms
+    )
+    node_name = str(config["node.id"])
+
+    def obey(_resource_type: int, _name: str) -> None:
+        configs = controller.image.configs
+        config.set_dynamic(configs.get((BROKER, ""), {}), configs.get((BROKER, node_name), {}))
+
+    obey(BROKER, "")
+    controller.on_configs(obey)
+    plane = _native.BrokerPlane(
+        claimed=claimed, topics=controller.topic_facts(), settings=config.settings()
+    )
+    controller.serve(plane)
+    for sentence in [*repairs, *plane.repairs]:
         log.warning(sentence)
-    log.info(f"{len(plane.topics())} topics; {len(handlers)} keys are answered by Python")
-    return plane, known_topics
+    log.info(f"{len(controller.image.topics)} topics; {len(handlers)} keys are answered by Python")
+    return plane, controller
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _cluster_id(log_dirs: list[Path]) -> str:

@@ -3,33 +3,20 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import ClassVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
-from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.metadata import topics
+from kafkalite.errors import InvalidArgumentError
+from kafkalite.metadata.controller import Controller, ControllerError
+from kafkalite.metadata.image import Image, TopicImage
 from kafkalite.timers import Timers
 
-INVALID_TOPIC = 17
-TOPIC_ALREADY_EXISTS = 36
 INVALID_CONFIG = 40
 KAFKA_STORAGE_ERROR = 56
 
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 STOP_NUMBER = 0
 """Wakes the control thread for the stop (`BrokerPlane.wake`); others are higher."""
-TOPIC_NAME_MAX = 249
-"""Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
-
-
-class TopicRefusedError(KafkaliteError):
-    """A topic cannot be made; `code` is Kafka's."""
-
-    def __init__(self, code: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 class Log:
@@ -70,13 +57,13 @@ class Context:
         plane: _native.BrokerPlane,
         config: Config,
         log: Log,
-        known_topics: topics.Topics,
+        controller: Controller,
     ) -> None:
         self.plane = plane
+        self.controller = controller
         self.config = config
         self.log = log
         self.node_id: int = config["node.id"]
-        self._known_topics = known_topics
         self.timers = Timers()
         self._committing: dict[int, tuple[_native.Log, int, Callable[[int], None]]] = {}
         self._last_number = STOP_NUMBER
@@ -124,59 +111,25 @@ class Context:
         is_committed = log.offsets.high_watermark >= offset
         callback(0 if is_committed else KAFKA_STORAGE_ERROR)
 
-    def check_new_topic(self, name: str) -> None:
-        """Raises TopicRefusedError where a topic of this name cannot be made."""
-        refusal = _name_refusal(name)
-        if refusal:
-            raise TopicRefusedError(INVALID_TOPIC, refusal)
-        existing = self.plane.topics()
-        if name in existing:
-            raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if "." in name or "_" in name:
-            metric_name = name.replace(".", "_")
-            for other in sorted(existing):
-                if other.replace(".", "_") == metric_name:
-                    raise TopicRefusedError(
-                        INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}"
-                    )
+    @property
+    def image(self) -> Image:
+        """All metadata as it is now."""
+        return self.controller.image
 
     def check_topic_configs(self, own: Mapping[str, str | None]) -> None:
-        """Raises TopicRefusedError where a topic cannot have these configs."""
+        """Raises ControllerError where a topic cannot have these configs."""
         for name, text in own.items():
             try:
                 self.config.check_topic_config(name, text)
             except InvalidArgumentError as error:
-                raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
+                raise ControllerError(INVALID_CONFIG, str(error)) from error
 
     def describe_topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
         """Every config of a topic with `own` set."""
         return self.config.topic_configs(own)
 
-    def create_topic(self, name: str, partition_count: int, own: Mapping[str, str]) -> bytes:
-        """Makes a topic that was checked; returns its id. It is on disk then, with its configs."""
-        record = topics.TopicRecord(partition_count, dict(own))
-        changed = {**self._known_topics, name: record}
-        topics.save(Path(self.config.log_dirs()[0]), changed)
-        self._known_topics = changed
-        topic_id = self.plane.create_topic(name, partition_count, self.config.engine_configs(own))
+    def create_topic(self, name: str, partition_count: int, own: Mapping[str, str]) -> TopicImage:
+        """Makes a topic whose configs were checked. It is on disk then, and clients see it."""
+        topic = self.controller.create_topic(name, partition_count, own)
         self.log.info(f"created topic {name} with {partition_count} partition(s)")
-        return topic_id
-
-
-def _name_refusal(name: str) -> str:
-    """Why a name is illegal, in Kafka's words (`Topic.validate`); empty if it is not."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > TOPIC_NAME_MAX:
-        return (
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed "
-            f"length {TOPIC_NAME_MAX}"
-        )
-    if not _NAME_CHARACTERS.issuperset(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII "
-            "alphanumerics, '.', '_' and '-'"
-        )
-    return ""
+        return topic

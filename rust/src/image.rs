@@ -47,14 +47,24 @@ pub struct Topic {
     pub name: Arc<str>,
     pub id: Uuid,
     pub is_internal: bool,
-    /// By index, without gaps.
-    pub partitions: Vec<Arc<Partition>>,
+    /// By index, without gaps; `None` is a partition whose log directory is offline since the start.
+    pub partitions: Vec<Option<Arc<Partition>>>,
 }
 
 impl Topic {
     pub fn partition(&self, index: i32) -> Option<&Arc<Partition>> {
-        self.partitions.get(usize::try_from(index).ok()?)
+        self.partitions.get(usize::try_from(index).ok()?)?.as_ref()
     }
+}
+
+/// What ApiVersions says of features. A finalised one is at a level; one at level 0 is not listed.
+#[derive(Clone, Debug, Default)]
+pub struct Features {
+    /// Name, lowest and highest level.
+    pub supported: Vec<(String, i16, i16)>,
+    pub finalized: Vec<(String, i16)>,
+    /// The offset in `__cluster_metadata-0` up to which `finalized` is known.
+    pub epoch: i64,
 }
 
 #[derive(Clone, Default)]
@@ -62,6 +72,7 @@ pub struct Image {
     pub cluster_id: String,
     pub controller_id: i32,
     pub brokers: Vec<Broker>,
+    pub features: Features,
     topics: HashMap<Arc<str>, Arc<Topic>>,
     by_id: HashMap<Uuid, Arc<Topic>>,
 }
@@ -88,13 +99,18 @@ impl Image {
         self.topics.values()
     }
 
-    /// This image with `topic` in it, in place of an older one of its name.
-    pub fn with_topic(&self, topic: Arc<Topic>) -> Image {
-        let mut next = self.clone();
-        if let Some(older) = next.topics.insert(topic.name.clone(), topic.clone()) {
-            next.by_id.remove(&older.id);
+    /// Puts a topic in, in place of an older one of its name.
+    pub fn insert_topic(&mut self, topic: Arc<Topic>) {
+        if let Some(older) = self.topics.insert(topic.name.clone(), topic.clone()) {
+            self.by_id.remove(&older.id);
         }
-        next.by_id.insert(topic.id, topic);
-        next
+        self.by_id.insert(topic.id, topic);
+    }
+
+    /// Takes a topic out and returns it.
+    pub fn remove_topic(&mut self, name: &str) -> Option<Arc<Topic>> {
+        let topic = self.topics.remove(name)?;
+        self.by_id.remove(&topic.id);
+        Some(topic)
     }
 }

@@ -25,6 +25,8 @@ mod _native {
     #[pymodule_export]
     use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};
     #[pymodule_export]
+    use crate::py::claim::ClaimedDirectories;
+    #[pymodule_export]
     use crate::py::client::{
         LoadRecords, count_fetched, fetched_end, partition_for_key, read_fetched, stamp_producer,
     };
@@ -38,7 +40,7 @@ mod _native {
     #[pymodule_export]
     use crate::py::log::{LogVerification, SegmentBatches, log_file_kind, read_log_file};
     #[pymodule_export]
-    use crate::py::plane::{BrokerPlane, Request, random_uuid_text};
+    use crate::py::plane::{BrokerPlane, Request, random_uuid_bytes, random_uuid_text};
 
     /// Everything but plain functions and classes is added here.
     #[pymodule_init]

@@ -1,18 +1,20 @@
 //! This node's partitions: its log directories, and the image that says what is in them. Knows no
 //! socket and no Python.
 //!
-//! Until `__cluster_metadata` exists, the topics are what lies in the log directories: a directory
-//! `<topic>-<partition>` each, with the topic's id in `partition.metadata`. How many partitions a
-//! topic has, and its configs, come from the caller.
+//! ```text
+//! Claimed::open      locks and meta.properties; nothing of a directory of Kafka's is changed
+//!   metadata is read (python/kafkalite/metadata/store.py) and says which topics there are
+//! Node::load         the logs of those topics; a partition of no topic is stray
+//! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
-use crate::image::{Broker, Image, Partition, Topic};
+use crate::image::{Broker, Features, Image, Partition, Topic};
 use crate::log::checkpoint::Uuid as DirectoryUuid;
 use crate::log::config::LogConfig;
 use crate::log::directory::{DirectoryOptions, LogDirectories, LogDirectory};
@@ -31,6 +33,8 @@ pub struct NodeOptions {
     pub cluster_id: String,
     /// `log.dirs`
     pub paths: Vec<PathBuf>,
+    /// `metadata.log.dir`
+    pub metadata_path: PathBuf,
     /// `num.recovery.threads.per.data.dir`
     pub recovery_threads: usize,
     pub flush_threads: usize,
@@ -39,12 +43,165 @@ pub struct NodeOptions {
     pub now_ms: i64,
 }
 
-/// A topic's logs and where they lie.
-type LogsByIndex = BTreeMap<i32, (Arc<LogDirectory>, Arc<Log>)>;
+/// What metadata says of a topic.
+pub struct TopicPlan {
+    pub name: String,
+    pub id: Uuid,
+    pub is_internal: bool,
+    pub config: LogConfig,
+    /// By index: leader epoch and id of the log directory.
+    pub partitions: Vec<(i32, Uuid)>,
+}
+
+/// Log directories that are this process's, and not loaded yet.
+pub struct Claimed {
+    options: NodeOptions,
+    directories: LogDirectories,
+    /// Where `__cluster_metadata-0` lies: one of the directories, or one for itself.
+    metadata: Arc<LogDirectory>,
+    jitter_seed: u64,
+}
+
+/// A partition for `Claimed::options_of` whose topic is not known.
+fn no_topic(_: &str, _: i32, _: Option<DirectoryUuid>) -> bool {
+    false
+}
+
+impl Claimed {
+    /// Takes the log directories, formats those that are empty. Those of Kafka's are not changed.
+    ///
+    /// Errors: that of the first directory, if none can be had; that of the metadata directory;
+    /// `LogDirRefused` if two do not go together.
+    pub fn open(options: NodeOptions) -> Result<Claimed> {
+        let open_segments = OpenSegments::new(Arc::new(DiskStorage), options.open_segments_max);
+        let has_own = !options.paths.contains(&options.metadata_path);
+        let directory_ids = (0..=options.paths.len())
+            .map(|_| random_uuid())
+            .collect::<Result<Vec<Uuid>>>()?;
+        let mut directory_ids = directory_ids.into_iter().map(DirectoryUuid);
+        let jitter_seed = random_u64()?;
+        let default_config = |_: &str| LogConfig::default();
+        let on_loaded = |_: &Log, _: &LoadReport, _: usize| ();
+        let mut directory_options = directory_options(
+            &options,
+            jitter_seed,
+            &default_config,
+            &no_topic,
+            &on_loaded,
+        );
+        let mut next_id = || directory_ids.next().unwrap_or(DirectoryUuid::ZERO);
+        let directories = LogDirectories::claim(
+            &open_segments,
+            &options.paths,
+            &mut directory_options,
+            &mut next_id,
+        )?;
+        let metadata = if has_own {
+            directory_options.identity.directory_id = Some(next_id());
+            let path = &options.metadata_path;
+            Arc::new(LogDirectory::claim(
+                &open_segments,
+                path,
+                &directory_options,
+            )?)
+        } else {
+            let path = &options.metadata_path;
+            let refused = || {
+                directories
+                    .refused
+                    .iter()
+                    .find(|(refused, _)| refused == path)
+            };
+            match directories.online.iter().find(|each| each.path() == path) {
+                Some(directory) => directory.clone(),
+                None => {
+                    return Err(refused().map_or_else(
+                        || Error::InvalidArgument("no metadata directory".to_owned()),
+                        |(_, error)| error.clone(),
+                    ));
+                }
+            }
+        };
+        Ok(Claimed {
+            options,
+            directories,
+            metadata,
+            jitter_seed,
+        })
+    }
+
+    /// That of `__cluster_metadata-0`.
+    pub fn metadata_directory(&self) -> &Arc<LogDirectory> {
+        &self.metadata
+    }
+
+    pub fn directories(&self) -> &[Arc<LogDirectory>] {
+        &self.directories.online
+    }
+
+    /// Directories that could not be had, a sentence each.
+    pub fn refusals(&self) -> Vec<String> {
+        let refused = self.directories.refused.iter();
+        refused.map(|(_, error)| error.to_string()).collect()
+    }
+
+    /// Where `count` new partitions go.
+    pub fn place(&self, count: usize) -> Vec<Uuid> {
+        ids_of(&self.directories.for_new_logs(count))
+    }
+
+    /// The directory that holds a partition of this topic id.
+    pub fn find_partition(&self, name: &str, id: Uuid, index: i32) -> Option<Uuid> {
+        let found = self
+            .directories
+            .online
+            .iter()
+            .find(|directory| directory.holds(name, index, DirectoryUuid(id)))?;
+        found.identity().directory_id.map(|id| id.0)
+    }
+}
+
+fn ids_of(directories: &[Arc<LogDirectory>]) -> Vec<Uuid> {
+    let ids = directories.iter();
+    ids.map(|each| {
+        each.identity()
+            .directory_id
+            .unwrap_or(DirectoryUuid::ZERO)
+            .0
+    })
+    .collect()
+}
+
+fn directory_options<'a>(
+    options: &NodeOptions,
+    jitter_seed: u64,
+    config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
+    is_ours: &'a (dyn Fn(&str, i32, Option<DirectoryUuid>) -> bool + Sync),
+    on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
+) -> DirectoryOptions<'a> {
+    DirectoryOptions {
+        identity: MetaProperties {
+            version: 1,
+            cluster_id: Some(options.cluster_id.clone()),
+            node_id: Some(options.node_id),
+            directory_id: None,
+        },
+        config_of,
+        is_ours,
+        on_loaded,
+        recovery_threads: options.recovery_threads,
+        flush_threads: options.flush_threads,
+        is_single_replica: true,
+        now_ms: options.now_ms,
+        jitter_seed,
+    }
+}
 
 pub struct Node {
     node_id: i32,
     directories: LogDirectories,
+    /// If it is not one of `directories`.
+    metadata_directory: Option<Arc<LogDirectory>>,
     housekeepers: Mutex<Vec<HousekeeperThread>>,
     image: RwLock<Arc<Image>>,
     /// One change of the image at a time.
@@ -53,69 +210,74 @@ pub struct Node {
 }
 
 impl Node {
-    /// Takes the log directories and loads what is in them. `config_of` gives a topic's
-    /// configuration; `partition_counts` how many partitions it was to have, so that a creation that
-    /// was cut off in its middle is completed; `waker` is told of parked requests that may go on. Returns also what was not
-    /// as a clean stop leaves it, a sentence each.
+    /// Loads the logs of `topics`, and makes those that are missing: their creation was cut off, or
+    /// their disk is new. `defaults` is the configuration of the broker; `waker` is told of parked
+    /// requests that may go on. Returns also what was not as a clean stop leaves it, a sentence each.
     ///
-    /// Errors: that of the first directory, if none can be opened; `LogDirRefused` if two do not go
-    /// together.
-    pub fn open(
-        options: &NodeOptions,
-        config_of: &(dyn Fn(&str) -> LogConfig + Sync),
-        partition_counts: &HashMap<String, i32>,
+    /// Errors: that of the first directory, if none can be loaded; `LogDirRefused` if two hold the
+    /// same partition.
+    pub fn load(
+        claimed: Claimed,
+        topics: Vec<TopicPlan>,
         waker: Arc<dyn Wake>,
     ) -> Result<(Node, Vec<String>)> {
-        let open_segments = OpenSegments::new(Arc::new(DiskStorage), options.open_segments_max);
-        let notes = Mutex::new(Vec::new());
+        let notes = Mutex::new(claimed.refusals());
+        let mut directories = claimed.directories;
+        let refused_before = directories.refused.len();
+        let by_name: HashMap<&str, &TopicPlan> =
+            topics.iter().map(|topic| (&*topic.name, topic)).collect();
         let on_loaded = |log: &Log, report: &LoadReport, _count: usize| {
             let name = format!("{}-{}", log.topic(), log.partition());
             let sentences = report.notes.iter().map(|note| format!("{name}: {note}"));
             notes.lock().extend(sentences);
         };
-        let directory_ids = options
-            .paths
-            .iter()
-            .map(|_| random_uuid())
-            .collect::<Result<Vec<Uuid>>>()?;
-        let mut directory_ids = directory_ids.into_iter().map(DirectoryUuid);
-        let mut directory_options = DirectoryOptions {
-            identity: MetaProperties {
-                version: 1,
-                cluster_id: Some(options.cluster_id.clone()),
-                node_id: Some(options.node_id),
-                directory_id: None,
-            },
-            config_of,
-            on_loaded: &on_loaded,
-            recovery_threads: options.recovery_threads,
-            flush_threads: options.flush_threads,
-            is_single_replica: true,
-            now_ms: options.now_ms,
-            jitter_seed: random_u64()?,
+        let config_of = |name: &str| {
+            by_name
+                .get(name)
+                .map_or_else(LogConfig::default, |topic| topic.config.clone())
         };
-        let directories = LogDirectories::open(
-            &open_segments,
-            &options.paths,
-            &mut directory_options,
-            || directory_ids.next().unwrap_or(DirectoryUuid::ZERO),
-        )?;
-        let mut notes = notes.into_inner();
-        notes.extend(
-            directories
-                .refused
-                .iter()
-                .map(|(_, error)| error.to_string()),
+        let is_ours = |name: &str, index: i32, id: Option<DirectoryUuid>| {
+            by_name.get(name).is_some_and(|topic| {
+                id == Some(DirectoryUuid(topic.id))
+                    && usize::try_from(index).is_ok_and(|index| index < topic.partitions.len())
+            })
+        };
+        let options = directory_options(
+            &claimed.options,
+            claimed.jitter_seed,
+            &config_of,
+            &is_ours,
+            &on_loaded,
         );
+        let strays = directories.load(&options)?;
+        let mut notes = notes.into_inner();
+        notes.extend(strays.iter().map(|path| {
+            format!(
+                "{} belongs to no topic of the metadata: it is stray, and left alone",
+                path.display()
+            )
+        }));
+        let refused = directories.refused.iter().skip(refused_before);
+        notes.extend(refused.map(|(_, error)| error.to_string()));
+        let is_shared = directories
+            .online
+            .iter()
+            .any(|each| Arc::ptr_eq(each, &claimed.metadata));
+        let options = claimed.options;
         let node = Node {
             node_id: options.node_id,
             directories,
+            metadata_directory: (!is_shared).then_some(claimed.metadata),
             housekeepers: Mutex::default(),
             image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
             changing: Mutex::new(()),
             waker,
         };
-        node.load_topics(config_of, partition_counts, options.now_ms)?;
+        let mut image = (*node.image()).clone();
+        for topic in &topics {
+            image.insert_topic(Arc::new(node.make_topic(topic, None, options.now_ms)?));
+        }
+        *node.image.write() = Arc::new(image);
         Ok((node, notes))
     }
 
@@ -155,60 +317,115 @@ impl Node {
         *self.image.write() = Arc::new(next);
     }
 
-    /// Makes the logs of a new topic and publishes it. After it returns, the topic survives a power
-    /// cut.
+    /// Where `count` new partitions go. Errors: `InvalidArgument` if no directory is online.
+    pub fn place(&self, count: usize) -> Result<Vec<Uuid>> {
+        let chosen = ids_of(&self.directories.for_new_logs(count));
+        match chosen.len() == count {
+            true => Ok(chosen),
+            false => Err(Error::InvalidArgument(
+                "no log directory is online".to_owned(),
+            )),
+        }
+    }
+
+    /// What a topic is now, after its metadata changed: makes the logs that it has not yet, and
+    /// publishes it. After it returns, the new logs survive a power cut.
     ///
-    /// Errors: `InvalidArgument` if the topic exists; those of `LogDirectory::create_log`, and then
-    /// the topic is not there, though empty partition directories of it may be.
-    pub fn create_topic(
-        &self,
-        name: &str,
-        id: Uuid,
-        partition_count: i32,
-        config: &LogConfig,
-        now_ms: i64,
-    ) -> Result<()> {
+    /// Errors: those of `LogDirectory::create_log`, and then the topic is what it was, though empty
+    /// partition directories of it may be there.
+    pub fn publish_topic(&self, plan: &TopicPlan, now_ms: i64) -> Result<()> {
         let _changing = self.changing.lock();
         let image = self.image();
-        if image.topic(name).is_some() {
-            return Err(Error::InvalidArgument(format!("topic {name} exists")));
-        }
-        let mut partitions = Vec::new();
-        for index in 0..partition_count {
-            partitions.push(self.create_partition(name, index, id, config, now_ms)?);
-        }
-        let topic = Topic {
-            name: name.into(),
-            id,
-            is_internal: false,
-            partitions,
-        };
-        *self.image.write() = Arc::new(image.with_topic(Arc::new(topic)));
+        let older = image.topic(&plan.name).filter(|older| older.id == plan.id);
+        let topic = self.make_topic(plan, older, now_ms)?;
+        let mut next = (*image).clone();
+        next.insert_topic(Arc::new(topic));
+        *self.image.write() = Arc::new(next);
         Ok(())
     }
 
-    fn create_partition(
+    /// Takes a topic out of the image, wakes who waits for it, and has its logs deleted. Errors: the
+    /// first failure, after all partitions have had their turn; the topic is gone nevertheless.
+    pub fn delete_topic(&self, name: &str, now_ms: i64) -> Result<()> {
+        let _changing = self.changing.lock();
+        let mut next = (*self.image()).clone();
+        let Some(topic) = next.remove_topic(name) else {
+            return Err(Error::InvalidArgument(format!("there is no topic {name}")));
+        };
+        *self.image.write() = Arc::new(next);
+        let mut outcome = Ok(());
+        for partition in topic.partitions.iter().flatten() {
+            let unique: String = random_uuid()?
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let deleted = partition
+                .directory
+                .delete_log(name, partition.index, &unique, now_ms);
+            outcome = outcome.and(deleted.map(drop));
+            partition.waiters.abandon();
+        }
+        outcome
+    }
+
+    /// Gives the logs of a topic another configuration.
+    pub fn set_topic_config(&self, name: &str, config: &LogConfig) {
+        if let Some(topic) = self.image().topic(name) {
+            for partition in topic.partitions.iter().flatten() {
+                partition.log.set_config(config.clone());
+            }
+        }
+    }
+
+    pub fn set_features(&self, features: Features) {
+        let _changing = self.changing.lock();
+        let mut next = (*self.image()).clone();
+        next.features = features;
+        *self.image.write() = Arc::new(next);
+    }
+
+    /// The topic of a plan; a partition that `older` has with the same leader epoch stays as it is.
+    fn make_topic(
         &self,
-        name: &str,
-        index: i32,
-        id: Uuid,
-        config: &LogConfig,
+        plan: &TopicPlan,
+        older: Option<&Arc<Topic>>,
         now_ms: i64,
-    ) -> Result<Arc<Partition>> {
-        let existing = self.directories.log(name, index);
-        let directory = match existing {
-            Some((directory, _)) => Some(directory),
-            None => self.directories.for_new_log(),
+    ) -> Result<Topic> {
+        let mut partitions = Vec::with_capacity(plan.partitions.len());
+        for (index, (leader_epoch, directory)) in (0_i32..).zip(&plan.partitions) {
+            let known = older.and_then(|topic| topic.partition(index));
+            let partition = match known {
+                Some(known) if known.leader_epoch == *leader_epoch => Some(known.clone()),
+                _ => self.make_partition(plan, index, *leader_epoch, *directory, now_ms)?,
+            };
+            partitions.push(partition);
+        }
+        Ok(Topic {
+            name: plan.name.as_str().into(),
+            id: plan.id,
+            is_internal: plan.is_internal,
+            partitions,
+        })
+    }
+
+    /// `None` if the partition's directory is offline, so that its log must not be made elsewhere.
+    fn make_partition(
+        &self,
+        plan: &TopicPlan,
+        index: i32,
+        leader_epoch: i32,
+        directory: Uuid,
+        now_ms: i64,
+    ) -> Result<Option<Arc<Partition>>> {
+        if let Some((directory, log)) = self.directories.log(&plan.name, index) {
+            return Ok(Some(self.partition(directory, log, leader_epoch)));
+        }
+        let Some(directory) = self.directories.by_id(DirectoryUuid(directory)) else {
+            return Ok(None);
         };
-        let directory = directory
-            .ok_or_else(|| Error::InvalidArgument("no log directory is online".to_owned()))?;
-        let log = match directory.log(name, index) {
-            // Left over from a creation that failed in its middle.
-            Some(log) => log,
-            None => directory.create_log(name, index, DirectoryUuid(id), config.clone(), now_ms)?,
-        };
-        log.start_leader_epoch(0)?;
-        Ok(self.partition(directory, log, 0))
+        let id = DirectoryUuid(plan.id);
+        let log = directory.create_log(&plan.name, index, id, plan.config.clone(), now_ms)?;
+        Ok(Some(self.partition(directory.clone(), log, leader_epoch)))
     }
 
     fn partition(
@@ -231,65 +448,17 @@ impl Node {
         })
     }
 
-    /// Puts what the directories hold into the image. After an unclean stop the leader epoch is one
-    /// higher: readers must be able to tell records that were lost from those that took their offsets.
-    fn load_topics(
-        &self,
-        config_of: &(dyn Fn(&str) -> LogConfig + Sync),
-        partition_counts: &HashMap<String, i32>,
-        now_ms: i64,
-    ) -> Result<()> {
-        let mut found: BTreeMap<String, LogsByIndex> = BTreeMap::new();
-        for directory in &self.directories.online {
-            for log in directory.logs() {
-                let partitions = found.entry(log.topic().to_owned()).or_default();
-                partitions.insert(log.partition(), (directory.clone(), log));
-            }
-        }
-        let mut image = (*self.image()).clone();
-        for (name, logs) in found {
-            let known_id = logs.values().find_map(|(_, log)| log.topic_id());
-            let id = match known_id {
-                Some(id) => id.0,
-                None => random_uuid()?,
-            };
-            let on_disk = logs.last_key_value().map_or(0, |(index, _)| index + 1);
-            let count = partition_counts
-                .get(&name)
-                .map_or(on_disk, |count| on_disk.max(*count));
-            let mut partitions = Vec::new();
-            for index in 0..count {
-                let partition = match logs.get(&index) {
-                    Some((directory, log)) => {
-                        let latest = log.leader_epochs().latest_epoch();
-                        let is_bumped = !directory.was_clean();
-                        let epoch = latest.map_or(0, |epoch| epoch + i32::from(is_bumped));
-                        log.start_leader_epoch(epoch)?;
-                        self.partition(directory.clone(), log.clone(), epoch)
-                    }
-                    // Its creation failed in the middle.
-                    None => self.create_partition(&name, index, id, &config_of(&name), now_ms)?,
-                };
-                partitions.push(partition);
-            }
-            image = image.with_topic(Arc::new(Topic {
-                name: name.into(),
-                id,
-                is_internal: false,
-                partitions,
-            }));
-        }
-        *self.image.write() = Arc::new(image);
-        Ok(())
-    }
-
     /// The clean stop of all directories, after the network threads have ended. Errors: the first
     /// failure, after all have had their turn.
     pub fn close(&self, broker_epoch: i64) -> Result<()> {
         for housekeeper in std::mem::take(&mut *self.housekeepers.lock()) {
             housekeeper.stop();
         }
-        self.directories.close(broker_epoch)
+        let closed = self.directories.close(broker_epoch);
+        match &self.metadata_directory {
+            Some(directory) => closed.and(directory.close(broker_epoch)),
+            None => closed,
+        }
     }
 }
 

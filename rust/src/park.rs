@@ -9,6 +9,7 @@
 //! No wake is lost as long as a waiter registers first and looks at the log afterwards.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -57,6 +58,7 @@ pub struct Waiters {
     list: Mutex<Vec<(Parked, WaitFor)>>,
     waker: Arc<dyn Wake>,
     health: Arc<Health>,
+    is_gone: AtomicBool,
 }
 
 impl Waiters {
@@ -66,6 +68,7 @@ impl Waiters {
             list: Mutex::new(Vec::new()),
             waker,
             health,
+            is_gone: AtomicBool::new(false),
         }
     }
 
@@ -82,9 +85,22 @@ impl Waiters {
         list.len() < count
     }
 
-    /// The log directory is offline: nothing will move any more.
+    /// Nothing will move any more: the log directory is offline, or the partition deleted.
     pub fn has_failed(&self) -> bool {
-        self.health.is_offline()
+        self.health.is_offline() || self.is_gone()
+    }
+
+    /// The partition is deleted.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Wakes everybody: the partition is deleted.
+    pub fn abandon(&self) {
+        self.is_gone.store(true, Ordering::Release);
+        for (parked, _) in self.list.lock().drain(..) {
+            self.waker.wake(parked);
+        }
     }
 
     pub fn count(&self) -> usize {

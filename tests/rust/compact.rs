@@ -905,6 +905,7 @@ fn directory_options<'a>(
             directory_id: Some(Uuid([9; 16])),
         },
         config_of,
+        is_ours: &|_, _, _| true,
         on_loaded,
         recovery_threads: 1,
         flush_threads: 1,

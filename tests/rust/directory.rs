@@ -21,6 +21,7 @@ fn open(path: &Path) -> LogDirectory {
             directory_id: Some(Uuid([200; 16])),
         },
         config_of: &|_| LogConfig::default(),
+        is_ours: &|_, _, _| true,
         on_loaded: &|_, _, _| {},
         recovery_threads: 1,
         flush_threads: 1,

@@ -26,6 +26,7 @@ fn open(path: &Path) -> Arc<LogDirectory> {
             directory_id: Some(Uuid([9; 16])),
         },
         config_of: &|_| LogConfig::default(),
+        is_ours: &|_, _, _| true,
         on_loaded: &|_, _, _| {},
         recovery_threads: 1,
         flush_threads: 1,
@@ -160,9 +161,12 @@ fn a_deleted_log_is_out_of_use_and_its_directory_can_go() {
         .create_log("t", 0, Uuid([1; 16]), LogConfig::default(), START_MS)
         .unwrap();
     append(&log, START_MS);
-    let renamed = directory.delete_log("t", 0, "4f6bd0c0").unwrap();
+    let renamed = directory.delete_log("t", 0, "4f6bd0c0", START_MS).unwrap();
     assert!(renamed.ends_with("t-0.4f6bd0c0-delete"));
-    directory.remove_deleted(&renamed).unwrap();
+    directory.remove_condemned(START_MS + 59_999).unwrap();
+    assert!(renamed.exists(), "file.delete.delay.ms is a minute");
+    directory.remove_condemned(START_MS + 60_000).unwrap();
+    assert!(!renamed.exists());
     log.flush().unwrap();
     directory.write_checkpoints().unwrap();
     assert!(

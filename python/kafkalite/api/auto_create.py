@@ -8,19 +8,18 @@ in Kafka until the topic exists, and the reason is in the log.
 
 from typing import Any
 
-from kafkalite.context import Context, TopicRefusedError
+from kafkalite.context import Context
+from kafkalite.metadata.controller import ControllerError
 
 NAME = "Metadata"
 
 
 def handle(context: Context, request: Any, message: Any) -> None:
     """Makes what is missing and hands the request back."""
-    existing = context.plane.topics()
     for topic in message.topics:
-        if topic.name is not None and topic.name not in existing:
+        if topic.name is not None and topic.name not in context.image.topics:
             try:
-                context.check_new_topic(topic.name)
                 context.create_topic(topic.name, context.config["num.partitions"], {})
-            except TopicRefusedError as refusal:
+            except ControllerError as refusal:
                 context.log.info(f"topic {topic.name!r} is not created: {refusal}")
     context.plane.answer_again(request)

@@ -16,7 +16,8 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 from collections import Counter
 from typing import Any
 
-from kafkalite.context import Context, TopicRefusedError
+from kafkalite.context import Context
+from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import messages
 
 NAME = "CreateTopics"
@@ -41,9 +42,9 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         try:
             if counts[name] > 1:
-                raise TopicRefusedError(INVALID_REQUEST, "Duplicate topic name.")
+                raise ControllerError(INVALID_REQUEST, "Duplicate topic name.")
             room -= _create(context, topic, message.validate_only, result, room)
-        except TopicRefusedError as refusal:
+        except ControllerError as refusal:
             result.error_code = refusal.code
             result.error_message = str(refusal)
             result.configs = None
@@ -53,16 +54,16 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
 def _create(context: Context, topic: Any, validate_only: bool, result: Any, room: int) -> int:
     """Fills in `result`; returns how many partitions the topic has."""
-    context.check_new_topic(topic.name)
+    context.controller.check_new_topic(topic.name)
     configs = {config.name: config.value for config in topic.configs}
     context.check_topic_configs(configs)
     partition_count = _partition_count(context, topic)
     if partition_count > room:
-        raise TopicRefusedError(
+        raise ControllerError(
             POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     if not validate_only:
-        result.topic_id = context.create_topic(topic.name, partition_count, configs)
+        result.topic_id = context.create_topic(topic.name, partition_count, configs).id
     result.num_partitions = partition_count
     result.replication_factor = 1
     result.configs = [
@@ -84,17 +85,17 @@ def _partition_count(context: Context, topic: Any) -> int:
         return _assigned_partitions(context, topic)
     factor = topic.replication_factor
     if factor < -1 or factor == 0:
-        raise TopicRefusedError(
+        raise ControllerError(
             INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise TopicRefusedError(
+        raise ControllerError(
             INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
     if factor > 1:
-        raise TopicRefusedError(
+        raise ControllerError(
             INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor "
             f"of {factor} cannot be reached because only 1 broker(s) are registered.",
@@ -105,25 +106,25 @@ def _partition_count(context: Context, topic: Any) -> int:
 
 def _assigned_partitions(context: Context, topic: Any) -> int:
     if topic.replication_factor != -1:
-        raise TopicRefusedError(
+        raise ControllerError(
             INVALID_REQUEST,
             "A manual partition assignment was specified, but replication factor was not set to "
             "-1.",
         )
     if topic.num_partitions != -1:
-        raise TopicRefusedError(
+        raise ControllerError(
             INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
     indexes = sorted(each.partition_index for each in topic.assignments)
     if indexes != list(range(len(indexes))):
-        raise TopicRefusedError(
+        raise ControllerError(
             INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
     for each in topic.assignments:
         if each.broker_ids != [context.node_id]:
-            raise TopicRefusedError(
+            raise ControllerError(
                 INVALID_REPLICA_ASSIGNMENT,
                 f"The manual partition assignment of partition {each.partition_index} must be "
                 f"[{context.node_id}], the only broker.",

@@ -207,6 +207,7 @@ impl Produce {
             Outcome::Appended(at, info) if self.acks == -1 => {
                 match at.log.offsets().high_watermark > info.last_offset {
                     true => (code::NONE, None, Some(info)),
+                    false if at.waiters.is_gone() => (code::UNKNOWN_TOPIC_OR_PARTITION, None, None),
                     false if at.waiters.has_failed() => (code::KAFKA_STORAGE_ERROR, None, None),
                     false => (code::REQUEST_TIMED_OUT, None, None),
                 }

@@ -131,14 +131,16 @@ pub fn answer(
         None => {
             writer.array_length(image.topics().len(), flexible);
             for topic in image.topics() {
-                write_topic(&mut writer, header, topic, operations);
+                write_topic(&mut writer, header, topic, image.controller_id, operations);
             }
         }
         Some(asked) => {
             writer.array_length(asked.len(), flexible);
             for asked in asked {
                 match find(image, asked) {
-                    Ok(topic) => write_topic(&mut writer, header, topic, operations),
+                    Ok(topic) => {
+                        write_topic(&mut writer, header, topic, image.controller_id, operations)
+                    }
                     Err(error_code) => write_refusal(&mut writer, header, asked, error_code),
                 }
             }
@@ -182,7 +184,13 @@ fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image,
     }
 }
 
-fn write_topic(writer: &mut Writer, header: &RequestHeader<'_>, topic: &Topic, operations: i32) {
+fn write_topic(
+    writer: &mut Writer,
+    header: &RequestHeader<'_>,
+    topic: &Topic,
+    node_id: i32,
+    operations: i32,
+) {
     let (version, flexible) = (header.api_version, header.flexible);
     writer.i16(code::NONE);
     writer.string(&topic.name, flexible);
@@ -193,7 +201,11 @@ fn write_topic(writer: &mut Writer, header: &RequestHeader<'_>, topic: &Topic, o
         writer.bool(topic.is_internal);
     }
     writer.array_length(topic.partitions.len(), flexible);
-    for partition in &topic.partitions {
+    for (index, partition) in (0_i32..).zip(&topic.partitions) {
+        let Some(partition) = partition else {
+            write_offline_partition(writer, header, index, node_id);
+            continue;
+        };
         writer.i16(code::NONE);
         writer.i32(partition.index);
         writer.i32(partition.leader_id);
@@ -209,6 +221,28 @@ fn write_topic(writer: &mut Writer, header: &RequestHeader<'_>, topic: &Topic, o
     }
     if version >= 8 {
         writer.i32(operations);
+    }
+    writer.no_tags(flexible);
+}
+
+/// A partition whose log directory is offline has no leader, and its one replica is offline.
+fn write_offline_partition(
+    writer: &mut Writer,
+    header: &RequestHeader<'_>,
+    index: i32,
+    node_id: i32,
+) {
+    let (version, flexible) = (header.api_version, header.flexible);
+    writer.i16(code::LEADER_NOT_AVAILABLE);
+    writer.i32(index);
+    writer.i32(-1);
+    if version >= 7 {
+        writer.i32(-1);
+    }
+    write_nodes(writer, &[node_id], flexible);
+    write_nodes(writer, &[], flexible);
+    if version >= 5 {
+        write_nodes(writer, &[node_id], flexible);
     }
     writer.no_tags(flexible);
 }

@@ -1,16 +1,19 @@
 //! ApiVersions (key 18), versions 0 to 4.
 //!
 //! Behaviour: the table of keys and versions that this broker answers in full. From version 3 on
-//! the features follow as tagged fields; none is finalised until `__cluster_metadata` exists.
+//! the features follow as tagged fields (KIP-584): those supported, those finalised, and up to which
+//! offset of `__cluster_metadata` that is so.
 //!
 //! Refusals: a version that is not known is answered, not refused: version 0 with error 35 and just
 //! this key's own range, so that the client can try again (KIP-511). From version 3 on a client's
 //! name or version that does not match `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?` is error 42.
 //!
-//! Version notes: the response header is version 0 in every version (KIP-511).
+//! Version notes: the response header is version 0 in every version (KIP-511). Before version 4 a
+//! supported feature whose lowest level is 0 is left out (KIP-584, KAFKA-17011).
 
 use super::{ApiKey, code};
 use crate::error::Result;
+use crate::image::Features;
 use crate::wire::{Reader, RequestHeader, Writer, frame};
 
 pub const KEY: ApiKey = ApiKey {
@@ -26,10 +29,11 @@ pub fn answer(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     keys: &[ApiKey],
+    features: &Features,
 ) -> Result<Vec<u8>> {
     let version = header.api_version;
     if !(KEY.min..=KEY.max).contains(&version) {
-        return Ok(write(header, 0, code::UNSUPPORTED_VERSION, &[KEY]));
+        return Ok(write(header, 0, code::UNSUPPORTED_VERSION, &[KEY], None));
     }
     let mut error_code = code::NONE;
     if version >= 3 {
@@ -39,11 +43,19 @@ pub fn answer(
             error_code = code::INVALID_REQUEST;
         }
     }
-    let keys = if error_code == code::NONE { keys } else { &[] };
-    Ok(write(header, version, error_code, keys))
+    if error_code != code::NONE {
+        return Ok(write(header, version, error_code, &[], None));
+    }
+    Ok(write(header, version, error_code, keys, Some(features)))
 }
 
-fn write(header: &RequestHeader<'_>, version: i16, error_code: i16, keys: &[ApiKey]) -> Vec<u8> {
+fn write(
+    header: &RequestHeader<'_>,
+    version: i16,
+    error_code: i16,
+    keys: &[ApiKey],
+    features: Option<&Features>,
+) -> Vec<u8> {
     let flexible = version >= KEY.first_flexible;
     let mut writer: Writer = header.begin_response(16 + 7 * keys.len());
     writer.i16(error_code);
@@ -57,9 +69,53 @@ fn write(header: &RequestHeader<'_>, version: i16, error_code: i16, keys: &[ApiK
     if version >= 1 {
         writer.i32(0);
     }
-    writer.no_tags(flexible);
+    match features {
+        Some(features) if flexible => write_features(&mut writer, version, features),
+        _ => writer.no_tags(flexible),
+    }
     frame::finish(&mut writer.bytes, 0);
     writer.bytes
+}
+
+/// Tag 0: supported features; 1: the epoch; 2: finalised features. What is empty is left out.
+fn write_features(writer: &mut Writer, version: i16, features: &Features) {
+    let mut supported = Writer::default();
+    let shown = features.supported.iter();
+    let shown: Vec<_> = shown
+        .filter(|(_, min, _)| version >= 4 || *min > 0)
+        .collect();
+    supported.array_length(shown.len(), true);
+    for (name, min, max) in &shown {
+        supported.string(name, true);
+        supported.i16(*min);
+        supported.i16(*max);
+        supported.no_tags(true);
+    }
+    let mut epoch = Writer::default();
+    epoch.i64(features.epoch);
+    let mut finalized = Writer::default();
+    finalized.array_length(features.finalized.len(), true);
+    for (name, level) in &features.finalized {
+        finalized.string(name, true);
+        finalized.i16(*level);
+        finalized.i16(*level);
+        finalized.no_tags(true);
+    }
+    let fields = [
+        (!shown.is_empty()).then_some(supported),
+        Some(epoch),
+        (!features.finalized.is_empty()).then_some(finalized),
+    ];
+    let present = (0..)
+        .zip(fields)
+        .filter_map(|(tag, field)| Some((tag, field?)));
+    let present: Vec<(u32, Writer)> = present.collect();
+    writer.uvarint(present.len() as u32);
+    for (tag, field) in present {
+        writer.uvarint(tag);
+        writer.uvarint(field.bytes.len() as u32);
+        writer.bytes.extend_from_slice(&field.bytes);
+    }
 }
 
 fn is_software_name(text: &str) -> bool {

@@ -21,7 +21,9 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::error::{Error, Result};
 
-use super::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown};
+use super::checkpoint::{
+    OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown, partition_metadata,
+};
 use super::config::LogConfig;
 use super::flusher::Flusher;
 use super::health::Health;
@@ -47,6 +49,9 @@ pub struct DirectoryOptions<'a> {
     pub identity: MetaProperties,
     /// Configuration of a topic's logs.
     pub config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
+    /// Whether the partition of this id (`partition.metadata`; `None`: it has none) is one of this
+    /// node's. One that is not is stray: its directory is renamed and left alone.
+    pub is_ours: &'a (dyn Fn(&str, i32, Option<Uuid>) -> bool + Sync),
     /// Told about each partition after it is loaded, with how many there are: progress.
     pub on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
     /// `num.recovery.threads.per.data.dir`, for loading and for the clean stop
@@ -71,6 +76,8 @@ pub struct LogDirectory {
     flusher: Flusher,
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
+    /// Directories that `delete_log` has renamed, and when they are to be removed.
+    condemned: Mutex<Vec<(i64, PathBuf)>>,
     jitter_seed: Mutex<u64>,
     cleaner_checkpoint: Mutex<()>,
     is_single_replica: bool,
@@ -79,13 +86,23 @@ pub struct LogDirectory {
 }
 
 impl LogDirectory {
-    /// Takes the directory, formats it if it is empty, and loads its logs, several at a time.
+    /// `claim` and `load`. Returns also the names of stray partitions.
+    pub fn open(
+        open_segments: &Arc<OpenSegments>,
+        path: &Path,
+        options: &DirectoryOptions<'_>,
+    ) -> Result<LogDirectory> {
+        let directory = LogDirectory::claim(open_segments, path, options)?;
+        directory.load(options)?;
+        Ok(directory)
+    }
+
+    /// Takes the directory and formats it if it is empty. A directory of Kafka's is not changed.
     ///
     /// Errors, each before anything is changed on disk: `LogDirRefused` (not a directory of Kafka's,
     /// of a future version, of another cluster or node, not writable, with a subdirectory that is
-    /// no partition), `LogDirLocked`, `CorruptFile` (a `meta.properties` or checkpoint that cannot
-    /// be read). Then `Io` from loading.
-    pub fn open(
+    /// no partition), `LogDirLocked`, `CorruptFile` (a `meta.properties` that cannot be read).
+    pub fn claim(
         open_segments: &Arc<OpenSegments>,
         path: &Path,
         options: &DirectoryOptions<'_>,
@@ -111,10 +128,9 @@ impl LogDirectory {
                 undo_format(storage, path, was_there, was_locked_before.is_some());
             })?,
         };
-        let checkpoints = Checkpoints::read(storage, path)?;
         let marker = path.join(CLEAN_SHUTDOWN_FILE);
         let marker_text = read_file(storage, &marker).map_err(Error::io("read", &marker))?;
-        let directory = LogDirectory {
+        Ok(LogDirectory {
             path: path.to_path_buf(),
             identity,
             open_segments: open_segments.clone(),
@@ -124,23 +140,64 @@ impl LogDirectory {
                 .map_err(Error::io("start a thread for", path))?,
             was_clean: marker_text.is_some(),
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
+            condemned: Mutex::default(),
             jitter_seed: Mutex::new(options.jitter_seed),
             cleaner_checkpoint: Mutex::new(()),
             is_single_replica: options.is_single_replica,
             recovery_threads: options.recovery_threads,
             _lock: lock,
-        };
-        if directory.was_clean {
-            // From here on a crash is a crash.
+        })
+    }
+
+    /// Loads the logs, several at a time; once, after `claim`. From here on a crash is a crash.
+    /// Returns the names of the directories that are stray now. Errors: `Io`; `CorruptFile`.
+    pub fn load(&self, options: &DirectoryOptions<'_>) -> Result<Vec<String>> {
+        let storage = self.storage();
+        let checkpoints = Checkpoints::read(storage, &self.path)?;
+        if self.was_clean {
+            let marker = self.path.join(CLEAN_SHUTDOWN_FILE);
             storage
                 .remove_file(&marker)
                 .map_err(Error::io("unlink", &marker))?;
             storage
-                .sync_directory(path)
-                .map_err(Error::io("fsync", path))?;
+                .sync_directory(&self.path)
+                .map_err(Error::io("fsync", &self.path))?;
         }
-        directory.load_all(options, &checkpoints)?;
-        Ok(directory)
+        self.load_all(options, &checkpoints)
+    }
+
+    /// The controller's log, which no broker loads (`LogManager`); made if it is not there. It is
+    /// not one of `logs`, and `close` leaves it alone.
+    pub fn open_metadata_log(
+        &self,
+        config: LogConfig,
+        now_ms: i64,
+    ) -> Result<(Arc<Log>, LoadReport)> {
+        self.health.check()?;
+        let directory = self.path.join(names::METADATA_DIRECTORY);
+        let storage = self.storage();
+        let is_there = storage.read_directory(&directory).is_ok_and(|entries| {
+            entries
+                .iter()
+                .any(|entry| entry.name == names::PARTITION_METADATA)
+        });
+        if !is_there {
+            create_directory(storage, &directory, names::METADATA_TOPIC_ID)?;
+        }
+        let parameters = LogParameters {
+            directory,
+            topic: names::METADATA_TOPIC.to_owned(),
+            partition: 0,
+            config,
+            log_start_offset: 0,
+            recovery_point: 0,
+            high_watermark: None,
+            // As Kafka has it: the quorum stops after the marker of the clean stop is written.
+            was_clean: false,
+            now_ms,
+            jitter_seed: self.next_seed(),
+        };
+        load(&self.open_segments, &self.health, parameters)
     }
 
     pub fn path(&self) -> &Path {
@@ -190,6 +247,12 @@ impl LogDirectory {
         self.flusher.request(log);
     }
 
+    /// Whether the directory of a partition with this topic id is here, loaded or not.
+    pub fn holds(&self, topic: &str, partition: i32, id: Uuid) -> bool {
+        self.topic_id(&format!("{topic}-{partition}"))
+            .is_ok_and(|found| found == Some(id))
+    }
+
     /// Makes an empty log. After it returns, the partition and its topic id survive a power cut.
     ///
     /// Errors: `InvalidArgument` if it is there already; `LogDirOffline`; `Io`.
@@ -229,8 +292,14 @@ impl LogDirectory {
     }
 
     /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`; whoever reads
-    /// it reads on. Returns the new path, for `remove_deleted` after `file.delete.delay.ms`.
-    pub fn delete_log(&self, topic: &str, partition: i32, unique: &str) -> Result<PathBuf> {
+    /// it reads on. Returns the new path; `remove_condemned` removes it after `file.delete.delay.ms`.
+    pub fn delete_log(
+        &self,
+        topic: &str,
+        partition: i32,
+        unique: &str,
+        now_ms: i64,
+    ) -> Result<PathBuf> {
         self.health.check()?;
         let log = self.logs.write().remove(&(Arc::from(topic), partition));
         let log = log.ok_or_else(|| {
@@ -239,16 +308,14 @@ impl LogDirectory {
                 self.path.display()
             ))
         })?;
-        let suffix = names::DELETE_DIRECTORY;
-        // Kafka shortens the topic so that the name stays within what file systems take.
-        let fixed_bytes = format!("-{partition}.{unique}{suffix}").len();
-        let mut topic_bytes = topic.len().min(255_usize.saturating_sub(fixed_bytes));
-        while !topic.is_char_boundary(topic_bytes) {
-            topic_bytes -= 1;
-        }
-        let name = format!("{}-{partition}.{unique}{suffix}", &topic[..topic_bytes]);
-        let to = self.path.join(name);
+        let to = self
+            .path
+            .join(renamed(topic, partition, unique, names::DELETE_DIRECTORY));
+        let delay_ms = log.config().file_delete_delay_ms;
         log.delete(&to)?;
+        self.condemned
+            .lock()
+            .push((now_ms.saturating_add(delay_ms), to.clone()));
         let storage = &*self.open_segments.storage;
         storage
             .sync_directory(&self.path)
@@ -256,8 +323,23 @@ impl LogDirectory {
         Ok(to)
     }
 
-    /// Removes a directory that `delete_log` has renamed.
-    pub fn remove_deleted(&self, path: &Path) -> Result<()> {
+    /// Removes the directories that `delete_log` has renamed and whose delay is over. Errors: the
+    /// first failure; that directory is left to the next start.
+    pub fn remove_condemned(&self, now_ms: i64) -> Result<()> {
+        let mut due = Vec::new();
+        self.condemned.lock().retain(|(due_ms, path)| {
+            let is_due = *due_ms <= now_ms;
+            if is_due {
+                due.push(path.clone());
+            }
+            !is_due
+        });
+        due.iter()
+            .map(|path| self.remove_deleted(path))
+            .fold(Ok(()), Result::and)
+    }
+
+    fn remove_deleted(&self, path: &Path) -> Result<()> {
         let storage = &*self.open_segments.storage;
         storage
             .remove_directory_all(path)
@@ -330,9 +412,14 @@ impl LogDirectory {
         super::log::next_jitter(&mut seed, i64::MAX) as u64
     }
 
-    fn load_all(&self, options: &DirectoryOptions<'_>, checkpoints: &Checkpoints) -> Result<()> {
+    fn load_all(
+        &self,
+        options: &DirectoryOptions<'_>,
+        checkpoints: &Checkpoints,
+    ) -> Result<Vec<String>> {
         let storage = &*self.open_segments.storage;
         let mut todo = Vec::new();
+        let mut strays = Vec::new();
         let entries = storage
             .read_directory(&self.path)
             .map_err(Error::io("readdir", &self.path))?;
@@ -346,14 +433,42 @@ impl LogDirectory {
                     topic: topic.to_owned(),
                     partition,
                 };
-                todo.push((entry.name.clone(), key));
+                if (options.is_ours)(topic, partition, self.topic_id(&entry.name)?) {
+                    todo.push((entry.name.clone(), key));
+                } else {
+                    strays.push(self.set_aside(&entry.name, &key)?);
+                }
             }
         }
         todo.sort();
         let count = todo.len();
         in_parallel(options.recovery_threads, todo, |(name, key)| {
             self.load_one(options, checkpoints, &name, &key, count)
-        })
+        })?;
+        Ok(strays)
+    }
+
+    /// The id in the `partition.metadata` of a partition's directory.
+    fn topic_id(&self, name: &str) -> Result<Option<Uuid>> {
+        let path = self.path.join(name).join(names::PARTITION_METADATA);
+        match super::checkpoint::read(self.storage(), &path)? {
+            Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Renames a stray partition `<topic>-<partition>.<unique>-stray`, as Kafka's `LogManager` does.
+    fn set_aside(&self, name: &str, key: &TopicPartition) -> Result<String> {
+        let unique = format!("{:016x}{:016x}", self.next_seed(), self.next_seed());
+        let to = renamed(&key.topic, key.partition, &unique, names::STRAY_DIRECTORY);
+        let (from, storage) = (self.path.join(name), self.storage());
+        storage
+            .rename(&from, &self.path.join(&to))
+            .map_err(Error::io("rename", &from))?;
+        storage
+            .sync_directory(&self.path)
+            .map_err(Error::io("fsync", &self.path))?;
+        Ok(to)
     }
 
     fn load_one(
@@ -387,6 +502,17 @@ impl LogDirectory {
             .insert((Arc::from(key.topic.as_str()), key.partition), log);
         Ok(())
     }
+}
+
+/// `<topic>-<partition>.<unique><suffix>`. Kafka shortens the topic so that the name stays within
+/// what file systems take.
+fn renamed(topic: &str, partition: i32, unique: &str, suffix: &str) -> String {
+    let fixed_bytes = format!("-{partition}.{unique}{suffix}").len();
+    let mut topic_bytes = topic.len().min(255_usize.saturating_sub(fixed_bytes));
+    while !topic.is_char_boundary(topic_bytes) {
+        topic_bytes -= 1;
+    }
+    format!("{}-{partition}.{unique}{suffix}", &topic[..topic_bytes])
 }
 
 /// Does the work for each item, in order, several at a time. Errors: the first; what has not begun
@@ -584,9 +710,9 @@ pub struct LogDirectories {
 }
 
 impl LogDirectories {
-    /// Opens each path. Errors: the first refusal if none can be opened; `LogDirRefused` if two
-    /// hold the same partition, or are of different clusters.
-    pub fn open(
+    /// Claims each path. Errors: the first refusal if none can be had; `LogDirRefused` if two are of
+    /// different clusters.
+    pub fn claim(
         open_segments: &Arc<OpenSegments>,
         paths: &[PathBuf],
         options: &mut DirectoryOptions<'_>,
@@ -596,26 +722,11 @@ impl LogDirectories {
             online: Vec::new(),
             refused: Vec::new(),
         };
-        let mut homes: BTreeMap<(String, i32), PathBuf> = BTreeMap::new();
         for path in paths {
             options.identity.directory_id = Some(new_directory_id());
-            match LogDirectory::open(open_segments, path, options) {
+            match LogDirectory::claim(open_segments, path, options) {
                 Ok(directory) => {
                     options.identity.cluster_id = directory.identity.cluster_id.clone();
-                    for log in directory.logs() {
-                        let key = (log.topic().to_owned(), log.partition());
-                        if let Some(other) = homes.insert(key, path.clone()) {
-                            return Err(Error::LogDirRefused {
-                                path: path.clone(),
-                                reason: format!(
-                                    "{}-{} is in {} too",
-                                    log.topic(),
-                                    log.partition(),
-                                    other.display()
-                                ),
-                            });
-                        }
-                    }
                     directories.online.push(Arc::new(directory));
                 }
                 Err(error) => directories.refused.push((path.clone(), error)),
@@ -627,6 +738,41 @@ impl LogDirectories {
         }
     }
 
+    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Returns the
+    /// directories that are stray now. Errors: the first refusal if none is left; `LogDirRefused` if
+    /// two hold the same partition.
+    pub fn load(&mut self, options: &DirectoryOptions<'_>) -> Result<Vec<PathBuf>> {
+        let mut strays = Vec::new();
+        let mut homes: BTreeMap<(String, i32), PathBuf> = BTreeMap::new();
+        for directory in std::mem::take(&mut self.online) {
+            match directory.load(options) {
+                Ok(names) => {
+                    strays.extend(names.iter().map(|name| directory.path.join(name)));
+                    for log in directory.logs() {
+                        let key = (log.topic().to_owned(), log.partition());
+                        if let Some(other) = homes.insert(key, directory.path.clone()) {
+                            return Err(Error::LogDirRefused {
+                                path: directory.path.clone(),
+                                reason: format!(
+                                    "{}-{} is in {} too",
+                                    log.topic(),
+                                    log.partition(),
+                                    other.display()
+                                ),
+                            });
+                        }
+                    }
+                    self.online.push(directory);
+                }
+                Err(error) => self.refused.push((directory.path.clone(), error)),
+            }
+        }
+        match (self.online.is_empty(), self.refused.first()) {
+            (true, Some((_, error))) => Err(error.clone()),
+            _ => Ok(strays),
+        }
+    }
+
     pub fn log(&self, topic: &str, partition: i32) -> Option<(Arc<LogDirectory>, Arc<Log>)> {
         self.online.iter().find_map(|directory| {
             directory
@@ -635,15 +781,31 @@ impl LogDirectories {
         })
     }
 
-    /// The directory that a new log goes to: the one with the fewest logs that is not offline.
-    pub fn for_new_log(&self) -> Option<Arc<LogDirectory>> {
+    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline.
+    /// Empty if there is none.
+    pub fn for_new_logs(&self, count: usize) -> Vec<Arc<LogDirectory>> {
         let online = self
             .online
             .iter()
             .filter(|directory| !directory.health.is_offline());
-        online
-            .min_by_key(|directory| directory.logs.read().len())
-            .cloned()
+        let mut loads: Vec<(usize, &Arc<LogDirectory>)> = online
+            .map(|directory| (directory.logs.read().len(), directory))
+            .collect();
+        let mut chosen = Vec::with_capacity(count);
+        for _ in 0..count {
+            if let Some((load, directory)) = loads.iter_mut().min_by_key(|(load, _)| *load) {
+                *load += 1;
+                chosen.push(directory.clone());
+            }
+        }
+        chosen
+    }
+
+    /// The directory of an id, if it is one of them.
+    pub fn by_id(&self, id: Uuid) -> Option<&Arc<LogDirectory>> {
+        self.online
+            .iter()
+            .find(|directory| directory.identity.directory_id == Some(id))
     }
 
     /// Stops all cleanly; one that fails leaves no marker and does not keep the others from theirs.

@@ -107,6 +107,11 @@ impl Housekeeper {
             }
             return;
         }
+        if chore == Chore::Delete
+            && let Err(error) = self.directory.remove_condemned(now_ms)
+        {
+            (self.on_error)(&error);
+        }
         for log in self.directory.logs() {
             let done = match chore {
                 Chore::Retention => log.delete_old_segments(now_ms).map(drop),

@@ -13,6 +13,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::checkpoint::Uuid;
+
 pub const LOG: &str = ".log";
 pub const OFFSET_INDEX: &str = ".index";
 pub const TIME_INDEX: &str = ".timeindex";
@@ -34,9 +36,10 @@ pub const STRAY_DIRECTORY: &str = "-stray";
 /// Of the controller's log, which the raft quorum keeps, and no broker loads (`LogManager`).
 pub const METADATA_TOPIC: &str = "__cluster_metadata";
 
-/// What the thin broker remembers of its topics (`python/kafkalite/metadata/topics.py`): the one file
-/// in a log directory that Kafka does not know.
-pub const TOPICS_FILE: &str = "kafkalite.topics";
+pub const METADATA_DIRECTORY: &str = "__cluster_metadata-0";
+/// The last byte is 1 (`Uuid.METADATA_TOPIC_ID`).
+pub const METADATA_TOPIC_ID: Uuid = Uuid(1_u128.to_be_bytes());
+
 /// What tiered storage caches; no partition.
 pub const REMOTE_INDEX_CACHE_DIRECTORY: &str = "remote-log-index-cache";
 

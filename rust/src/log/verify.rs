@@ -275,7 +275,7 @@ impl Verification {
     }
 
     fn look_at_entry(&mut self, entry: &DirectoryEntry) {
-        const FILES: [&str; 9] = [
+        const FILES: [&str; 8] = [
             META_PROPERTIES_FILE,
             LOCK_FILE,
             CLEAN_SHUTDOWN_FILE,
@@ -284,7 +284,6 @@ impl Verification {
             LOG_START_OFFSET_CHECKPOINT_FILE,
             CLEANER_OFFSET_CHECKPOINT_FILE,
             "bootstrap.checkpoint",
-            names::TOPICS_FILE,
         ];
         let name = entry.name.as_str();
         let path = self.directory.join(name);

@@ -584,7 +584,12 @@ impl Reactor {
                 }
                 k03_metadata::answer(&header, reader, &image, connection.listener)?
             }
-            API_VERSIONS => k18_api_versions::answer(&header, &mut reader, &shared.keys)?,
+            API_VERSIONS => k18_api_versions::answer(
+                &header,
+                &mut reader,
+                &shared.keys,
+                &shared.node.image().features,
+            )?,
             _ => {
                 let slot = session.begin(Slot::Control(Vec::new()));
                 let parked = self.parked(token, slot);

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::batch::build::{self, BatchOptions};
-use crate::batch::{Codec, EndTransactionMarker, RecordReader};
+use crate::batch::{BatchHeader, Codec, EndTransactionMarker, RecordReader};
 use crate::error::{Error, Result};
 
 use super::door::{self, raise};
@@ -137,31 +137,74 @@ pub struct RecordBatch {
     records: Py<PyTuple>,
 }
 
+/// The whole batches at the start of `records`. `stop_at_corrupt` ends the list before a batch that
+/// cannot be read, in place of an error.
 #[pyfunction]
-pub fn read_batches(py: Python<'_>, records: &[u8]) -> PyResult<Vec<RecordBatch>> {
+#[pyo3(signature = (records, *, stop_at_corrupt=false))]
+pub fn read_batches(
+    py: Python<'_>,
+    records: &[u8],
+    stop_at_corrupt: bool,
+) -> PyResult<Vec<RecordBatch>> {
     let mut reader = RecordReader::new();
     let mut batches = Vec::new();
     let mut rest = records;
-    while let Some((header, batch)) = next_batch(rest).map_err(|error| raise(py, &error))? {
-        rest = &rest[batch.len()..];
-        let mut rows = Vec::new();
+    loop {
+        let next = next_batch(rest).and_then(|next| match next {
+            Some((header, batch)) => Ok(Some((header, batch, raw_rows(&mut reader, batch)?))),
+            None => Ok(None),
+        });
+        match next {
+            Ok(None) => return Ok(batches),
+            Err(_) if stop_at_corrupt => return Ok(batches),
+            Err(error) => return Err(raise(py, &error)),
+            Ok(Some((header, batch, rows))) => {
+                rest = &rest[batch.len()..];
+                batches.push(RecordBatch::of(py, &header, rows)?);
+            }
+        }
+    }
+}
+
+/// Offset, timestamp, key, value, headers.
+type RawRow = (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, Vec<Header>);
+
+fn raw_rows(reader: &mut RecordReader, batch: &[u8]) -> Result<Vec<RawRow>> {
+    let mut rows = Vec::new();
+    for record in reader.read(batch)? {
+        let record = record?;
+        let headers = record.headers.iter();
+        let headers = headers
+            .map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)))
+            .collect();
+        rows.push((
+            record.offset,
+            record.timestamp,
+            record.key.map(<[u8]>::to_vec),
+            record.value.map(<[u8]>::to_vec),
+            headers,
+        ));
+    }
+    Ok(rows)
+}
+
+impl RecordBatch {
+    fn of(py: Python<'_>, header: &BatchHeader, rows: Vec<RawRow>) -> PyResult<RecordBatch> {
         let codec = Codec::from_id(header.codec_id()).map_err(|error| raise(py, &error))?;
-        for record in reader.read(batch).map_err(|error| raise(py, &error))? {
-            let record = record.map_err(|error| raise(py, &error))?;
-            let headers: Vec<_> = record
-                .headers
+        let mut records = Vec::with_capacity(rows.len());
+        for (offset, timestamp, key, value, headers) in rows {
+            let headers: Vec<_> = headers
                 .iter()
                 .map(|(key, value)| {
-                    let value = value.map(|value| PyBytes::new(py, value));
+                    let value = value.as_deref().map(|value| PyBytes::new(py, value));
                     (PyBytes::new(py, key), value)
                 })
                 .collect();
-            let headers = PyTuple::new(py, headers)?;
-            let key = record.key.map(|key| PyBytes::new(py, key));
-            let value = record.value.map(|value| PyBytes::new(py, value));
-            rows.push((record.offset, record.timestamp, key, value, headers));
+            let key = key.map(|key| PyBytes::new(py, &key));
+            let value = value.map(|value| PyBytes::new(py, &value));
+            records.push((offset, timestamp, key, value, PyTuple::new(py, headers)?));
         }
-        batches.push(RecordBatch {
+        Ok(RecordBatch {
             base_offset: header.base_offset,
             last_offset: header.last_offset(),
             size_bytes: header.size_bytes,
@@ -177,15 +220,14 @@ pub fn read_batches(py: Python<'_>, records: &[u8]) -> PyResult<Vec<RecordBatch>
             is_transactional: header.is_transactional(),
             is_control: header.is_control(),
             delete_horizon_ms: header.delete_horizon_ms(),
-            records: PyTuple::new(py, rows)?.unbind(),
-        });
+            records: PyTuple::new(py, records)?.unbind(),
+        })
     }
-    Ok(batches)
 }
 
 /// The batch at the start of `bytes`, CRC checked; `None` if no whole one is left.
-fn next_batch(bytes: &[u8]) -> Result<Option<(crate::batch::BatchHeader, &[u8])>> {
-    let Some(header) = crate::batch::BatchHeader::parse(bytes)? else {
+fn next_batch(bytes: &[u8]) -> Result<Option<(BatchHeader, &[u8])>> {
+    let Some(header) = BatchHeader::parse(bytes)? else {
         return Ok(None);
     };
     let Some(batch) = bytes.get(..header.size_bytes) else {

@@ -96,6 +96,7 @@ impl LogDirectory {
             let options = DirectoryOptions {
                 identity,
                 config_of: &|topic| configs.get(topic).unwrap_or(&config).clone(),
+                is_ours: &|_, _, _| true,
                 on_loaded: &|log, report, _| loaded.lock().push(LoadedLog::of(log, report)),
                 recovery_threads,
                 flush_threads: 1,
@@ -395,6 +396,10 @@ impl Log {
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         enter(py, || self.inner.flush())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        enter(py, || self.inner.close())
     }
 
     fn start_leader_epoch(&self, py: Python<'_>, epoch: i32) -> PyResult<()> {

@@ -4,6 +4,7 @@
 
 pub mod arrow;
 pub mod batch;
+pub mod claim;
 pub mod client;
 pub mod codec;
 pub mod door;

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,25 +15,34 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::claim::ClaimedDirectories;
 use super::codec::encode_object;
 use super::door::{enter, raise};
 use super::engine::Log;
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
-use crate::image::{Broker, Endpoint, Partition};
+use crate::image::{Broker, Endpoint, Features, Partition};
 use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::log::log::AppendRequest;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
-use crate::node::{Node, NodeOptions, random_uuid};
+use crate::node::{Node, TopicPlan, random_uuid};
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::begin_response;
 
 /// Texts of a topic's configuration by Kafka's keys.
-type Configs = HashMap<String, String>;
+pub type Configs = HashMap<String, String>;
+
+/// Id, whether it is internal, configs, and of each partition the leader epoch and the directory's id.
+type TopicFacts = (
+    crate::wire::Uuid,
+    bool,
+    Configs,
+    Vec<(i32, crate::wire::Uuid)>,
+);
 
 /// A request that Python answers by `BrokerPlane.respond`, once.
 #[pyclass(frozen, module = "kafkalite._native")]
@@ -94,19 +102,16 @@ pub struct BrokerPlane {
 
 #[pymethods]
 impl BrokerPlane {
-    /// Takes the log directories and loads their logs.
+    /// Takes over the log directories and loads the logs of `topics`.
     #[new]
-    #[pyo3(signature = (*, node_id, cluster_id, log_dirs, log_defaults, topics, settings))]
+    #[pyo3(signature = (*, claimed, topics, settings))]
     fn new(
         py: Python<'_>,
-        node_id: i32,
-        cluster_id: String,
-        log_dirs: Vec<PathBuf>,
-        log_defaults: Configs,
-        topics: HashMap<String, (i32, Configs)>,
+        claimed: &ClaimedDirectories,
+        topics: HashMap<String, TopicFacts>,
         settings: HashMap<String, i64>,
     ) -> PyResult<BrokerPlane> {
-        enter(py, move || {
+        enter(py, || {
             let setting = |key: &str| match settings.get(key) {
                 Some(value) => Ok(*value),
                 None => Err(Error::InvalidArgument(format!(
@@ -134,27 +139,13 @@ impl BrokerPlane {
                     ..CleanerSettings::default()
                 },
             };
-            let options = NodeOptions {
-                node_id,
-                cluster_id,
-                paths: log_dirs,
-                recovery_threads: count("num.recovery.threads.per.data.dir")?,
-                flush_threads: count("kafkalite.flush.threads")?,
-                open_segments_max: count("kafkalite.open.segments.max")?,
-                now_ms: wall_ms(),
-            };
-            let defaults = log_config(&LogConfig::default(), &log_defaults)?;
-            let mut by_topic = HashMap::new();
-            let mut partition_counts = HashMap::new();
-            for (topic, (partitions, configs)) in topics {
-                by_topic.insert(topic.clone(), log_config(&defaults, &configs)?);
-                partition_counts.insert(topic, partitions);
-            }
-            let config_of = |topic: &str| by_topic.get(topic).unwrap_or(&defaults).clone();
             let mailboxes = Mailboxes::new(plane_settings.network_threads)
                 .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
-            let (node, repairs) =
-                Node::open(&options, &config_of, &partition_counts, mailboxes.clone())?;
+            let plans = topics
+                .into_iter()
+                .map(|(name, facts)| topic_plan(name, facts))
+                .collect::<Result<Vec<TopicPlan>>>()?;
+            let (node, repairs) = Node::load(claimed.take()?, plans, mailboxes.clone())?;
             Ok(BrokerPlane {
                 node: Arc::new(node),
                 mailboxes,
@@ -347,22 +338,47 @@ impl BrokerPlane {
         Ok(())
     }
 
-    /// Makes a topic with a new id, which is returned. It survives a power cut.
-    fn create_topic<'py>(
-        &self,
-        py: Python<'py>,
-        name: &str,
-        partition_count: i32,
-        configs: Configs,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let id = enter(py, || {
+    /// Ids of the log directories where `count` new partitions go.
+    fn place<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let ids = enter(py, || self.node.place(count))?;
+        Ok(ids.iter().map(|id| PyBytes::new(py, id)).collect())
+    }
+
+    /// Has clients see a topic as it is now, with its partitions: logs that it lacks are made.
+    fn publish_topic(&self, py: Python<'_>, name: String, topic: TopicFacts) -> PyResult<()> {
+        enter(py, || {
+            let plan = topic_plan(name, topic)?;
+            self.node.publish_topic(&plan, wall_ms())
+        })
+    }
+
+    /// Takes a topic away and has its logs deleted.
+    fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        enter(py, || self.node.delete_topic(name, wall_ms()))
+    }
+
+    /// Gives the logs of a topic another configuration.
+    fn set_topic_configs(&self, py: Python<'_>, name: &str, configs: Configs) -> PyResult<()> {
+        enter(py, || {
             let config = log_config(&LogConfig::default(), &configs)?;
-            let id = random_uuid()?;
-            self.node
-                .create_topic(name, id, partition_count, &config, wall_ms())?;
-            Ok(id)
-        })?;
-        Ok(PyBytes::new(py, &id))
+            self.node.set_topic_config(name, &config);
+            Ok(())
+        })
+    }
+
+    /// What ApiVersions says of features: (name, lowest, highest level) of the supported, (name,
+    /// level) of the finalised, and up to which offset of the metadata that is so.
+    fn set_features(
+        &self,
+        supported: Vec<(String, i16, i16)>,
+        finalized: Vec<(String, i16)>,
+        epoch: i64,
+    ) {
+        self.node.set_features(Features {
+            supported,
+            finalized,
+            epoch,
+        });
     }
 
     /// Name -> (topic id, number of partitions).
@@ -436,10 +452,30 @@ impl BrokerPlane {
     }
 }
 
+fn topic_plan(
+    name: String,
+    (id, is_internal, configs, partitions): TopicFacts,
+) -> Result<TopicPlan> {
+    Ok(TopicPlan {
+        config: log_config(&LogConfig::default(), &configs)?,
+        name,
+        id,
+        is_internal,
+        partitions,
+    })
+}
+
 /// `base` with `configs` on top.
-fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
+pub fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
     let pairs = configs.iter();
     base.with_properties(pairs.map(|(key, value)| (key.as_str(), value.as_str())))
+}
+
+/// A new id, 16 bytes.
+#[pyo3::pyfunction]
+pub fn random_uuid_bytes(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
+    let id = random_uuid().map_err(|error| raise(py, &error))?;
+    Ok(PyBytes::new(py, &id))
 }
 
 /// A new id in Kafka's writing.

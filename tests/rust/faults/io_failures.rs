@@ -549,15 +549,17 @@ fn one_of_several_directories_fails_and_the_others_serve() {
     let config_of = |_: &str| config();
     let open = || {
         let mut id = 100;
-        LogDirectories::open(&open_segments, &paths, &mut options(&config_of), || {
-            id += 1;
-            Uuid([id; 16])
-        })
+        let mut claimed =
+            LogDirectories::claim(&open_segments, &paths, &mut options(&config_of), || {
+                id += 1;
+                Uuid([id; 16])
+            })?;
+        claimed.load(&options(&config_of)).map(|_| claimed)
     };
     let directories = open().unwrap();
     let logs: Vec<_> = (0..3)
         .map(|partition| {
-            let directory = directories.for_new_log().unwrap();
+            let directory = directories.for_new_logs(1).remove(0);
             directory
                 .create_log("t", partition, Uuid([7; 16]), config(), NOW_MS)
                 .unwrap()
@@ -576,7 +578,7 @@ fn one_of_several_directories_fails_and_the_others_serve() {
         assert_eq!(log.flush().is_ok(), *is_good);
         assert_eq!(log.offsets().high_watermark, if *is_good { 4 } else { 0 });
     }
-    let next = directories.for_new_log().unwrap();
+    let next = directories.for_new_logs(1).remove(0);
     assert_ne!(next.path(), Path::new("/two"));
     assert!(directories.close(1).is_err());
     drop((directories, logs, next));

@@ -42,6 +42,7 @@ pub fn options(config_of: &(dyn Fn(&str) -> LogConfig + Sync)) -> DirectoryOptio
     DirectoryOptions {
         identity: identity(),
         config_of,
+        is_ours: &|_, _, _| true,
         on_loaded: &|_, _, _| {},
         recovery_threads: 1,
         flush_threads: 1,

@@ -1,0 +1,450 @@
+"""`__cluster_metadata-0` on disk: the log, its snapshots, and what the quorum remembers of itself.
+
+    <metadata.log.dir>/bootstrap.checkpoint      features that the directory was formatted with
+                       __cluster_metadata-0/
+                         <20 digits>.log         batches, as the raft quorum writes them
+                         <20 digits>-<10>.checkpoint
+                                                 a snapshot: all records below the end offset, added
+                                                 up; the second number is the epoch of the last
+                         quorum-state            who led last, in which epoch
+                         leader-epoch-checkpoint  partition.metadata     as of any log
+
+`read` looks at it and changes nothing, so that a directory that must be refused stays what it was.
+`MetadataLog` then appends: each call is on disk when it returns. One node is the whole quorum: it
+leads each time it starts, in the next epoch, and what is on its disk is committed.
+
+Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSnapshotWriter`.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kafkalite import _native
+from kafkalite.errors import LogDirRefusedError
+from kafkalite.metadata import records
+from kafkalite.metadata.image import Fold, Image, snapshot_records
+from kafkalite.protocol import messages
+
+FOLDER = "__cluster_metadata-0"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+QUORUM_STATE_FILE = "quorum-state"
+
+READ_BYTES = 1 << 20
+BATCH_BYTES_MAX = 1 << 20
+"""Of the records in a batch that we write; the quorum takes up to 8 MiB."""
+BATCH_RECORDS_MAX = 10_000
+SNAPSHOTS_KEPT = 2
+SNAPSHOT_AFTER_RECORDS = 500
+"""A clean stop writes a snapshot if the log has more records than this behind the last one."""
+SNAPSHOT_AFTER_BYTES = 20 << 20
+"""`metadata.log.max.record.bytes.between.snapshots`: then one is written at once."""
+
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class Quorum(NamedTuple):
+    """What the control records and `quorum-state` say."""
+
+    leader_epoch: int = 0
+    kraft_version: int = 0
+    voters: Any = None
+    """The VotersRecord of kraft.version 1, which a snapshot must repeat."""
+    voter_ids: tuple[int, ...] = ()
+
+
+class Found(NamedTuple):
+    """What `read` has read."""
+
+    folder: Path
+    fold: Fold
+    image: Image
+    quorum: Quorum
+    end_offset: int
+    """Of the log."""
+    snapshot_end_offset: int
+    record_count: int
+    """Of the log, behind the snapshot."""
+    bootstrap: list[Any]
+    """The messages of `bootstrap.checkpoint`."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written."""
+        return self.end_offset == 0 and self.snapshot_end_offset == 0
+
+
+def read(metadata_dir: Path) -> Found:
+    """What is in the directory, which is not changed.
+
+    A batch that cannot be read ends the log, as it does when the log is opened. Raises
+    LogDirRefusedError where log and snapshots do not meet; CorruptFileError where records do not
+    add up.
+    """
+    folder = metadata_dir / FOLDER
+    state = _State()
+    snapshot_end_offset = 0
+    for end_offset, epoch, path in reversed(_snapshots(folder)):
+        state = _State()
+        if _read_snapshot(path, state):
+            snapshot_end_offset = end_offset
+            state.epoch = epoch
+            break
+        state = _State()
+    state.offset = snapshot_end_offset - 1
+    record_count = 0
+    for batch in _read_log(folder, snapshot_end_offset):
+        if batch.base_offset > state.offset + 1:
+            raise LogDirRefusedError(
+                f"{folder} has no records from offset {state.offset + 1} to {batch.base_offset}: "
+                "a snapshot or a segment is missing"
+            )
+        record_count += len(batch.records)
+        state.add(batch)
+    return Found(
+        folder=folder,
+        fold=state.fold,
+        image=state.fold.image(state.epoch, state.offset, state.timestamp),
+        quorum=_with_quorum_state(folder, state),
+        end_offset=state.offset + 1,
+        snapshot_end_offset=snapshot_end_offset,
+        record_count=record_count,
+        bootstrap=_read_bootstrap(metadata_dir / BOOTSTRAP_FILE),
+    )
+
+
+class _State:
+    """Adds up batches."""
+
+    def __init__(self) -> None:
+        self.fold = Fold()
+        self.quorum = Quorum()
+        self.epoch = 0
+        self.offset = -1
+        self.timestamp = 0
+        self.is_whole = False
+
+    def add(self, batch: _native.RecordBatch, *, of_snapshot: bool = False) -> None:
+        """The next batch. Those of a snapshot have the time of its writing, and its header that of
+        the last record."""
+        for offset, timestamp, key, value, _ in batch.records:
+            if offset <= self.offset or value is None:
+                continue
+            if batch.is_control:
+                self._control(records.decode_control(key or b"", value))
+            elif value != records.NO_OP:
+                self.fold.replay(records.decode(value))
+            self.offset = offset
+            if not of_snapshot:
+                self.timestamp = timestamp
+        self.epoch = max(self.epoch, batch.leader_epoch)
+
+    def _control(self, message: Any) -> None:
+        match message and message._name:
+            case "LeaderChangeMessage":
+                ids = tuple(voter.voter_id for voter in message.voters)
+                self.quorum = self.quorum._replace(voter_ids=ids)
+            case "KRaftVersionRecord":
+                self.quorum = self.quorum._replace(kraft_version=message.k_raft_version)
+            case "VotersRecord":
+                ids = tuple(voter.voter_id for voter in message.voters)
+                self.quorum = self.quorum._replace(voters=message, voter_ids=ids)
+            case "SnapshotHeaderRecord":
+                self.timestamp = message.last_contained_log_timestamp
+            case "SnapshotFooterRecord":
+                self.is_whole = True
+
+
+def _snapshots(folder: Path) -> list[tuple[int, int, Path]]:
+    """End offset, epoch and path of each snapshot, the newest last."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    matches = [match for name in names if (match := _SNAPSHOT_NAME.fullmatch(name))]
+    return sorted((int(match[1]), int(match[2]), folder / match[0]) for match in matches)
+
+
+def _read_snapshot(path: Path, state: _State) -> bool:
+    """Whether the snapshot is whole."""
+    for batch in _read_batches(path):
+        state.add(batch, of_snapshot=True)
+    return state.is_whole
+
+
+def _read_log(folder: Path, from_offset: int) -> Iterator[_native.RecordBatch]:
+    """Batches that hold `from_offset` or what follows it."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix == ".log")
+    except FileNotFoundError:
+        return
+    bases = [int(name.removesuffix(".log")) for name in names]
+    for index, name in enumerate(names):
+        if index + 1 < len(names) and bases[index + 1] <= from_offset:
+            continue
+        for batch in _read_batches(folder / name):
+            if batch.last_offset >= from_offset:
+                yield batch
+
+
+def _read_batches(path: Path) -> Iterator[_native.RecordBatch]:
+    """The batches of a file, up to one that is torn or corrupt."""
+    wanted = READ_BYTES
+    position = 0
+    with path.open("rb") as file:
+        while True:
+            file.seek(position)
+            chunk = file.read(wanted)
+            batches = _native.read_batches(chunk, stop_at_corrupt=True)
+            yield from batches
+            size = sum(batch.size_bytes for batch in batches)
+            position += size
+            if size == 0 and len(chunk) == wanted:
+                wanted *= 2
+            elif size == 0 or len(chunk) < wanted:
+                return
+
+
+def _read_bootstrap(path: Path) -> list[Any]:
+    try:
+        batches = list(_read_batches(path))
+    except FileNotFoundError:
+        return []
+    return [
+        records.decode(value)
+        for batch in batches
+        if not batch.is_control
+        for _, _, _, value, _ in batch.records
+        if value is not None
+    ]
+
+
+def _with_quorum_state(folder: Path, state: _State) -> Quorum:
+    """The epoch may be newer than the log's: it was voted for, and nothing was written in it."""
+    quorum = state.quorum._replace(leader_epoch=state.epoch)
+    try:
+        text = (folder / QUORUM_STATE_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return quorum
+    found = re.search(r'"leaderEpoch"\s*:\s*(\d+)', text)
+    if not found or not re.search(r'"data_version"\s*:\s*[01]\b', text):
+        raise LogDirRefusedError(f"{folder / QUORUM_STATE_FILE} cannot be read")
+    ids = tuple(int(digits) for digits in re.findall(r'"voterId"\s*:\s*(\d+)', text))
+    return quorum._replace(
+        leader_epoch=max(quorum.leader_epoch, int(found[1])),
+        voter_ids=quorum.voter_ids or ids,
+    )
+
+
+class MetadataLog:
+    """Appends to the log and adds up what it appends. One thread at a time."""
+
+    def __init__(
+        self, found: Found, log: _native.Log, node_id: int, directory_id: bytes, now_ms: int
+    ) -> None:
+        """Takes the lead in the next epoch; that is on disk when this returns. `directory_id` is
+        that of the log directory."""
+        self._found = found
+        self._fold = found.fold
+        self._log = log
+        self._node_id = node_id
+        self._directory_id = directory_id
+        self._quorum = found.quorum
+        self._record_count = found.record_count
+        self._snapshot_end_offset = found.snapshot_end_offset
+        self._bytes_since = 0
+        self.image = found.image
+        self.leader_epoch = found.quorum.leader_epoch + 1
+        if log.offsets.log_end_offset != found.end_offset:
+            raise LogDirRefusedError(
+                f"{found.folder} ends at offset {log.offsets.log_end_offset}, and its records at "
+                f"{found.end_offset}"
+            )
+        self._write_quorum_state()
+        self._write_batch(
+            [(records.control_key(records.LEADER_CHANGE), self._leader_change())], now_ms
+        )
+        if self._fold.in_transaction:
+            self.append(
+                [messages.AbortTransactionRecord(reason="the controller started anew")], now_ms
+            )
+        self._publish(now_ms)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._log.offsets.log_end_offset
+
+    @property
+    def bootstrap(self) -> list[Any]:
+        """The messages of `bootstrap.checkpoint`."""
+        return self._found.bootstrap
+
+    @property
+    def voter_directory_id(self) -> bytes:
+        """As DescribeQuorum shows it: all zeros before kraft.version 1."""
+        return self._directory_id if self._quorum.kraft_version else bytes(16)
+
+    @property
+    def kraft_version(self) -> int:
+        """The version of the quorum's own records."""
+        return self._quorum.kraft_version
+
+    def append(self, appended: Sequence[Any], now_ms: int) -> Image:
+        """Appends records, in several batches where they are many; returns the image with them.
+
+        They are on disk then. Raises KafkaliteError where the disk fails, and then it is not known
+        whether they are: no more can be appended.
+        """
+        level = self.image.features.get("metadata.version", records.METADATA_VERSION_MAX)
+        values = [records.encode(message, level) for message in appended]
+        begin = 0
+        size = 0
+        for index, value in enumerate(values):
+            size += len(value)
+            if size > BATCH_BYTES_MAX or index - begin >= BATCH_RECORDS_MAX:
+                self._write_batch(
+                    [(None, each) for each in values[begin:index]], now_ms, flush=False
+                )
+                begin, size = index, len(value)
+        self._write_batch([(None, each) for each in values[begin:]], now_ms)
+        for message in appended:
+            self._fold.replay(message)
+        self._publish(now_ms)
+        if self._bytes_since >= SNAPSHOT_AFTER_BYTES:
+            self.write_snapshot(now_ms)
+        return self.image
+
+    def _publish(self, now_ms: int) -> None:
+        self.image = self._fold.image(self.leader_epoch, self.end_offset - 1, now_ms)
+
+    def _write_batch(
+        self, rows: Sequence[tuple[bytes | None, bytes]], now_ms: int, *, flush: bool = True
+    ) -> None:
+        if not rows:
+            return
+        builder = _native.BatchBuilder(
+            base_offset=self.end_offset,
+            leader_epoch=self.leader_epoch,
+            control=rows[0][0] is not None,
+        )
+        for key, value in rows:
+            builder.append(now_ms, key, value)
+        batch = builder.finish()
+        self._log.append(batch, now_ms=now_ms, origin="replication", leader_epoch=self.leader_epoch)
+        if flush:
+            self._log.flush()
+        self._record_count += len(rows)
+        self._bytes_since += len(batch)
+
+    def _leader_change(self) -> bytes:
+        kind = messages.LeaderChangeMessage
+        version = 1 if self._quorum.kraft_version else 0
+        voter = kind.Voter(voter_id=self._node_id, voter_directory_id=self.voter_directory_id)
+        message = kind(
+            version=version, leader_id=self._node_id, voters=[voter], granting_voters=[voter]
+        )
+        body: bytes = message.encode(version)
+        return body
+
+    def _write_quorum_state(self) -> None:
+        if self._quorum.kraft_version:
+            text = (
+                f'{{"leaderId":{self._node_id},"leaderEpoch":{self.leader_epoch},"votedId":-1,'
+                f'"votedDirectoryId":"{"A" * 22}","data_version":1}}'
+            )
+        else:
+            text = (
+                f'{{"clusterId":"","leaderId":{self._node_id},"leaderEpoch":{self.leader_epoch},'
+                f'"votedId":-1,"appliedOffset":0,"currentVoters":[{{"voterId":{self._node_id}}}],'
+                '"data_version":0}'
+            )
+        _replace_file(self._found.folder / QUORUM_STATE_FILE, text.encode())
+
+    def close(self, now_ms: int) -> None:
+        """The clean stop: a snapshot if there is much to read otherwise. Nothing may be appended
+        any more."""
+        if self._record_count > SNAPSHOT_AFTER_RECORDS:
+            self.write_snapshot(now_ms)
+        self._log.close()
+
+    def write_snapshot(self, now_ms: int) -> None:
+        """Writes one up to here and removes those that are old; it survives a power cut then.
+
+        Not to be called in a metadata transaction.
+        """
+        end_offset, folder = self.end_offset, self._found.folder
+        if end_offset == self._snapshot_end_offset:
+            return
+        path = folder / f"{end_offset:020}-{self.leader_epoch:010}.checkpoint"
+        content = b"".join(
+            snapshot_batches(snapshot_records(self.image), self._quorum, self.image, now_ms)
+        )
+        _replace_file(path, content, ".part")
+        self._snapshot_end_offset = end_offset
+        self._record_count = self._bytes_since = 0
+        for old in _snapshots(folder)[:-SNAPSHOTS_KEPT]:
+            old[2].unlink()
+
+
+def snapshot_batches(
+    written: Sequence[Any], quorum: Quorum, image: Image, now_ms: int
+) -> Iterator[bytes]:
+    """The batches of a snapshot of the records `written`, messages or bytes."""
+    header = messages.SnapshotHeaderRecord(last_contained_log_timestamp=image.last_timestamp)
+    first = [(records.SNAPSHOT_HEADER, header)]
+    if quorum.kraft_version:
+        version = messages.KRaftVersionRecord(k_raft_version=quorum.kraft_version)
+        first.append((records.KRAFT_VERSION, version))
+        first.append((records.VOTERS, quorum.voters))
+    last = [(records.SNAPSHOT_FOOTER, messages.SnapshotFooterRecord())]
+    offset = 0
+    epoch = image.leader_epoch
+    level = image.features.get("metadata.version", records.METADATA_VERSION_MAX)
+
+    def batch(rows: Sequence[tuple[bytes | None, bytes]]) -> bytes:
+        nonlocal offset
+        builder = _native.BatchBuilder(
+            base_offset=offset, leader_epoch=epoch, control=rows[0][0] is not None
+        )
+        for key, value in rows:
+            builder.append(now_ms, key, value)
+        offset += len(rows)
+        return builder.finish()
+
+    yield batch([(records.control_key(kind), message.encode(0)) for kind, message in first])
+    rows: list[tuple[bytes | None, bytes]] = []
+    size = 0
+    for each in written:
+        value = each if isinstance(each, bytes) else records.encode(each, level)
+        rows.append((None, value))
+        size += len(value)
+        if size >= BATCH_BYTES_MAX or len(rows) == BATCH_RECORDS_MAX:
+            yield batch(rows)
+            rows, size = [], 0
+    if rows:
+        yield batch(rows)
+    yield batch([(records.control_key(kind), message.encode(0)) for kind, message in last])
+
+
+def write_bootstrap(metadata_dir: Path, written: Sequence[Any], now_ms: int) -> None:
+    """`bootstrap.checkpoint`, as `kafka-storage format` leaves it."""
+    content = b"".join(snapshot_batches(written, Quorum(), Image(), now_ms))
+    _replace_file(metadata_dir / BOOTSTRAP_FILE, content)
+
+
+def _replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
+    """After it returns, the file is there whole, whenever the power goes."""
+    temporary = path.with_name(path.name + suffix)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
