@@ -14,6 +14,18 @@ from kafkalite._native import __version__
 # The words of a command -> its module and one line of help. A row is all that a new command adds.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("serve",): ("kafkalite.cli.serve", "run a broker"),
+    ("topics",): ("kafkalite.cli.topics", "make, list, describe, change, delete topics"),
+    ("configs",): ("kafkalite.cli.configs", "show and change configurations"),
+    ("groups",): (
+        "kafkalite.cli.groups",
+        "list consumer groups, show their lag, set their offsets",
+    ),
+    ("produce",): ("kafkalite.cli.produce", "send lines of the standard input as records"),
+    ("consume",): ("kafkalite.cli.consume", "print records"),
+    ("offsets",): ("kafkalite.cli.offsets", "show where partitions begin and end"),
+    ("cluster",): ("kafkalite.cli.cluster", "show the brokers of a cluster"),
+    ("perf", "produce"): ("kafkalite.cli.perf_produce", "measure how fast records are taken"),
+    ("perf", "consume"): ("kafkalite.cli.perf_consume", "measure how fast records are given"),
     ("log", "dump"): ("kafkalite.cli.log_dump", "show what is in the files of a log"),
     ("log", "verify"): ("kafkalite.cli.log_verify", "check a whole log directory"),
 }
@@ -49,7 +61,7 @@ def _run(module: str, arguments: list[str]) -> int:
         sys.stdout.flush()
     except KafkaliteError as error:
         sys.stderr.write(f"kafkalite: {error}\n")
-        return 1
+        return getattr(error, "exit_code", 1)
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130

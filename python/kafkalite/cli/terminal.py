@@ -90,6 +90,15 @@ class Progress:
         sys.stderr.flush()
         self._is_shown = True
 
+    def count(self, done_count: int, noun: str) -> None:
+        """As `show`, where nobody knows how much there is in all."""
+        if not self._shows or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + PROGRESS_EVERY_S
+        sys.stderr.write(f"\r\x1b[K{self._what}: {count_text(done_count, noun)}")
+        sys.stderr.flush()
+        self._is_shown = True
+
     def clear(self) -> None:
         """Takes the line away, before something else is printed."""
         if self._is_shown:

@@ -157,6 +157,8 @@ class Consumer:
             raise InvalidArgumentError(
                 f"unknown offset_reset '{offset_reset}': it is earliest, latest or none"
             )
+        self.isolation = isolation
+        """`read_uncommitted` or `read_committed`."""
         self._isolation = ISOLATION[isolation]
         self._reset = RESETS[offset_reset]
         self._commit_s = None

@@ -66,7 +66,7 @@ impl LoadRecords {
                 for chunk in self.scratch.chunks_mut(8) {
                     let letters = next_random(&mut self.random).to_le_bytes();
                     for (to, from) in chunk.iter_mut().zip(letters) {
-                        *to = b'A' + (u16::from(from) * 26 >> 8) as u8;
+                        *to = b'A' + ((u16::from(from) * 26) >> 8) as u8;
                     }
                 }
             }

@@ -1,0 +1,171 @@
+"""`kafkalite configs`: shows and changes the configuration of topics, brokers and groups, in
+kafka-configs' words."""
+
+import argparse
+
+from kafkalite.cli.options import (
+    Actions,
+    UsageError,
+    parse_settings,
+    print_error,
+    print_json,
+    read_properties,
+)
+from kafkalite.client.admin import BROKER, GROUP, TOPIC, Admin, ConfigEntry
+
+EXAMPLES = """
+kafkalite configs describe --topic orders
+kafkalite configs describe --broker 1 --all
+kafkalite configs alter --topic orders --add-config retention.ms=1000,segment.ms=100
+kafkalite configs alter --topic orders --delete-config retention.ms
+kafkalite configs --describe --entity-type topics --entity-name orders     as kafka-configs has it
+"""
+
+TYPES = {"topics": TOPIC, "brokers": BROKER, "groups": GROUP}
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    actions = Actions(
+        "kafkalite configs",
+        "Show and change the configuration of topics, brokers, groups.",
+        EXAMPLES,
+    )
+    describe = actions.add("describe", _describe, "show what is configured, and where")
+    _add_entity(describe)
+    describe.add_argument(
+        "--all", action="store_true", help="with every default, not what was set alone"
+    )
+    alter = actions.add("alter", _alter, "set configurations, or take them back to their defaults")
+    _add_entity(alter)
+    alter.add_argument(
+        "--add-config", action="append", default=[], metavar="KEY=VALUE,…", help="what to set"
+    )
+    alter.add_argument("--add-config-file", metavar="FILE", help="the same, a line each")
+    alter.add_argument(
+        "--delete-config", action="append", default=[], metavar="KEY,…", help="what to take back"
+    )
+    return actions.run(arguments)
+
+
+def _add_entity(parser: argparse.ArgumentParser) -> None:
+    entity = parser.add_mutually_exclusive_group()
+    entity.add_argument("--topic", metavar="NAME", help="a topic")
+    entity.add_argument("--broker", metavar="ID", help="a broker")
+    entity.add_argument(
+        "--broker-defaults", action="store_true", help="what all brokers default to"
+    )
+    entity.add_argument("--group", metavar="NAME", help="a group")
+    entity.add_argument("--entity-type", choices=sorted(TYPES), help="as kafka-configs has it")
+    parser.add_argument("--entity-name", metavar="NAME", help="the name of an --entity-type")
+    parser.add_argument(
+        "--entity-default", action="store_true", help="the default of an --entity-type"
+    )
+
+
+def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
+    """Type and name; the name is empty for a default and None for all of the type."""
+    for kind in ("topic", "broker", "group"):
+        name = getattr(options, kind)
+        if name is not None:
+            return f"{kind}s", name
+    if options.broker_defaults:
+        return "brokers", ""
+    if options.entity_type is None:
+        raise UsageError("name a --topic, --broker, --group or --entity-type")
+    if options.entity_default:
+        return options.entity_type, ""
+    return options.entity_type, options.entity_name
+
+
+def _describe(options: argparse.Namespace) -> int:
+    kind, name = _entity(options)
+    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+        names = _all_names(admin, kind) if name is None else [name]
+        if kind == "topics" and name is not None:
+            admin.describe_topics([name])  # the broker describes what is not there as defaults
+        for each in names:
+            entries = sorted(admin.describe_configs(TYPES[kind], each))
+            if each == "" or not options.all:
+                entries = [entry for entry in entries if _is_dynamic(entry, kind, each)]
+            _show(kind, each, entries, options)
+    return 0
+
+
+def _is_dynamic(entry: ConfigEntry, kind: str, name: str) -> bool:
+    """What was set for this very resource, and so can be taken back."""
+    wanted = {"topics": "DYNAMIC_TOPIC_CONFIG", "groups": "DYNAMIC_GROUP_CONFIG"}.get(kind)
+    if wanted is None:
+        wanted = "DYNAMIC_BROKER_CONFIG" if name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    return entry.source == wanted
+
+
+def _all_names(admin: Admin, kind: str) -> list[str]:
+    if kind == "topics":
+        return [topic.name for topic in admin.list_topics()]
+    if kind == "brokers":
+        return [*(str(broker.id) for broker in admin.describe_cluster().brokers), ""]
+    return admin.list_config_resources(GROUP)
+
+
+def _show(kind: str, name: str, entries: list[ConfigEntry], options: argparse.Namespace) -> None:
+    if options.json:
+        rows = [
+            {
+                "name": entry.name,
+                "value": entry.value,
+                "source": entry.source,
+                "isDefault": entry.is_default,
+                "isReadOnly": entry.is_read_only,
+                "isSensitive": entry.is_sensitive,
+            }
+            for entry in entries
+        ]
+        print_json({"entityType": kind, "entityName": name, "configs": rows})
+        return
+    if name == "":
+        print(f"Default configs for {kind} in the cluster are:")
+    else:
+        print(f"{'All' if options.all else 'Dynamic'} configs for {kind[:-1]} {name} are:")
+    for entry in entries:
+        synonyms = ", ".join(
+            f"{source}:{key}={_text(value)}" for source, key, value in entry.synonyms
+        )
+        print(
+            f"  {entry.name}={_text(entry.value)} sensitive={str(entry.is_sensitive).lower()} "
+            f"synonyms={{{synonyms}}}"
+        )
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _alter(options: argparse.Namespace) -> int:
+    kind, name = _entity(options)
+    if name is None:
+        raise UsageError("name what to alter, or say --entity-default")
+    changes: dict[str, str | None] = {}
+    if options.add_config_file:
+        changes |= read_properties(options.add_config_file)
+    changes |= parse_settings(options.add_config)
+    deleted = [key.strip() for text in options.delete_config for key in text.split(",")]
+    if not changes and not deleted:
+        raise UsageError("say what to alter: --add-config or --delete-config")
+    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+        if kind == "brokers" and deleted:
+            # As kafka-configs: a broker takes any name to delete, and says nothing.
+            entries = admin.describe_configs(BROKER, name)
+            present = {entry.name for entry in entries if _is_dynamic(entry, kind, name)}
+            missing = [key for key in deleted if key not in present]
+            if missing:
+                print_error(f"Invalid config(s): {','.join(missing)}")
+                return 1
+        admin.alter_configs(TYPES[kind], name, {**changes, **dict.fromkeys(deleted)})
+    if options.json:
+        print_json({"entityType": kind, "entityName": name, "altered": True})
+    elif name:
+        print(f"Completed updating config for {kind[:-1]} {name}.")
+    else:
+        print(f"Completed updating default config for {kind} in the cluster.")
+    return 0

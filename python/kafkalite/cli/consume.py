@@ -1,0 +1,324 @@
+"""`kafkalite consume`: prints records, up to the end of the partitions, or on and on.
+
+    value       the value                                   key-value   key, tab, value
+    json        an object a line, which `produce --format json` takes
+    hex         the value in hexadecimal digits
+    a template  --template '%t[%p]@%o %k=%s\\n'
+
+    %t topic   %p partition   %o offset   %k key   %s value   %h headers   %T timestamp (ms)
+    %D timestamp as a date   %K %S bytes of key, of value (-1: null)   %% percent   \\n \\t \\\\
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kafkalite.cli.groups_reset import parse_datetime
+from kafkalite.cli.options import UsageError, add_server, new_parser
+from kafkalite.cli.terminal import time_text
+from kafkalite.client.admin import EARLIEST, LATEST, Admin
+from kafkalite.client.consumer import Consumer, Row
+from kafkalite.client.membership import GroupOptions
+
+EXAMPLES = """
+kafkalite consume orders --from-beginning
+kafkalite consume orders --follow
+kafkalite consume orders --partition 0 --offset 17 --max-messages 1 --format json
+kafkalite consume orders --group billing --format key-value
+kafkalite consume orders --from-beginning --template '%p:%o %k=%s\\n'
+kafkalite consume orders --since 2026-11-21T06:00:00.000
+"""
+
+Print = Callable[[str, int, Row], bytes]
+Partition = tuple[str, int]
+
+TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
+    options.topic = options.name or options.topic_flag
+    if bool(options.topic) == bool(options.include):
+        parser.error("name a topic, or several by --include")
+    if options.include and not options.group:
+        parser.error("--include needs a --group")
+    if options.group and (options.partition is not None or options.offset is not None):
+        parser.error("a --group has its own partitions and offsets")
+    if options.offset is not None and options.partition is None:
+        parser.error("--offset needs a --partition")
+    to_bytes = _printer(options)
+    group = options.group and GroupOptions(options.group, instance_id=options.group_instance_id)
+    with Consumer(
+        options.bootstrap_server,
+        group=group,
+        isolation=options.isolation_level.replace("-", "_"),
+        offset_reset="earliest" if options.from_beginning else "latest",
+        partition_bytes_max=options.max_partition_fetch_bytes,
+        timeout_ms=options.timeout,
+    ) as consumer:
+        ends = None
+        if group:
+            pattern = options.include or re.escape(options.topic)
+            consumer.subscribe(_expression(pattern) if options.include else [options.topic])
+        else:
+            starts = _starts(consumer, options)
+            consumer.assign(starts)
+            if not options.follow:
+                ends = _ends(consumer, list(starts))
+        return _print(consumer, options, to_bytes, ends)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser("kafkalite consume", "Print records.", EXAMPLES)
+    parser.add_argument("name", nargs="?", metavar="TOPIC", help="of which topic")
+    parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)
+    parser.add_argument("--include", metavar="REGEX", help="of all topics whose names match")
+    add_server(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--from-beginning", action="store_true", help="from the log start (without it: the end)"
+    )
+    where.add_argument(
+        "--offset", metavar="N", help="from here: an offset, earliest, latest, or -N before the end"
+    )
+    where.add_argument(
+        "--since", metavar="TIME", help="from the first record since YYYY-MM-DDTHH:mm:ss.sss[Z]"
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="of one partition")
+    parser.add_argument("--group", metavar="NAME", help="as a member of a group, which commits")
+    parser.add_argument("--group-instance-id", metavar="ID", help="as a static member")
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="wait for more at the end (with --group, or from the end, always)",
+    )
+    parser.add_argument("--max-messages", type=int, metavar="N", help="stop after so many")
+    parser.add_argument(
+        "--timeout-ms", type=int, metavar="MS", help="stop if no record comes for so long"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("value", "key-value", "json", "hex"),
+        default="value",
+        help="what is printed (value)",
+    )
+    parser.add_argument("--template", metavar="TEXT", help="what is printed instead: %%k %%s …")
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed", "read-uncommitted", "read-committed"),
+        default="read_uncommitted",
+        help="with aborted records or without (read_uncommitted)",
+    )
+    parser.add_argument(
+        "--max-partition-fetch-bytes", type=int, default=1 << 20, help=argparse.SUPPRESS
+    )
+    return parser
+
+
+# --- where to begin and end -----------------------------------------------------------------------
+
+
+def _starts(consumer: Consumer, options: argparse.Namespace) -> dict[Partition, int]:
+    """The offset to begin at of each partition."""
+    topic = consumer.cluster.topic(options.topic)
+    numbers = list(topic.partitions)
+    if options.partition is not None:
+        if options.partition not in topic.partitions:
+            raise UsageError(f"topic '{options.topic}' has no partition {options.partition}")
+        numbers = [options.partition]
+    places = [(options.topic, number) for number in numbers]
+    admin = Admin(consumer.cluster)
+    if options.since is not None:
+        listed = admin.list_offsets(dict.fromkeys(places, parse_datetime(options.since)))
+        return {
+            place: found.offset if found.offset >= 0 else LATEST for place, found in listed.items()
+        }
+    kind = EARLIEST if options.from_beginning else LATEST
+    if options.offset is not None:
+        text = options.offset
+        if text.isdecimal():
+            return dict.fromkeys(places, int(text))
+        if text.startswith("-") and text[1:].isdecimal():
+            ends = admin.list_offsets(dict.fromkeys(places, LATEST))
+            first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
+            return {
+                place: max(end.offset + int(text), first[place].offset)
+                for place, end in ends.items()
+            }
+        if text not in ("earliest", "latest"):
+            raise UsageError(f"--offset {text} is neither a number nor earliest nor latest")
+        kind = EARLIEST if text == "earliest" else LATEST
+    listed = admin.list_offsets(dict.fromkeys(places, kind))
+    starts = {place: found.offset for place, found in listed.items()}
+    if kind == LATEST:
+        options.follow = True
+    return starts
+
+
+def _ends(consumer: Consumer, places: list[Partition]) -> dict[Partition, int]:
+    """Where each partition ends now."""
+    is_committed = consumer.isolation == "read_committed"
+    listed = Admin(consumer.cluster).list_offsets(
+        dict.fromkeys(places, LATEST), committed=is_committed
+    )
+    return {place: found.offset for place, found in listed.items()}
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"'{text}' is no regular expression: {error}") from error
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def _print(
+    consumer: Consumer,
+    options: argparse.Namespace,
+    to_bytes: Print,
+    ends: dict[Partition, int] | None,
+) -> int:
+    left = options.max_messages
+    output = sys.stdout.buffer
+    heard = time.monotonic()
+    while left is None or left > 0:
+        if ends is not None and all(consumer.position(place) >= end for place, end in ends.items()):
+            break
+        found = consumer.fetch(500)
+        for fetched in found:
+            place = (fetched.topic, fetched.partition)
+            rows, end = fetched.rows()
+            if ends is not None:
+                rows = [row for row in rows if row[0] < ends[place]]
+            if left is not None and len(rows) > left:
+                rows = rows[:left]
+                end = rows[-1][0] + 1 if rows else fetched.offset
+            if rows:
+                heard = time.monotonic()
+            output.write(b"".join(to_bytes(*place, row) for row in rows))
+            consumer.advance(place, end)
+            left = left if left is None else left - len(rows)
+        output.flush()
+        silent_ms = (time.monotonic() - heard) * 1000
+        if options.timeout_ms is not None and silent_ms >= options.timeout_ms:
+            sys.stderr.write(f"kafkalite: no record came for {options.timeout_ms} ms\n")
+            return 1
+    return 0
+
+
+def _printer(options: argparse.Namespace) -> Print:
+    if options.template is not None:
+        return _template(options.template)
+    kind = "json" if options.json else options.format
+    return {"value": _value, "key-value": _key_value, "json": _json, "hex": _hex}[kind]
+
+
+def _value(topic: str, partition: int, row: Row) -> bytes:
+    del topic, partition
+    return (b"null" if row[4] is None else row[4]) + b"\n"
+
+
+def _key_value(topic: str, partition: int, row: Row) -> bytes:
+    key = b"null" if row[3] is None else row[3]
+    return key + b"\t" + _value(topic, partition, row)
+
+
+def _hex(topic: str, partition: int, row: Row) -> bytes:
+    del topic, partition
+    return (b"null" if row[4] is None else row[4].hex().encode()) + b"\n"
+
+
+def _json(topic: str, partition: int, row: Row) -> bytes:
+    offset, timestamp, timestamp_type, key, value, headers = row
+    fields = {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": None if timestamp < 0 else timestamp,
+        "timestampType": TIMESTAMP_TYPES.get(timestamp_type),
+        "key": json_bytes(key),
+        "value": json_bytes(value),
+        "headers": [
+            [name.decode("utf-8", "replace"), json_bytes(content)] for name, content in headers
+        ],
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def json_bytes(value: bytes | None) -> Any:
+    """Text as it is; what is no UTF-8 as an object that says so."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"hex": value.hex()}
+
+
+def _headers(row: Row) -> bytes:
+    if not row[5]:
+        return b"NO_HEADERS"
+    return b",".join(
+        name + b":" + (b"null" if content is None else content) for name, content in row[5]
+    )
+
+
+def _length(value: bytes | None) -> bytes:
+    return str(-1 if value is None else len(value)).encode()
+
+
+PLACEHOLDERS: dict[str, Print] = {
+    "t": lambda topic, _, row: topic.encode(),  # noqa: ARG005
+    "p": lambda _, partition, row: str(partition).encode(),  # noqa: ARG005
+    "o": lambda _, partition, row: str(row[0]).encode(),  # noqa: ARG005
+    "k": lambda _, partition, row: b"null" if row[3] is None else row[3],  # noqa: ARG005
+    "s": lambda _, partition, row: b"null" if row[4] is None else row[4],  # noqa: ARG005
+    "K": lambda _, partition, row: _length(row[3]),  # noqa: ARG005
+    "S": lambda _, partition, row: _length(row[4]),  # noqa: ARG005
+    "h": lambda _, partition, row: _headers(row),  # noqa: ARG005
+    "T": lambda _, partition, row: str(row[1]).encode(),  # noqa: ARG005
+    "D": lambda _, partition, row: time_text(row[1]).encode(),  # noqa: ARG005
+    "%": lambda _, partition, row: b"%",  # noqa: ARG005
+}
+ESCAPES = {"n": b"\n", "t": b"\t", "\\": b"\\", "0": b"\0", "r": b"\r"}
+
+
+def _template(text: str) -> Print:
+    """A function for a template. Raises `UsageError` for a letter without meaning."""
+    pieces: list[Print] = []
+    for part in re.findall(r"%.?|\\.?|[^%\\]+", text, re.DOTALL):
+        if part.startswith("%"):
+            piece = PLACEHOLDERS.get(part[1:])
+            if piece is None:
+                known = " ".join(f"%{letter}" for letter in PLACEHOLDERS)
+                raise UsageError(f"'{part}' in the template has no meaning: there is {known}")
+            pieces.append(piece)
+        else:
+            literal = ESCAPES.get(part[1:]) if part.startswith("\\") else part.encode()
+            if literal is None:
+                raise UsageError(f"'{part}' in the template has no meaning")
+            pieces.append(_literal(literal))
+
+    def print_row(topic: str, partition: int, row: Row) -> bytes:
+        return b"".join([piece(topic, partition, row) for piece in pieces])
+
+    return print_row
+
+
+def _literal(text: bytes) -> Print:
+    def print_text(topic: str, partition: int, row: Row) -> bytes:
+        del topic, partition, row
+        return text
+
+    return print_text

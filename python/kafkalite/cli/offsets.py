@@ -1,0 +1,149 @@
+"""`kafkalite offsets`: where partitions begin and end, as kafka-get-offsets prints it:
+`topic:partition:offset`."""
+
+import argparse
+import re
+
+from kafkalite.cli.options import UsageError, add_server, names_of, new_parser, print_json
+from kafkalite.client.admin import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    Admin,
+)
+
+EXAMPLES = """
+kafkalite offsets orders
+kafkalite offsets orders --time earliest
+kafkalite offsets --topic-partitions orders:0-2,events:1
+kafkalite offsets orders --time 1763700000000
+"""
+
+TIMES = {
+    "latest": LATEST,
+    "earliest": EARLIEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+}
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = new_parser("kafkalite offsets", "Show the offsets of partitions.", EXAMPLES)
+    add_server(parser)
+    parser.add_argument(
+        "names", nargs="*", metavar="TOPIC", help="topics, or regular expressions of them; all"
+    )
+    parser.add_argument("--topic", action="append", help=argparse.SUPPRESS)
+    parser.add_argument("--partitions", metavar="0,1", help="only these partitions")
+    parser.add_argument(
+        "--topic-partitions", metavar="TOPIC:0-2,…", help="topics with their partitions instead"
+    )
+    parser.add_argument(
+        "--time",
+        type=_time,
+        default=LATEST,
+        metavar="WHEN",
+        help="latest (the default), earliest, max-timestamp, earliest-local, latest-tiered, or "
+        "milliseconds since 1970",
+    )
+    parser.add_argument(
+        "--exclude-internal-topics", action="store_true", help="without Kafka's own topics"
+    )
+    options = parser.parse_args(arguments)
+    patterns = names_of(options.names, options.topic)
+    if options.topic_partitions and (patterns or options.partitions):
+        raise UsageError("--topic-partitions stands in place of topics and --partitions")
+    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+        places = _places(admin, options, patterns)
+        if not places:
+            raise UsageError("no partition matches")
+        listed = admin.list_offsets(dict.fromkeys(places, options.time))
+    for (topic, partition), found in listed.items():
+        if options.json:
+            print_json(
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": found.offset,
+                    "timestamp": found.timestamp,
+                    "leaderEpoch": found.leader_epoch,
+                }
+            )
+        else:
+            print(f"{topic}:{partition}:{found.offset if found.offset >= 0 else ''}")
+    return 0
+
+
+def _time(text: str) -> int:
+    if text in TIMES:
+        return TIMES[text]
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither {', '.join(TIMES)} nor milliseconds since 1970"
+        ) from None
+
+
+def _places(
+    admin: Admin, options: argparse.Namespace, patterns: list[str]
+) -> list[tuple[str, int]]:
+    """The partitions that are meant, by topic and number."""
+    names = [
+        topic.name
+        for topic in admin.list_topics(include_internal=not options.exclude_internal_topics)
+    ]
+    if options.topic_partitions:
+        rules = [_rule(text) for text in options.topic_partitions.split(",")]
+    else:
+        wanted = _ranges(options.partitions)
+        expressions = [_expression(text) for pattern in patterns for text in pattern.split(",")]
+        rules = [(expression, wanted) for expression in expressions or [re.compile(".*")]]
+    return [
+        (name, partition)
+        for name in names
+        for partition in admin.cluster.topic(name).partitions
+        if any(
+            expression.fullmatch(name) and _is_within(partition, wanted)
+            for expression, wanted in rules
+        )
+    ]
+
+
+def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
+    """`orders:0-2`: partitions 0 and 1, as Kafka has it the upper end is not meant; `orders:1`;
+    `orders:1-`; `orders:-3`; `orders`; `:1`."""
+    topic, _, span = text.partition(":")
+    expression = _expression(topic or ".*")
+    if not span:
+        return expression, [(0, 1 << 31)]
+    lower, dash, upper = span.partition("-")
+    if not (lower or "0").isdecimal() or not (upper or "0").isdecimal():
+        raise UsageError(f"'{text}' is not TOPIC:PARTITION or TOPIC:FROM-TO")
+    if not dash:
+        return expression, [(int(lower), int(lower) + 1)]
+    return expression, [(int(lower or 0), int(upper) if upper else 1 << 31)]
+
+
+def _ranges(text: str | None) -> list[tuple[int, int]]:
+    if not text:
+        return [(0, 1 << 31)]
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise UsageError(f"'{text}' is no list of partitions such as 0,1")
+    return [(int(number), int(number) + 1) for number in numbers]
+
+
+def _is_within(partition: int, ranges: list[tuple[int, int]]) -> bool:
+    return any(lower <= partition < upper for lower, upper in ranges)
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text.strip())
+    except re.error as error:
+        raise UsageError(f"'{text}' is no regular expression: {error}") from error

@@ -1,0 +1,181 @@
+"""What the commands that talk to a broker have in common: the server, `--json`, actions in words or
+as Kafka's flags, examples in the help."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from kafkalite.client.cluster import parse_servers
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
+
+BOOTSTRAP_SERVER = "localhost:9092"
+TIMEOUT_MS = 60_000
+
+
+class UsageError(KafkaliteError):
+    """The command line contradicts itself, or lacks something."""
+
+    exit_code = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in the words of the other commands, with the way to the help."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"{self.prog}: {message}; '{self.prog} --help' tells more\n")
+        raise SystemExit(2)
+
+
+def new_parser(prog: str, description: str, examples: str = "") -> Parser:
+    """A parser whose help ends with the examples, a line each."""
+    lines = [line.strip() for line in examples.strip().splitlines()]
+    epilog = "examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None
+    return Parser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """`--bootstrap-server`, `--timeout`, `--json`."""
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        default=BOOTSTRAP_SERVER,
+        type=_servers,
+        help=f"a broker of the cluster, or several ({BOOTSTRAP_SERVER})",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        metavar="MS",
+        default=TIMEOUT_MS,
+        help=f"give up after so long ({TIMEOUT_MS})",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _servers(text: str) -> str:
+    try:
+        parse_servers(text)
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+class Actions:
+    """A command with actions: `topics create orders`, and, as Kafka has it, `topics --create
+    --topic orders`. Each action has a parser of its own."""
+
+    def __init__(self, prog: str, description: str, examples: str) -> None:
+        self._parser = new_parser(prog, description, examples)
+        self._parser.set_defaults(run=None)
+        self._actions = self._parser.add_subparsers(title="actions", metavar="ACTION")
+        self._prog = prog
+        self._names: list[str] = []
+
+    def add(
+        self,
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        help_line: str,
+        examples: str = "",
+    ) -> argparse.ArgumentParser:
+        """An action, with the options of every command in it already."""
+        lines = [line.strip() for line in examples.strip().splitlines()]
+        parser = self._actions.add_parser(
+            name,
+            prog=f"{self._prog} {name}",
+            help=help_line,
+            description=help_line[0].upper() + help_line[1:] + ".",
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run)
+        add_server(parser)
+        self._names.append(name)
+        return parser
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Runs the action that the arguments name; help without one."""
+        options = self._parser.parse_args(_action_first(arguments, self._names))
+        if options.run is None:
+            self._parser.print_help()
+            return 0
+        code: int = options.run(options)
+        return code
+
+
+def _action_first(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
+    """`--topic orders --create` as `create --topic orders`, if no word is an action."""
+    rest = list(arguments)
+    if rest and rest[0] in names:
+        return rest
+    for name in names:
+        if f"--{name}" in rest:
+            rest.remove(f"--{name}")
+            return [name, *rest]
+    return rest
+
+
+def names_of(positional: Sequence[str], flagged: Sequence[str] | None) -> list[str]:
+    """Names given as words and by a flag of Kafka's."""
+    return [*positional, *(flagged or ())]
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """`a=1`, `b=[x,y]` and, as kafka-configs takes it, `a=1,b=2`. Raises `UsageError`."""
+    settings = {}
+    for text in texts:
+        for part in _split_settings(text):
+            key, equals, value = part.partition("=")
+            if not equals or not key.strip():
+                raise UsageError(f"'{part}' is not KEY=VALUE")
+            value = value.strip()
+            if value.startswith("[") and value.endswith("]"):
+                value = value[1:-1]
+            settings[key.strip()] = value
+    return settings
+
+
+def _split_settings(text: str) -> list[str]:
+    """At commas that are not within brackets and have a key behind them."""
+    parts: list[str] = []
+    depth = 0
+    start = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        following = text[at + 1 :].partition(",")[0]
+        if letter == "," and depth <= 0 and "=" in following:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """A file of `key=value` lines, `#` and `!` beginning a comment."""
+    settings = {}
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slower to import
+            for line in file:
+                text = line.strip()
+                if text and text[0] not in "#!":
+                    key, _, value = text.partition("=")
+                    settings[key.strip()] = value.strip()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    return settings
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """One object, one line."""
+    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+
+
+def print_error(error: KafkaliteError | str) -> None:
+    """One sentence on stderr."""
+    sys.stderr.write(f"kafkalite: {error}\n")

@@ -1,0 +1,274 @@
+"""`kafkalite produce`: lines of the standard input, or whole files, as records.
+
+    text    KEY SEPARATOR VALUE, with --key-separator; with --header-separator HEADERS before it
+    json    an object a line: value, key, headers, partition, timestamp; what consume --json prints
+    hex     as text, but each part in hexadecimal digits
+
+A line goes out within `--linger` though the next one does not come, so that it can be typed into.
+"""
+
+import argparse
+import base64
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kafkalite.cli.options import UsageError, add_server, new_parser, parse_settings, print_json
+from kafkalite.cli.terminal import Progress, count_text
+from kafkalite.client.producer import Producer
+from kafkalite.errors import KafkaliteError
+
+EXAMPLES = """
+echo hello | kafkalite produce orders
+kafkalite produce orders --key-separator : < keyed.txt
+kafkalite produce orders --format json --codec zstd < records.jsonl
+kafkalite produce images --file photo.png --key photo.png
+kafkalite produce orders --header source=cli --partition 0
+"""
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+READ_BYTES = 1 << 16
+LINE_BYTES_MAX = 100 << 20
+
+
+class _Parts(NamedTuple):
+    """A record before it is sent."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
+    options.topic = options.name or options.topic_flag
+    if not options.topic:
+        parser.error("name a topic")
+    fixed = [(name, value.encode()) for name, value in parse_settings(options.header).items()]
+    with Producer(
+        options.bootstrap_server,
+        acks=options.acks,
+        codec=options.codec,
+        level=options.level,
+        linger_ms=options.linger,
+        batch_bytes=options.batch_size,
+        request_bytes_max=max(1 << 20, options.batch_size),
+        delivery_timeout_ms=options.timeout,
+        request_timeout_ms=min(options.timeout, 30_000),
+    ) as producer:
+        producer.partition_count(options.topic)
+        started = time.monotonic()
+        with Progress(options.topic) as progress:
+            try:
+                for parts in _records(options, producer):
+                    _send(producer, options, parts, fixed)
+                    progress.count(producer.sent_count, "record")
+                producer.flush()
+            except KafkaliteError as error:
+                progress.clear()
+                sys.stderr.write(f"kafkalite: {error}\n")
+                _tell(producer, options, started)
+                return getattr(error, "exit_code", 1)
+        _tell(producer, options, started)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser(
+        "kafkalite produce", "Send lines of the standard input, or files, as records.", EXAMPLES
+    )
+    parser.add_argument("name", nargs="?", metavar="TOPIC", help="where to")
+    parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)
+    add_server(parser)
+    parser.add_argument(
+        "--format", choices=("text", "json", "hex"), default="text", help="what a line is (text)"
+    )
+    parser.add_argument(
+        "--key-separator", metavar="TEXT", help="what stands between key and value (no keys)"
+    )
+    parser.add_argument("--key", metavar="TEXT", help="the key of every record")
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="of every record"
+    )
+    parser.add_argument(
+        "--header-separator",
+        metavar="TEXT",
+        help="what stands behind headers 'a:1,b:2' at the start of a line (no headers)",
+    )
+    parser.add_argument(
+        "--null-marker", metavar="TEXT", help="a key or value of this text is null: a tombstone"
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="all to this one")
+    parser.add_argument(
+        "--file", action="append", metavar="FILE", help="a whole file as one record, not lines"
+    )
+    parser.add_argument("--codec", choices=CODECS, default="none", help="compression (none)")
+    parser.add_argument("--level", type=int, metavar="N", help="of gzip, lz4, zstd")
+    parser.add_argument(
+        "--acks", choices=("all", "-1", "1", "0"), default="all", help="when it counts (all)"
+    )
+    parser.add_argument(
+        "--linger", type=int, default=5, metavar="MS", help="wait so long for a full batch (5)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=16_384, metavar="BYTES", help="a full batch (16384)"
+    )
+    return parser
+
+
+def _tell(producer: Producer, options: argparse.Namespace, started: float) -> None:
+    seconds = time.monotonic() - started
+    if options.json:
+        print_json(
+            {"records": producer.sent_count, "failed": producer.failed_count, "seconds": seconds}
+        )
+    elif sys.stderr.isatty():
+        sent = count_text(producer.sent_count, "record")
+        sys.stderr.write(f"{sent} in {seconds:.1f} s\n")
+
+
+def _send(
+    producer: Producer,
+    options: argparse.Namespace,
+    parts: _Parts,
+    fixed: list[tuple[str, bytes | None]] | list[tuple[str, bytes]],
+) -> None:
+    producer.send(
+        options.topic,
+        parts.value,
+        parts.key,
+        headers=[*fixed, *parts.headers] if parts.headers else fixed,
+        partition=options.partition if parts.partition is None else parts.partition,
+        timestamp_ms=parts.timestamp_ms,
+    )
+    if producer.first_error is not None:
+        producer.flush()
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def _records(options: argparse.Namespace, producer: Producer) -> Iterator[_Parts]:
+    key = None if options.key is None else options.key.encode()
+    if options.file:
+        for path in options.file:
+            yield _Parts(_read(path), key, [], None, None)
+        return
+    for number, line in enumerate(_lines(producer), 1):
+        try:
+            parts = _from_json(line) if options.format == "json" else _from_text(line, options)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"line {number}: {error}") from error
+        yield parts if key is None else parts._replace(key=key)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def _lines(producer: Producer) -> Iterator[bytes]:
+    """Lines of the standard input without their ends; the producer moves on while none come."""
+    stdin = sys.stdin.fileno()
+    rest = b""
+    while True:
+        while not _is_ready(stdin, producer):
+            producer.poll()
+        data = os.read(stdin, READ_BYTES)
+        if not data:
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+        if len(rest) > LINE_BYTES_MAX:
+            raise UsageError(f"a line has more than {LINE_BYTES_MAX} bytes")
+    if rest:
+        yield rest.removesuffix(b"\r")
+
+
+def _is_ready(stdin: int, producer: Producer) -> bool:
+    """Waits for input, or until the producer has something to do."""
+    if not producer.pending_count:
+        return True  # the read waits
+    wait_s = min(max(producer.next_due - time.monotonic(), 0.0), 0.1)
+    try:
+        ready, _, _ = select.select([stdin], [], [], wait_s)
+    except (OSError, ValueError):
+        return True  # a file is always ready
+    return bool(ready)
+
+
+def _from_text(line: bytes, options: argparse.Namespace) -> _Parts:
+    decode = bytes.fromhex if options.format == "hex" else None
+    headers: list[tuple[str, bytes | None]] = []
+    rest, key = line, None
+    if options.header_separator is not None:
+        told, found, rest = rest.partition(options.header_separator.encode())
+        if not found:
+            raise ValueError("no header separator in it")
+        headers = [_header(part) for part in told.split(b",") if part]
+    if options.key_separator is not None:
+        key, found, rest = rest.partition(options.key_separator.encode())
+        if not found:
+            raise ValueError(f"no key separator '{options.key_separator}' in it")
+    marker = None if options.null_marker is None else options.null_marker.encode()
+
+    def part(text: bytes | None) -> bytes | None:
+        if text is None or text == marker:
+            return None
+        return text if decode is None else decode(text.decode())
+
+    return _Parts(part(rest), part(key), headers, None, None)
+
+
+def _header(text: bytes) -> tuple[str, bytes | None]:
+    name, colon, value = text.partition(b":")
+    if not colon:
+        raise ValueError(f"the header '{text.decode(errors='replace')}' has no colon")
+    return name.decode(), value
+
+
+def _from_json(line: bytes) -> _Parts:
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or "value" not in fields:
+        raise ValueError("no JSON object with a field 'value'")
+    headers = fields.get("headers") or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    partition, timestamp = fields.get("partition"), fields.get("timestamp")
+    for name, number in (("partition", partition), ("timestamp", timestamp)):
+        if number is not None and not isinstance(number, int):
+            raise ValueError(f"'{name}' is no integer")
+    return _Parts(
+        _json_bytes(fields["value"]),
+        _json_bytes(fields.get("key")),
+        [(str(name), _json_bytes(value)) for name, value in pairs],
+        partition,
+        timestamp,
+    )
+
+
+def _json_bytes(value: Any) -> bytes | None:
+    """Text as it is, {"base64": …} and {"hex": …} as bytes, anything else as JSON."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        return base64.b64decode(value["base64"], validate=True)
+    if isinstance(value, dict) and list(value) == ["hex"]:
+        return bytes.fromhex(value["hex"])
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
