@@ -1,4 +1,4 @@
-"""Frames that are wrong in a way that knows the format: one valid request, and what is done to it."""
+"""Frames that are wrong in a way that knows the format: a valid request, and what is done to it."""
 
 import random
 import struct

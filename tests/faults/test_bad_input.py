@@ -1,7 +1,6 @@
 """Requests that are wrong: an error code of Kafka or a closed connection, never a hang, a panic, a
 traceback or a leak; and who asks properly is served all the while."""
 
-import os
 import random
 import struct
 import threading
@@ -20,7 +19,7 @@ from kafkalite._native import BatchBuilder, read_batches
 
 TABLE = read_table()
 API_VERSIONS, SENTINEL_ID = 18, 0x5E77
-# An answer that takes longer is a hang; a fetch or a join may have been made to wait by the changes.
+# An answer that takes longer is a hang, but for what a change may have told to wait.
 PATIENCE_S = 10.0
 MAY_WAIT = {"Fetch", "JoinGroup", "SyncGroup"}
 WORDS_OF_BUGS = ("panicked", "Traceback", "RUST_BACKTRACE")
@@ -105,8 +104,8 @@ class Target:
         process = Path("/proc") / str(self.broker.pid)
         status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
         return {
-            "descriptors": len(os.listdir(process / "fd")),
-            "threads": len(os.listdir(process / "task")),
+            "descriptors": len(list((process / "fd").iterdir())),
+            "threads": len(list((process / "task").iterdir())),
             "resident_kib": int(status["VmRSS"].split()[0]),
         }
 
