@@ -7,6 +7,7 @@
     test-long    the same with every byte, bit and call instead of a seeded sample
     faults-long  the long fault tests alone
     bench        the benchmarks
+    bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
     lint, format, build, jars    parts of the above
     wheel        a release wheel in dist/
 
@@ -73,6 +74,7 @@ def main(target: str, arguments: list[str]) -> None:
         "test-long": lambda _: test(long=True),
         "faults-long": lambda _: faults_long(),
         "bench": bench,
+        "bench-kafka": bench_kafka,
         "lint": lambda _: report([prepare(["lint"]), *lint()]),
         "format": lambda _: format_all(),
         "build": lambda _: report([prepare([])]),
@@ -131,6 +133,15 @@ def bench(arguments: list[str]) -> None:
         call(["cargo", "bench", "--no-default-features", *arguments])
     call([BIN / "python", "-m", "pytest", "-q", "--benchmark-only", "benches"])
     report(suites)
+
+
+def bench_kafka(arguments: list[str]) -> None:
+    """`make bench-kafka`: both brokers on this machine, some 25 minutes."""
+    need_jdk()
+    prepare(["test", "bench"], jars=True)
+    call(["cargo", "build", "-q", "--release", "--no-default-features", "--example", "load"])
+    run = [BIN / "python", ROOT / "benches" / "vs_kafka" / "run.py", *arguments]
+    call(run, environment={"PYTHONPATH": str(ROOT / "tests")})
 
 
 def release_wheel() -> None:
@@ -330,9 +341,12 @@ def need_jdk() -> None:
         raise StopError(f"the tests need JDK {JDK_VERSION_MIN} or newer, not {told.stdout.strip()}")
 
 
-def call(command: list[str | Path], cwd: Path = ROOT) -> None:
+def call(
+    command: list[str | Path], cwd: Path = ROOT, environment: dict[str, str] | None = None
+) -> None:
     """Runs a step that must work."""
-    if subprocess.run(command, env=ENVIRONMENT, cwd=cwd).returncode != 0:
+    env = ENVIRONMENT | (environment or {})
+    if subprocess.run(command, env=env, cwd=cwd).returncode != 0:
         raise StopError(f"failed: {' '.join(map(str, command))}")
 
 

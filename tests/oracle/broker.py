@@ -46,9 +46,11 @@ class KafkaBroker:
         *,
         log_dirs: Sequence[Path] | None = None,
         properties: Mapping[str, str] | None = None,
+        jvm: Sequence[str] | None = None,
     ) -> None:
         """Nothing runs until `start`. `folder` takes the properties and the broker's output, and
-        the log directory `folder/data` unless `log_dirs` names others."""
+        the log directory `folder/data` unless `log_dirs` names others. `jvm` are options in place
+        of those that keep a test short."""
         self.folder = folder
         self.log_dirs = list(log_dirs or [folder / "data"])
         self.bootstrap_servers = ""
@@ -56,8 +58,16 @@ class KafkaBroker:
         self._tools = tools
         self._ports: list[int] | None = None
         self._properties = dict(properties or {})
+        self._jvm = jvm
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running broker."""
+        if self._process is None:
+            raise RuntimeError("the broker does not run")
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self.start()
@@ -124,7 +134,7 @@ class KafkaBroker:
 
     def _launch(self, file: Path) -> None:
         process = subprocess.Popen(
-            [*java(), "-cp", self._tools.classpath, "kafka.Kafka", str(file)],
+            [*java(self._jvm), "-cp", self._tools.classpath, "kafka.Kafka", str(file)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -282,12 +282,13 @@ class KafkaTools:
         return answer
 
 
-def java() -> list[str]:
-    """The command that starts a JVM for a test. Raises `RuntimeError` without a JDK."""
+def java(options: Sequence[str] | None = None) -> list[str]:
+    """The command that starts a JVM, with options for a short life unless others are given. Raises
+    `RuntimeError` without a JDK."""
     found = shutil.which("java")
     if found is None:
         raise RuntimeError("java is missing: the oracle tests need a JDK 17 or newer")
-    return [found, *JVM_FLAGS]
+    return [found, *(JVM_FLAGS if options is None else [*options, LOG4J])]
 
 
 def _compiled(jars: Sequence[Path]) -> Path:

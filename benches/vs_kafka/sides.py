@@ -1,0 +1,135 @@
+"""The two brokers: each as its own process, on one node, replication factor 1, on the same disk."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+import kafkalite
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+
+# As Kafka's own start scripts have it, so that its compilers and collectors are its best.
+KAFKA_JVM = [
+    "-Xms1G",
+    "-Xmx1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+]
+# Both sides look for segments to throw away as often, and take large records.
+PROPERTIES = {
+    "log.retention.check.interval.ms": "300",
+    "message.max.bytes": "20000000",
+    "num.partitions": "1",
+}
+
+
+class Side(Protocol):
+    """A broker that runs."""
+
+    name: str
+    pid: int
+    bootstrap_servers: str
+
+    def stop(self) -> None:
+        """Ends it; its directory is the caller's."""
+
+
+class Kafkalite:
+    """`kafkalite serve` in a process of its own, with `kafkalite.acks.fsync` as named."""
+
+    def __init__(self, folder: Path, fsync: str) -> None:
+        self.name = "kafkalite" if fsync == "none" else "kafkalite, durable"
+        self.properties = PROPERTIES
+        config = {**PROPERTIES, "kafkalite.acks.fsync": fsync}
+        self._broker = kafkalite.Broker(folder / f"kafkalite-{fsync}", config=config)
+        self._broker.start()
+        self.pid = self._broker.pid
+        self.bootstrap_servers = self._broker.bootstrap_servers
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self._broker.stop()
+
+
+class Kafka:
+    """Apache Kafka in KRaft combined mode, as its quick start configures it."""
+
+    def __init__(self, folder: Path, tools: KafkaTools) -> None:
+        self.name = "Kafka"
+        self.properties = PROPERTIES
+        self._broker = KafkaBroker(tools, folder / "kafka", properties=PROPERTIES, jvm=KAFKA_JVM)
+        started = time.monotonic()
+        self._broker.start()
+        self.ready_s = time.monotonic() - started
+        self.pid = self._broker.pid
+        self.bootstrap_servers = self._broker.bootstrap_servers
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self._broker.stop()
+
+
+def create_topic(side: Side, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    """Returns when the topic can be written to."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap_servers})
+    (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=dict(configs))]).values()
+    made.result()
+    # Kafka answers before its broker knows that it leads.
+    latest = {TopicPartition(name, each): OffsetSpec.latest() for each in range(partitions)}
+    while True:
+        found = admin.list_offsets(latest, request_timeout=10).values()
+        if all(future.exception() is None for future in found):
+            return
+        time.sleep(0.05)
+
+
+class Start:
+    """How long a start of `kafkalite serve` takes, from `exec` to its line on stdout."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fresh_s(self, number: int) -> float:
+        """On a directory that is not there yet."""
+        return self.again_s(self._folder / f"fresh-{number}")
+
+    def again_s(self, data: Path) -> float:
+        """On `data`, whatever is in it."""
+        command = [sys.executable, "-m", "kafkalite", "serve", "--data", str(data)]
+        started = time.perf_counter()
+        with subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", "--log-level", "error"],
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            seconds = time.perf_counter() - started
+            process.terminate()
+            if not line:
+                raise RuntimeError(f"kafkalite did not start on {data}")
+        return seconds
+
+
+def bare_python_s() -> float:
+    """What the interpreter alone takes."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - started
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process, in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError(f"process {pid} is gone")
