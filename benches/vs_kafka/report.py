@@ -143,7 +143,7 @@ def _latencies(comparison: Comparison, lines: list[Line]) -> list[str]:
         return []
     times = "p50/p99/p99.9, ms"
     text = [
-        f"| Latency, medians | ours {times} | Kafka {times} | p99 ratio | Target | load late, p99 |",
+        f"| Latency, medians | ours {times} | Kafka {times} | p99 ratio | Target | late, p99 |",
         "|---|---|---|---|---|---|",
     ]
     for shape in shapes:
