@@ -18,6 +18,7 @@ from typing import Any, Self
 from oracle.jars import cache_folder, kafka_jars
 
 HERE = Path(__file__).parent
+SOURCES = [HERE / "Oracle.java", HERE.parent / "clients" / "java" / "Driver.java"]
 LOG4J = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
 
 # Short-lived JVMs on two cores: the quick compiler, one collector thread, one shared arena.
@@ -292,16 +293,16 @@ def java(options: Sequence[str] | None = None) -> list[str]:
 
 
 def _compiled(jars: Sequence[Path]) -> Path:
-    """The folder of the compiled `Oracle.java`, compiled once per source and set of jars."""
-    source = HERE / "Oracle.java"
-    digest = hashlib.sha256(source.read_bytes() + (HERE / "jars.txt").read_bytes()).hexdigest()
+    """The folder of the compiled sources, compiled once per source and set of jars."""
+    inputs = [*SOURCES, HERE / "jars.txt"]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in inputs)).hexdigest()
     folder = cache_folder() / "oracle" / digest[:16]
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
             target = Path(unfinished) / "classes"
             subprocess.run(
-                ["javac", "-cp", os.pathsep.join(map(str, jars)), "-d", target, source],
+                ["javac", "-cp", os.pathsep.join(map(str, jars)), "-d", target, *SOURCES],
                 check=True,
             )
             try:

@@ -1,0 +1,126 @@
+"""kafka-python."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaConnectionError
+from kafka.structs import OffsetAndMetadata
+
+from clients.neutral import (
+    AUTO_COMMIT_MS,
+    HEARTBEAT_MS,
+    SESSION_MS,
+    Client,
+    Consumer,
+    ConsumerOptions,
+    Partition,
+    Producer,
+    ProducerOptions,
+    Record,
+)
+
+
+class KafkaPython(Client):
+    name = "kafka-python"
+    lacks: ClassVar[Mapping[str, str]] = {
+        "null-headers": "its producer takes bytes only as the value of a header"
+    }
+
+    def producer(self, servers: str, options: ProducerOptions) -> Producer:
+        return _Producer(servers, options)
+
+    def consumer(self, servers: str, options: ConsumerOptions) -> Consumer:
+        return _Consumer(servers, options)
+
+
+class _Producer:
+    def __init__(self, servers: str, options: ProducerOptions) -> None:
+        self._producer = KafkaProducer(
+            bootstrap_servers=servers,
+            acks="all",
+            compression_type=None if options.codec == "none" else options.codec,
+            enable_idempotence=options.idempotent,
+            max_request_size=options.request_bytes_max,
+            linger_ms=5,
+            reconnect_backoff_max_ms=500,
+        )
+
+    def send(self, records: Sequence[Record]) -> None:
+        futures = [
+            self._producer.send(
+                record.topic,
+                record.value,
+                record.key,
+                list(record.headers),
+                record.partition,
+                record.timestamp,
+            )
+            for record in records
+        ]
+        for future in futures:
+            future.get(60)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class _Consumer:
+    def __init__(self, servers: str, options: ConsumerOptions) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=options.group,
+            enable_auto_commit=options.auto_commit,
+            auto_commit_interval_ms=AUTO_COMMIT_MS,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            session_timeout_ms=SESSION_MS,
+            fetch_max_wait_ms=100,
+            reconnect_backoff_max_ms=500,
+        )
+        if options.assign:
+            self._consumer.assign([TopicPartition(*each[:2]) for each in options.assign])
+            for each in options.assign:
+                self.seek(*each)
+        elif options.pattern:
+            self._consumer.subscribe(pattern=options.pattern)
+        else:
+            self._consumer.subscribe([*options.topics])
+
+    def poll(self, timeout_s: float) -> list[Record]:
+        try:
+            polled = self._consumer.poll(round(timeout_s * 1000), max_records=10_000)
+        except KafkaConnectionError:
+            return []  # told to the application, which polls again
+        return [
+            Record(
+                each.topic,
+                each.value,
+                each.key,
+                each.partition,
+                each.timestamp,
+                tuple((name, value) for name, value in each.headers),
+                each.offset,
+            )
+            for records in polled.values()
+            for each in records
+        ]
+
+    def assignment(self) -> set[Partition]:
+        return {(each.topic, each.partition) for each in self._consumer.assignment()}
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        self._consumer.seek(TopicPartition(topic, partition), offset)
+
+    def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> None:
+        given = {
+            TopicPartition(*where): OffsetAndMetadata(offset, "", -1)
+            for where, offset in offsets.items()
+        }
+        if wait:
+            self._consumer.commit(given)
+        else:
+            self._consumer.commit_async(given)
+
+    def close(self) -> None:
+        self._consumer.close()
