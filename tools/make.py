@@ -174,10 +174,11 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
 
 
 def fetch(extras: list[str], *, jars: bool) -> None:
-    """What comes from package registries."""
+    """What comes from package registries, and the clients that are built of it."""
     install_tools(extras)
     if jars:
         call([BIN / "python", "-m", "oracle.jars"], cwd=ROOT / "tests")
+        call([BIN / "python", "-m", "clients.provision"], cwd=ROOT / "tests")
 
 
 def make_venv() -> None:

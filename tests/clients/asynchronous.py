@@ -60,7 +60,11 @@ class _Producer:
                 max_request_size=options.request_bytes_max,
                 linger_ms=5,
             )
-            await producer.start()
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
             return producer
 
         self._producer = client.run(start())

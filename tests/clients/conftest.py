@@ -30,6 +30,11 @@ CONFIG = {
 KAFKA_CONFIG = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 
 
+def is_kafka() -> bool:
+    """Whether the broker under test is Apache Kafka."""
+    return os.environ.get("KAFKALITE_TEST_AGAINST") == "kafka"
+
+
 class Cluster:
     """The broker under test, with what a test needs besides the client that it is about."""
 
@@ -99,7 +104,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A durable kafkalite, or Apache Kafka if `KAFKALITE_TEST_AGAINST=kafka`."""
     data = tmp_path_factory.mktemp("clients")
-    if os.environ.get("KAFKALITE_TEST_AGAINST") == "kafka":
+    if is_kafka():
         tools = request.getfixturevalue("kafka_tools")
         with (
             KafkaBroker(tools, data, properties={**CONFIG, **KAFKA_CONFIG}) as kafka,

@@ -22,6 +22,19 @@ HERE = Path(__file__).parent
 GO_VERSION_MIN = (1, 26)
 NODE_VERSION_MIN = (18,)
 
+SERVICE_PY = """
+class ExternalService:
+    def __init__(self, host, port):
+        self.address = host, port
+
+    def stop(self):
+        pass
+
+
+class SpawnedService:
+    pass
+"""
+
 
 class ForbiddenError(Exception):
     """Something is missing that only root may install; the text is the reason of a skip."""
@@ -69,8 +82,9 @@ def kcat() -> Path:
     return Path(shutil.which("kcat") or "kcat")
 
 
-def kafka_python_source() -> Path:
-    """kafka-python's source distribution, of the version that is installed: its tests are in it."""
+def kafka_python_tests() -> Path:
+    """A folder with kafka-python's own `test`, out of the source distribution of the version that
+    is installed."""
     from kafka import __version__ as version
 
     def download(folder: Path) -> None:
@@ -79,9 +93,15 @@ def kafka_python_source() -> Path:
         (archive,) = folder.glob("*.tar.gz")
         shutil.unpack_archive(archive, folder, filter="data")
         (unpacked,) = (path for path in folder.iterdir() if path.is_dir())
-        unpacked.rename(folder / "source")
+        # Its tests alone, so that the package under them is the one that is installed.
+        (unpacked / "test").rename(folder / "test")
+        shutil.rmtree(unpacked)
+        archive.unlink()
+        # Left out of the source distribution; of a broker that runs already no more is asked.
+        (folder / "test" / "__init__.py").write_text("")
+        (folder / "test" / "service.py").write_text(SERVICE_PY)
 
-    return _once(f"kafka-python-{version}", [], download) / "source"
+    return _once(f"kafka-python-{version}", [], download)
 
 
 def _go() -> Path:
@@ -143,6 +163,6 @@ if __name__ == "__main__":
     except ForbiddenError as reason:
         sys.stdout.write(f"{reason}\n")
     try:
-        sys.stdout.write(f"{go_driver()}\n{javascript_driver()[1]}\n{kafka_python_source()}\n")
+        sys.stdout.write(f"{go_driver()}\n{javascript_driver()[1]}\n{kafka_python_tests()}\n")
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"the clients of the tests cannot be fetched or built: {error}")
