@@ -299,7 +299,9 @@ def _print_state(group: GroupDescription) -> None:
     coordinator = f"{group.coordinator.address}  ({group.coordinator.id})"
     width = max(25, len(coordinator))
     rows = [("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")]
-    rows.append((group.name, coordinator, group.assignor, group.state, str(len(group.members))))
+    rows.append(
+        (group.name, coordinator, group.assignor or "-", group.state, str(len(group.members)))
+    )
     print()
     for name, where, strategy, state, count in rows:
         print(f"{name:<{width}} {where:<25} {strategy:<25} {state:<20} {count}")

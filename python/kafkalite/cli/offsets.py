@@ -73,8 +73,8 @@ def run(arguments: list[str]) -> int:
                     "leaderEpoch": found.leader_epoch,
                 }
             )
-        else:
-            print(f"{topic}:{partition}:{found.offset if found.offset >= 0 else ''}")
+        elif found.offset >= 0:
+            print(f"{topic}:{partition}:{found.offset}")
     return 0
 
 

@@ -1,0 +1,293 @@
+"""The producer against a broker that refuses, forgets and breaks off."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from client.fake import Close, FakeBroker
+from kafkalite._native import partition_for_key, read_batches
+from kafkalite.client import Producer
+from kafkalite.errors import (
+    BrokerError,
+    InvalidArgumentError,
+    KafkaliteError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from kafkalite.protocol import messages
+
+
+class Log:
+    """One partition of a fake broker, with Kafka's rule of sequence numbers. `refuse` has the code
+    for the n-th batch that comes in."""
+
+    def __init__(self, refuse: dict[int, int] | None = None) -> None:
+        self.refuse = refuse or {}
+        self.came = 0
+        self.values: list[bytes] = []
+        self.stamps: list[tuple[int, int, int]] = []
+        self._next: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def take(self, records: bytes) -> tuple[int, int]:
+        """Error code and base offset."""
+        (batch,) = read_batches(records)
+        with self._lock:
+            self.came += 1
+            code = self.refuse.get(self.came, 0)
+            if code:
+                return code, -1
+            stamp = (batch.producer_id, batch.producer_epoch)
+            due = self._next.get(stamp, 0)
+            if batch.producer_id >= 0 and batch.base_sequence < due:
+                return 46, -1
+            if batch.producer_id >= 0 and batch.base_sequence > due:
+                return 45, -1
+            self._next[stamp] = due + len(batch.records)
+            self.stamps.append((*stamp, batch.base_sequence))
+            base = len(self.values)
+            self.values += [value for _, _, _, value, _ in batch.records]
+            return 0, base
+
+    def __call__(self, name: str, request: Any) -> Any:
+        if name != "Produce":
+            return ...
+        return produce_response(request, self.take)
+
+
+def produce_response(request: Any, take: Any) -> Any:
+    kind = messages.ProduceResponse
+    inner = kind.TopicProduceResponse
+    topics = []
+    for topic in request.message.topic_data:
+        rows = []
+        for row in topic.partition_data:
+            code, base = take(row.records)
+            rows.append(
+                inner.PartitionProduceResponse(index=row.index, error_code=code, base_offset=base)
+            )
+        topics.append(inner(name=topic.name, partition_responses=rows))
+    return kind(responses=topics)
+
+
+def send_each(producer: Producer, count: int) -> list[tuple[KafkaliteError | None, int]]:
+    """Sends values 0, 1, … in a batch each; what was told of each."""
+    told: list[tuple[KafkaliteError | None, int]] = []
+    for number in range(count):
+        producer.send(
+            "orders",
+            str(number).encode(),
+            partition=0,
+            on_delivery=lambda error, _topic, _partition, offset: told.append((error, offset)),
+        )
+    return told
+
+
+def values(count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(count)]
+
+
+def test_records_arrive_in_order_with_their_offsets() -> None:
+    log = Log()
+    with (
+        FakeBroker(log) as broker,
+        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+    ):
+        told = send_each(producer, 20)
+        producer.flush()
+    assert log.values == values(20)
+    assert told == [(None, offset) for offset in range(20)]
+    assert [stamp[2] for stamp in log.stamps] == list(range(20))
+
+
+@pytest.mark.parametrize("refused", [{1: 6}, {2: 7}, {1: 5, 2: 5, 9: 6}, {3: 19, 4: 3}])
+def test_batches_refused_for_a_while_are_sent_again_in_their_order(refused: dict[int, int]) -> None:
+    log = Log(refused)
+    with (
+        FakeBroker(log) as broker,
+        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+    ):
+        told = send_each(producer, 12)
+        producer.flush()
+    assert log.values == values(12)
+    assert [error for error, _ in told] == [None] * 12
+    assert {stamp[:2] for stamp in log.stamps} == {(7, 0)}
+
+
+def test_an_answer_that_is_lost_leads_to_no_duplicate() -> None:
+    log = Log()
+    lost: list[int] = []
+
+    def lose(name: str, request: Any) -> Any:
+        answer = log(name, request)
+        if name == "Produce" and len(log.values) >= 4 and not lost:
+            lost.append(1)
+            return Close()
+        return answer
+
+    with (
+        FakeBroker(lose) as broker,
+        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+    ):
+        told = send_each(producer, 10)
+        producer.flush()
+    assert lost
+    assert log.values == values(10)
+    assert len(told) == 10
+
+
+def test_a_batch_given_up_leaves_the_others_in_order_under_the_next_epoch() -> None:
+    log = Log({3: 10})
+    with (
+        FakeBroker(log) as broker,
+        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+    ):
+        told = send_each(producer, 8)
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            producer.flush()
+        producer.flush()
+    assert log.values == [value for value in values(8) if value != b"2"]
+    assert sum(error is not None for error, _ in told) == 1
+    assert {stamp[1] for stamp in log.stamps} == {0, 1}
+    assert (producer.sent_count, producer.failed_count) == (7, 1)
+
+
+def test_a_producer_that_was_forgotten_goes_on_under_the_next_epoch() -> None:
+    log = Log({2: 59})
+    with (
+        FakeBroker(log) as broker,
+        Producer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
+    ):
+        for number in range(3):
+            producer.send("orders", str(number).encode(), partition=0)
+            producer.flush()
+    assert log.values == values(3)
+    assert log.stamps == [(7, 0, 0), (7, 1, 0), (7, 1, 1)]
+
+
+def test_what_is_never_acknowledged_is_given_up_after_the_delivery_time_out() -> None:
+    with (
+        FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
+        Producer(
+            broker.servers, linger_ms=0, request_timeout_ms=150, delivery_timeout_ms=400
+        ) as producer,
+    ):
+        producer.send("orders", b"value")
+        with pytest.raises(RequestTimedOutError, match=r"1 records .* 0.4 s: no answer"):
+            producer.flush()
+        assert producer.pending_bytes == 0
+        sent = [request for request in broker.seen if request.name == "Produce"]
+        assert len(sent) > 1
+
+
+def test_flush_says_what_is_still_under_way() -> None:
+    with (
+        FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
+        Producer(broker.servers) as producer,
+    ):
+        producer.send("orders", b"value")
+        with pytest.raises(RequestTimedOutError, match="1 batches"):
+            producer.flush(timeout_ms=100)
+        producer._lanes.clear()
+
+
+def test_acks_0_waits_for_no_answer() -> None:
+    log = Log()
+
+    def silent(name: str, request: Any) -> Any:
+        answer = log(name, request)
+        return None if name == "Produce" else answer
+
+    with FakeBroker(silent) as broker:
+        with Producer(broker.servers, acks=0, linger_ms=0) as producer:
+            told = send_each(producer, 3)
+            producer.flush()
+            assert told == [(None, -1)] * 3
+            # The connection is served in order, so that what comes after it has seen it.
+            producer._links[1].connection.request(messages.MetadataRequest(topics=None))
+        assert log.values == values(3)
+        assert broker.of("Produce")[0].acks == 0
+
+
+def test_records_gather_in_a_batch_until_it_is_full() -> None:
+    log = Log()
+    with FakeBroker(log) as broker, Producer(broker.servers, linger_ms=60_000) as producer:
+        for _ in range(100):
+            producer.send("orders", bytes(1000), partition=0)
+        producer.flush()
+    sizes = [request.topic_data[0].partition_data[0].records for request in broker.of("Produce")]
+    assert all(len(records) <= 16_384 for records in sizes)
+    assert len(sizes) == 7
+
+
+def test_linger_ends_a_batch_that_is_not_full() -> None:
+    log = Log()
+    with FakeBroker(log) as broker, Producer(broker.servers, linger_ms=20) as producer:
+        producer.send("orders", b"alone")
+        for _ in range(100):
+            producer.poll(50)
+            if producer.sent_count:
+                break
+        assert producer.sent_count == 1
+        assert producer.pending_count == 0
+
+
+def test_records_without_a_key_change_partitions_by_the_batch() -> None:
+    log = Log()
+    with (
+        FakeBroker(log, partitions=4) as broker,
+        Producer(broker.servers, batch_bytes=2000, linger_ms=60_000, idempotent=False) as producer,
+    ):
+        for _ in range(400):
+            producer.send("orders", bytes(100))
+        producer.flush()
+        rows = [
+            row for request in broker.of("Produce") for row in request.topic_data[0].partition_data
+        ]
+    # Each is drawn: that all are the same one happens in none of 10**12 runs.
+    assert len({row.index for row in rows}) > 1
+    assert sorted(len(read_batches(row.records)[0].records) for row in rows)[1] > 10
+
+
+def test_the_same_key_goes_to_the_same_partition() -> None:
+    with FakeBroker(Log(), partitions=5) as broker, Producer(broker.servers) as producer:
+        for number in range(50):
+            producer.send("orders", b"value", b"key-%d" % (number % 10))
+        producer.flush()
+        for request in broker.of("Produce"):
+            for row in request.topic_data[0].partition_data:
+                for record in read_batches(row.records)[0].records:
+                    assert partition_for_key(record[2], 5) == row.index
+
+
+def test_a_broker_without_producer_ids_is_written_to_without_one_unless_it_must() -> None:
+    log = Log()
+    with FakeBroker(log) as broker:
+        del broker.versions["InitProducerId"]
+        with Producer(broker.servers) as producer:
+            producer.send("orders", b"value")
+            producer.flush()
+        assert log.stamps == [(-1, -1, -1)]
+        with Producer(broker.servers, idempotent=True) as producer:
+            producer.send("orders", b"value")
+            with pytest.raises(UnsupportedVersionError, match="InitProducerId"):
+                producer.flush()
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="acks"):
+        Producer("localhost:1", acks=3)
+    with pytest.raises(InvalidArgumentError, match="acks=all"):
+        Producer("localhost:1", acks=1, idempotent=True)
+    with pytest.raises(InvalidArgumentError, match="codec"):
+        Producer("localhost:1", codec="rar")
+
+
+def test_a_partition_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with (
+        FakeBroker(partitions=2) as broker,
+        Producer(broker.servers) as producer,
+        pytest.raises(InvalidArgumentError, match="no partition 2, but 0 to 1"),
+    ):
+        producer.send("orders", b"value", partition=2)

@@ -1,0 +1,343 @@
+"""Every command against Apache Kafka, and its words against those of Kafka's own tools."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite._native import partition_for_key
+from kafkalite.client import Consumer, Producer
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools, Record, ToolResult
+
+pytestmark = pytest.mark.oracle
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+
+# In the past, so that what is produced now is later.
+START_MS = 1_700_000_000_000
+
+Ours = Callable[..., subprocess.CompletedProcess[str]]
+Theirs = Callable[..., ToolResult]
+
+
+@pytest.fixture(scope="module")
+def servers(kafka: KafkaBroker) -> str:
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def ours(servers: str) -> Ours:
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kafkalite", *arguments, "--bootstrap-server", servers]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def theirs(kafka_tools: KafkaTools, servers: str) -> Theirs:
+    def run(tool: str, *arguments: str) -> ToolResult:
+        return kafka_tools.run_tool(tool, [*arguments, "--bootstrap-server", servers])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def filled(kafka_tools: KafkaTools, servers: str) -> Iterator[str]:
+    """A topic of three partitions with 10, 20 and no records, a second apart, and the first 5 of
+    each deleted."""
+    name = "filled"
+    kafka_tools.create_topic(servers, name, partitions=3)
+    for partition, count in ((0, 10), (1, 20)):
+        records: list[Record | str] = [
+            Record(
+                name,
+                f"{partition}-{number}".encode(),
+                key=b"key",
+                partition=partition,
+                timestamp=START_MS + 1000 * number,
+            )
+            for number in range(count)
+        ]
+        kafka_tools.produce(servers, records)
+        kafka_tools.delete_records(servers, name, 5, partition)
+    yield name
+
+
+# --- topics and configs ---------------------------------------------------------------------------
+
+
+def test_topics_are_described_and_listed_in_kafkas_words(ours: Ours, theirs: Theirs) -> None:
+    made = ours("topics", "create", "made", "--partitions", "2", "--config", "retention.ms=9000")
+    assert (made.returncode, made.stdout) == (0, "Created topic made.\n")
+    told = theirs(TOPICS, "--describe", "--topic", "made")
+    assert ours("topics", "describe", "made").stdout == told.stdout
+    assert ours("topics", "list").stdout == theirs(TOPICS, "--list").stdout
+    again = ours("topics", "create", "made")
+    assert again.returncode == 1
+    assert "Topic 'made' already exists." in again.stderr
+    assert ours("topics", "create", "made", "--if-not-exists").returncode == 0
+    assert ours("topics", "alter", "made", "--partitions", "3").returncode == 0
+    told = theirs(TOPICS, "--describe", "--topic", "made")
+    assert "PartitionCount: 3" in told.stdout
+    assert ours("topics", "--describe", "--topic", "made").stdout == told.stdout
+    for each in ("--under-replicated-partitions", "--at-min-isr-partitions"):
+        told = theirs(TOPICS, "--describe", "--topic", "made", each)
+        assert ours("topics", "describe", "made", each).stdout == told.stdout
+    described = json.loads(ours("topics", "describe", "made", "--json").stdout)
+    assert described["partitionCount"] == 3
+    assert described["configs"]["retention.ms"] == "9000"
+    assert ours("topics", "delete", "made").returncode == 0
+    gone = ours("topics", "describe", "made")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "Topic 'made' does not exist as expected" in gone.stderr
+
+
+def test_configs_are_described_and_changed_in_kafkas_words(ours: Ours, theirs: Theirs) -> None:
+    assert ours("topics", "create", "configured").returncode == 0
+    entity = ("--entity-type", "topics", "--entity-name", "configured")
+    added = ours(
+        "configs", "alter", *entity, "--add-config", "cleanup.policy=[compact,delete],segment.ms=9"
+    )
+    assert added.stdout == "Completed updating config for topic configured.\n"
+    told = theirs(CONFIGS, "--describe", *entity)
+    assert "cleanup.policy=compact,delete" in told.stdout
+    assert ours("configs", "describe", *entity).stdout == told.stdout
+    everything = theirs(CONFIGS, "--describe", "--all", *entity)
+    assert ours("configs", "describe", "--topic", "configured", "--all").stdout == everything.stdout
+    assert ours("configs", "alter", *entity, "--delete-config", "segment.ms").returncode == 0
+    assert "segment.ms" not in theirs(CONFIGS, "--describe", *entity).stdout
+    refused = ours("configs", "alter", *entity, "--add-config", "segment.ms=soon")
+    assert refused.returncode == 1
+    assert "INVALID_CONFIG" in refused.stderr
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    told = theirs(CONFIGS, "--describe", "--all", *broker)
+    assert ours("configs", "describe", "--broker", "1", "--all").stdout == told.stdout
+    defaults = theirs(CONFIGS, "--describe", "--entity-type", "brokers")
+    assert ours("configs", "describe", "--entity-type", "brokers").stdout == defaults.stdout
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def test_what_is_produced_is_consumed(ours: Ours) -> None:
+    assert ours("topics", "create", "lines", "--partitions", "2").returncode == 0
+    sent = ours("produce", "lines", "--key-separator", ":", "--codec", "zstd", stdin="a:1\nb:2\n")
+    assert (sent.returncode, sent.stderr) == (0, "")
+    line = '{"key":"k","value":{"hex":"00ff"},"headers":{"h":"v"},"partition":1,"timestamp":17}\n'
+    assert ours("produce", "lines", "--format", "json", stdin=line).returncode == 0
+    everything = ours("consume", "lines", "--from-beginning", "--format", "json").stdout
+    rows = [json.loads(text) for text in everything.splitlines()]
+    assert sorted((row["key"], str(row["value"])) for row in rows) == [
+        ("a", "1"),
+        ("b", "2"),
+        ("k", "{'hex': '00ff'}"),
+    ]
+    odd = next(row for row in rows if row["key"] == "k")
+    assert (odd["partition"], odd["timestamp"], odd["headers"]) == (1, 17, [["h", "v"]])
+    one = ours(
+        "consume", "lines", "--partition", "1", "--offset", "-1", "--template", r"%p %k=%S %h\n"
+    )
+    assert one.stdout == "1 k=2 h:v\n"
+    assert ours("topics", "create", "copies", "--partitions", "2").returncode == 0
+    assert ours("produce", "copies", "--format", "json", stdin=everything).returncode == 0
+    again = ours("consume", "copies", "--from-beginning", "--format", "json").stdout
+    assert sorted(again.replace("copies", "lines").splitlines()) == sorted(everything.splitlines())
+
+
+def test_keys_go_to_the_partitions_of_the_java_client(
+    kafka_tools: KafkaTools, servers: str
+) -> None:
+    kafka_tools.create_topic(servers, "keyed", partitions=7)
+    keys = [f"key-{number}".encode() for number in range(60)] + [b"", "ключ".encode(), b"x" * 300]
+    any_partition: int = None  # type: ignore[assignment]
+    kafka_tools.produce(
+        servers, [Record("keyed", b"theirs", key=key, partition=any_partition) for key in keys]
+    )
+    with Producer(servers) as producer:
+        for key in keys:
+            producer.send("keyed", b"ours", key)
+    placed: dict[bytes | None, set[int]] = {}
+    read_count = 0
+    with Consumer(servers) as consumer:
+        consumer.assign([("keyed", partition) for partition in range(7)])
+        while read_count < 2 * len(keys):
+            for record in consumer.poll(5000):
+                placed.setdefault(record.key, set()).add(record.partition)
+                read_count += 1
+    assert placed == {key: {partition_for_key(key, 7)} for key in keys}
+
+
+def test_aborted_records_are_left_out_when_asked(
+    ours: Ours, kafka_tools: KafkaTools, servers: str
+) -> None:
+    kafka_tools.create_topic(servers, "transactions")
+    steps: list[Record | str] = []
+    for number, end in enumerate(("commit", "abort", "commit")):
+        steps += ["begin", Record("transactions", f"{number}".encode()), end]
+    kafka_tools.produce(servers, steps, config={"transactional.id": "commands"})
+    read = ("consume", "transactions", "--from-beginning")
+    assert ours(*read).stdout == "0\n1\n2\n"
+    assert ours(*read, "--isolation-level", "read_committed").stdout == "0\n2\n"
+
+
+def test_a_missing_topic_is_one_sentence(ours: Ours) -> None:
+    for arguments in (("consume", "nowhere", "--from-beginning"), ("produce", "nowhere")):
+        told = ours(*arguments, stdin="x\n")
+        assert told.returncode == 1
+        assert told.stderr.count("\n") == 1
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in told.stderr
+
+
+def test_offsets_are_kafkas(ours: Ours, theirs: Theirs, filled: str) -> None:
+    for arguments in (
+        ("--topic", filled),
+        ("--topic", filled, "--time", "earliest"),
+        ("--topic", filled, "--time", "max-timestamp"),
+        ("--topic", filled, "--time", str(START_MS + 7_000)),
+        ("--topic-partitions", f"{filled}:0-2"),
+        ("--topic", filled, "--partitions", "1"),
+    ):
+        assert ours("offsets", *arguments).stdout == theirs(OFFSETS, *arguments).stdout, arguments
+
+
+def test_cluster_shows_the_broker(ours: Ours, servers: str) -> None:
+    told = json.loads(ours("cluster", "--json").stdout)
+    assert [f"{row['host']}:{row['port']}" for row in told["brokers"]] == [servers]
+    assert told["features"]["metadata.version"] >= 25
+    assert "Broker: 1" in ours("cluster").stdout
+
+
+def test_perf_counts_what_it_sends_and_gets(ours: Ours) -> None:
+    assert ours("topics", "create", "load", "--partitions", "2").returncode == 0
+    common = ("--topic", "load", "--num-records", "20000")
+    sent = ours(
+        "perf", "produce", *common, "--record-size", "100", "--throughput", "-1",
+        "--producer-props", "compression.type=lz4", "linger.ms=0",
+    )  # fmt: skip
+    assert sent.returncode == 0
+    assert sent.stdout.startswith("20000 records sent, ")
+    assert sent.stdout.endswith("99.9th.\n")
+    got = ours("perf", "consume", *common)
+    titles, line = got.stdout.splitlines()
+    assert titles.startswith("start.time, end.time, data.consumed.in.MB, MB.sec")
+    assert line.split(", ")[4] == "20000"
+    assert len(line.split(", ")) == len(titles.split(", "))
+    held = ours(
+        "perf", "produce", "--topic", "load", "--num-records", "300", "--payload-monotonic",
+        "--throughput", "300", "--json",
+    )  # fmt: skip
+    assert 0.9 < json.loads(held.stdout)["seconds"] < 3
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def commit(servers: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    with Consumer(servers, group=group) as consumer:
+        consumer.assign(offsets)
+        consumer.commit(offsets)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return sorted(line.split() for line in text.splitlines() if line.strip())
+
+
+def test_groups_are_listed_and_described_in_kafkas_words(
+    ours: Ours, theirs: Theirs, servers: str, filled: str
+) -> None:
+    commit(servers, "readers", {(filled, 0): 7, (filled, 1): 12})
+    for view in ((), ("--state",), ("--members",)):
+        told = theirs(GROUPS, "--describe", "--group", "readers", *view)
+        mine = ours("groups", "describe", "readers", *view)
+        assert rows_of(mine.stdout) == rows_of(told.stdout), view
+        assert "Consumer group 'readers' has no active members." in mine.stderr
+    assert "readers" in ours("groups", "list").stdout.split()
+    assert rows_of(ours("groups", "list", "--state", "Empty").stdout) == rows_of(
+        theirs(GROUPS, "--list", "--state", "Empty").stdout
+    )
+    with Consumer(servers, group="readers") as consumer:
+        consumer.subscribe([filled])
+        consumer.poll(5000)
+        for view in ((), ("--state",), ("--members", "--verbose")):
+            told = theirs(GROUPS, "--describe", "--group", "readers", *view)
+            mine = ours("groups", "describe", "readers", *view)
+            assert rows_of(mine.stdout) == rows_of(told.stdout), view
+        busy = ours("groups", "reset-offsets", "readers", "--all-topics", "--to-earliest")
+        assert busy.returncode == 1
+        assert "the current state is Stable" in busy.stderr
+        assert ours("groups", "delete", "readers").returncode == 1
+    gone = ours("groups", "delete-offsets", "readers", "--topic", f"{filled}:0")
+    assert gone.returncode == 0
+    assert [filled, "0", "Successful"] in rows_of(gone.stdout)
+    assert ours("groups", "delete", "readers").returncode == 0
+    missing = ours("groups", "describe", "readers")
+    assert missing.returncode == 1
+    assert "does not exist" in missing.stderr
+
+
+def test_every_form_of_reset_gives_kafkas_offsets(
+    ours: Ours, theirs: Theirs, servers: str, filled: str, tmp_path: Path
+) -> None:
+    commit(servers, "resets", {(filled, 0): 7, (filled, 1): 12})
+    plan = tmp_path / "plan.csv"
+    plan.write_text(f"{filled},0,8\n{filled},1,99\n")
+    old = int((time.time() * 1000 - START_MS) / 1000)
+    forms = [
+        ("--to-earliest",),
+        ("--to-latest",),
+        ("--to-current",),
+        ("--to-offset", "9"),
+        ("--to-offset", "1"),
+        ("--to-offset", "1000"),
+        ("--to-datetime", "2023-11-14T22:13:26.500"),
+        ("--to-datetime", "2023-11-15T00:13:27.000+02:00"),
+        ("--to-datetime", "2040-01-01T00:00:00.000"),
+        ("--by-duration", f"PT{old - 8}S"),
+        ("--by-duration", "PT1M"),
+    ]
+    for form in forms:
+        for scope in (("--topic", filled), ("--topic", f"{filled}:1,2"), ("--all-topics",)):
+            same(ours, theirs, form, scope)
+    for form in (("--shift-by", "2"), ("--shift-by", "-100"), ("--shift-by", "100")):
+        for scope in (("--topic", f"{filled}:0,1"), ("--all-topics",)):
+            same(ours, theirs, form, scope)
+    same(ours, theirs, ("--from-file", str(plan)), ())
+    no_offset = ours("groups", "reset-offsets", "resets", "--topic", filled, "--shift-by", "1")
+    assert no_offset.returncode == 2
+    assert "no current committed offset" in no_offset.stderr
+
+    arguments = ("--reset-offsets", "--group", "resets", "--all-topics", "--to-offset", "6")
+    exported = ours("groups", *arguments, "--export", "--dry-run").stdout
+    assert sorted(exported.splitlines()) == sorted(
+        theirs(GROUPS, *arguments, "--export", "--dry-run").stdout.split()
+    )
+    assert ours("groups", *arguments, "--execute").returncode == 0
+    told = theirs(GROUPS, "--describe", "--group", "resets").stdout
+    assert {(row[2], row[3]) for row in rows_of(told) if row[0] == "resets"} == {
+        ("0", "6"),
+        ("1", "6"),
+    }
+    plan.write_text(exported.replace(",6", ",10"))
+    done = ours(
+        "groups", "reset-offsets", "resets", "--from-file", str(plan), "--execute", "--json"
+    )
+    assert [json.loads(line)["newOffset"] for line in done.stdout.splitlines()] == [10, 10]
+
+
+def same(ours: Ours, theirs: Theirs, form: tuple[str, ...], scope: tuple[str, ...]) -> None:
+    arguments = ("--reset-offsets", "--group", "resets", *scope, *form, "--dry-run")
+    told = [row for row in rows_of(theirs(GROUPS, *arguments).stdout) if row[0] == "resets"]
+    mine = [row for row in rows_of(ours("groups", *arguments).stdout) if row[0] == "resets"]
+    assert told
+    assert mine == told, (form, scope)
