@@ -260,6 +260,9 @@ class BrokerPlane:
         """What ApiVersions says: (name, lowest, highest level), (name, level), and up to which
         offset of the metadata that is so."""
 
+    def offline_log_dirs(self) -> list[str]:
+        """The log directories that could not be taken, or have failed since."""
+
     def topics(self) -> dict[str, tuple[bytes, int]]:
         """Name -> (topic id, number of partitions)."""
 

@@ -253,9 +253,9 @@ class BrokerFailedError(KafkaliteError):
 class Broker:
     """A broker in a child process, which stops when this process does, however it ends.
 
-    Without `data`, a temporary directory that is removed at the end, and
-    `kafkalite.acks.fsync=none`. `config` are further keys, as in a properties file. Ready once
-    entered.
+    Without `data` (or `log.dirs` in the configuration), a temporary directory that is removed at
+    the end, and `kafkalite.acks.fsync=none`. `config` are further keys, as in a properties file.
+    Ready once entered.
     """
 
     def __init__(
@@ -288,13 +288,14 @@ class Broker:
         import subprocess
         import tempfile
 
-        if self._data is None:
+        command = [sys.executable, "-m", "kafkalite", "serve", "--listen", self._listen]
+        if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
             self._temporary = tempfile.TemporaryDirectory(prefix="kafkalite-")
             self._data = self._temporary.name
         if self._temporary is not None:
             self._config.setdefault("kafkalite.acks.fsync", "none")
-        command = [sys.executable, "-m", "kafkalite", "serve"]
-        command += ["--data", str(self._data), "--listen", self._listen]
+        if self._data is not None:
+            command += ["--data", os.fspath(self._data)]
         for name, value in {**self._config, "kafkalite.die.with.parent": "true"}.items():
             command += ["--config", f"{name}={value}"]
         if self._log_file is None:

@@ -27,6 +27,15 @@ class Log:
     def __init__(self, level: str) -> None:
         self._rank = self.LEVELS.index(level)
 
+    @property
+    def level(self) -> str:
+        """The least level that is written."""
+        return self.LEVELS[self._rank]
+
+    def set_level(self, level: str) -> None:
+        """Nothing below `level` is written from now on."""
+        self._rank = self.LEVELS.index(level)
+
     def debug(self, sentence: str) -> None:
         self._write(0, sentence)
 

@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -304,6 +304,18 @@ impl Node {
                 .push(HousekeeperThread::start(keeper)?);
         }
         Ok(())
+    }
+
+    /// The log directories that could not be taken, or have failed since.
+    pub fn offline_log_dirs(&self) -> Vec<PathBuf> {
+        let failed = self.directories.online.iter();
+        let failed = failed.filter(|directory| directory.health().is_offline());
+        let refused = self.directories.refused.iter().map(|(path, _)| path);
+        failed
+            .map(|directory| directory.path())
+            .chain(refused.map(PathBuf::as_path))
+            .map(Path::to_path_buf)
+            .collect()
     }
 
     pub fn image(&self) -> Arc<Image> {

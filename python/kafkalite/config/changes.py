@@ -13,6 +13,7 @@ from kafkalite.config.keys import Key, KeyTable
 from kafkalite.config.values import parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 
+UNKNOWN_SERVER_ERROR = -1
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 
@@ -85,7 +86,7 @@ def incremental_changes(
                 name, kind, text or "", own.get(name, defaults.get(name)), keys
             )
         else:
-            raise ChangeRefusedError(INVALID_REQUEST, f"Unknown operation type {kind} for {name}")
+            raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
     return changes
 
 

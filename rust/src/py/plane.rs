@@ -381,6 +381,15 @@ impl BrokerPlane {
         });
     }
 
+    /// The log directories that could not be taken, or have failed since.
+    fn offline_log_dirs(&self) -> Vec<String> {
+        let paths = self.node.offline_log_dirs();
+        paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect()
+    }
+
     /// Name -> (topic id, number of partitions).
     fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let result = PyDict::new(py);

@@ -1,0 +1,203 @@
+"""What has a configuration, and how it changes: topics, brokers, loggers, groups, subscriptions of
+client metrics. DescribeConfigs, AlterConfigs and IncrementalAlterConfigs are faces of this.
+
+Changes are judged by `kafkalite.config.changes` and stored by the controller, whose record is on
+disk before the answer; logs and broker obey from then on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafkalite.config import changes
+from kafkalite.config.changes import INVALID_CONFIG, INVALID_REQUEST, ChangeRefusedError, Changes
+from kafkalite.config.keys import KeyTable
+from kafkalite.context import Context
+from kafkalite.metadata.controller import ControllerError, name_refusal
+from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+
+BROKER_LOGGER = 8
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+INVALID_TOPIC = 17
+
+ROOT_LOGGER = "root"
+"""The only logger."""
+
+# Kafka's words to ours.
+LOG_LEVELS = {
+    "DEBUG": "debug",
+    "ERROR": "error",
+    "FATAL": "error",
+    "INFO": "info",
+    "TRACE": "debug",
+    "WARN": "warning",
+}
+
+Operations = Sequence[tuple[str, int, str | None]]
+"""Key, operation (`changes.SET` and so on), text."""
+
+ChangesOf = Callable[[Mapping[str, str], Mapping[str, Any], Mapping[str, str | None]], Changes]
+"""(what is set, the rows of the keys, the defaults of lists) -> changes."""
+
+ELR_FEATURE = "eligible.leader.replicas.version"
+
+
+def own_configs(context: Context, kind: int, name: str) -> Mapping[str, str]:
+    """What is set for a resource."""
+    return context.image.configs.get((kind, name), {})
+
+
+def answer_each(
+    resources: Sequence[Any], kind_of_result: Any, alter: Callable[[Any], None]
+) -> list[Any]:
+    """A result for each resource. One that comes twice is refused each time."""
+    names = [(each.resource_type, each.resource_name) for each in resources]
+    results = []
+    for resource, name in zip(resources, names, strict=True):
+        result = kind_of_result(
+            error_code=0, error_message=None, resource_type=name[0], resource_name=name[1]
+        )
+        try:
+            if names.count(name) > 1:
+                sentence = "Each resource must appear at most once."
+                raise ChangeRefusedError(INVALID_REQUEST, sentence)
+            alter(resource)
+        except (ChangeRefusedError, ControllerError) as refusal:
+            result.error_code = refusal.code
+            result.error_message = str(refusal) or None
+        results.append(result)
+    return results
+
+
+def alter(
+    context: Context, kind: int, name: str, changes_of: ChangesOf, *, validate_only: bool
+) -> None:
+    """Changes a resource's configuration. Raises ChangeRefusedError, ControllerError."""
+    rules = {
+        TOPIC: _topic_changes,
+        BROKER: _broker_changes,
+        GROUP: _group_changes,
+        CLIENT_METRICS: _client_metrics_changes,
+    }
+    if kind not in rules:
+        raise ChangeRefusedError(INVALID_REQUEST, f"Unknown resource type {kind}")
+    made = rules[kind](context, name, changes_of)
+    if not validate_only:
+        context.controller.set_configs(kind, name, made)
+        context.log.info(f"configuration of {_resource(kind, name)}: {_sentence(context, made)}")
+
+
+def _topic_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
+    if not name:
+        raise ChangeRefusedError(INVALID_REQUEST, "Default topic resources are not allowed.")
+    own = own_configs(context, TOPIC, name)
+    keys = context.config.topic_keys
+    defaults = {each.name: each.value for each in context.config.topic_configs({})}
+    made = changes_of(own, keys, defaults)
+    refusal = name_refusal(name)
+    if refusal:
+        raise ChangeRefusedError(INVALID_TOPIC, refusal)
+    if name not in context.image.topics:
+        sentence = f"The topic '{name}' does not exist."
+        raise ChangeRefusedError(UNKNOWN_TOPIC_OR_PARTITION, sentence)
+    changes.check_topic(context.config, changes.merged(own, made))
+    return made
+
+
+def _broker_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
+    if name:
+        check_node_id(context, name)
+    config = context.config
+    own = own_configs(context, BROKER, name)
+    defaults = {each: config.text(each) for each in config.broker_keys}
+    made = changes_of(own, config.broker_keys, defaults)
+    after = changes.merged(own, made)
+    changes.check_broker(config, after, made, for_all=not name)
+    if context.image.features.get(ELR_FEATURE, 0) > 0:
+        changes.check_replicas_in_sync(made, for_all=not name)
+    return made
+
+
+def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
+    if not name:
+        raise ChangeRefusedError(INVALID_REQUEST, "Default group resources are not allowed.")
+    own = own_configs(context, GROUP, name)
+    made = changes_of(own, KeyTable("group.txt"), {})
+    changes.check_group(context.config, changes.merged(own, made))
+    return made
+
+
+def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
+    if not name:
+        raise ChangeRefusedError(INVALID_REQUEST, "Subscription name can't be empty")
+    own = own_configs(context, CLIENT_METRICS, name)
+    made = changes_of(own, KeyTable("client_metrics.txt"), {"match": "", "metrics": ""})
+    changes.check_client_metrics(changes.merged(own, made))
+    return made
+
+
+def check_node_id(context: Context, name: str) -> None:
+    """Raises ChangeRefusedError if the name is not this node's id."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        sentence = f"Node id must be an integer, but it is: {name}"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence) from None
+    if node_id != context.node_id:
+        sentence = f"Unexpected broker id, expected {context.node_id}, but received {name}"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+
+
+def alter_loggers(
+    context: Context, name: str, operations: Operations, *, validate_only: bool
+) -> None:
+    """Sets the level of the log. Raises ChangeRefusedError."""
+    try:
+        is_this_node = int(name) == context.node_id
+    except ValueError:
+        sentence = f"Node id must be an integer, but it is: {name}"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence) from None
+    if not is_this_node:
+        sentence = f"Unexpected node id. Expected {context.node_id}, but received {name}"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+    for logger, operation, level in operations:
+        _check_level(logger, operation, level)
+    for _, _, level in operations:
+        if not validate_only and level is not None:
+            context.log.set_level(LOG_LEVELS[level.upper()])
+
+
+def _check_level(logger: str, operation: int, level: str | None) -> None:
+    verbs = {changes.APPEND: "APPEND", changes.SUBTRACT: "SUBTRACT"}
+    if operation in verbs:
+        raise ChangeRefusedError(
+            INVALID_REQUEST,
+            f"{verbs[operation]} operation is not allowed for the BROKER_LOGGER resource",
+        )
+    if logger != ROOT_LOGGER:
+        raise ChangeRefusedError(INVALID_CONFIG, f"Logger {logger} does not exist!")
+    if operation == changes.DELETE:
+        sentence = "Removing the log level of the root logger is not allowed"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+    if (level or "").upper() not in LOG_LEVELS:
+        raise ChangeRefusedError(
+            INVALID_CONFIG,
+            f"Cannot set the log level of {logger} to {level} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LOG_LEVELS)}",
+        )
+
+
+def _resource(kind: int, name: str) -> str:
+    kinds = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIENT_METRICS: "client metrics"}
+    return f"{kinds[kind]} {name}" if name else "all brokers"
+
+
+def _sentence(context: Context, made: Changes) -> str:
+    words = []
+    for name, text in made.items():
+        keys = context.config.broker_keys
+        is_secret = name in keys and keys[name].is_sensitive
+        words.append(
+            f"{name} unset" if text is None else f"{name}={'[hidden]' if is_secret else text}"
+        )
+    return ", ".join(words) or "no change"

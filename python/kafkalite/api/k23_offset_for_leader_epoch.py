@@ -1,0 +1,72 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where a leader's records end (KIP-101, KIP-320).
+
+Behaviour: the largest epoch at or below the one asked for, and the offset after its last record:
+the log end for the newest epoch, the start of the next one for others. Consumers ask it to find out
+whether records they have seen are still there. An epoch beyond the newest has none (-1, -1); of one
+older than all there are, the end is the start of the oldest.
+
+Refusals, per partition: UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if
+the client knows another epoch of the leader.
+
+Version notes: v2 has the client's epoch of the leader (KIP-320), v3 the replica id (KIP-392).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "OffsetForLeaderEpoch"
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+FENCED_LEADER_EPOCH = 74
+UNKNOWN_LEADER_EPOCH = 75
+
+NONE = -1
+"""Of epochs and offsets."""
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """Each partition that is named."""
+    kind = messages.OffsetForLeaderEpochResponse
+    response = kind()
+    for topic in message.topics:
+        result = kind.OffsetForLeaderTopicResult(topic=topic.topic)
+        for each in topic.partitions:
+            end = result.EpochEndOffset(partition=each.partition)
+            log = context.plane.log(topic.topic, each.partition)
+            end.error_code = (
+                UNKNOWN_TOPIC_OR_PARTITION if log is None else _refusal(context, topic.topic, each)
+            )
+            if log is not None and end.error_code == 0:
+                end.leader_epoch, end.end_offset = end_of_epoch(
+                    log.leader_epochs(), log.offsets.log_end_offset, each.leader_epoch
+                )
+            result.partitions.append(end)
+        response.topics.append(result)
+    return response
+
+
+def _refusal(context: Context, name: str, asked: Any) -> int:
+    topic = context.image.topics.get(name)
+    if topic is None:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    known = asked.current_leader_epoch
+    leader_epoch = topic.partitions[asked.partition].leader_epoch
+    if known in (NONE, leader_epoch):
+        return 0
+    return FENCED_LEADER_EPOCH if known < leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+def end_of_epoch(epochs: list[tuple[int, int]], log_end_offset: int, asked: int) -> tuple[int, int]:
+    """Epoch and end offset (`LeaderEpochFileCache.endOffsetFor`). `epochs` are those of the log
+    with their start offsets, ascending."""
+    if asked == NONE or not epochs:
+        return NONE, NONE
+    if asked == epochs[-1][0]:
+        return asked, log_end_offset
+    later = [each for each in epochs if each[0] > asked]
+    if not later:
+        return NONE, NONE
+    earlier = [epoch for epoch, _ in epochs if epoch <= asked]
+    return (earlier[-1] if earlier else asked), later[0][1]

@@ -1,0 +1,125 @@
+"""DescribeConfigs (key 32), versions 1 to 4.
+
+Behaviour: every key of each resource, or those that are named (none named: all), with its value and
+where that comes from. Resources are a topic (2), this broker (4, its id), what is set for all
+brokers (4, the empty name), the log's levels (8, this broker's id), a subscription of client
+metrics (16), a group (32). A group or subscription need not exist: it is described by its defaults.
+Values of passwords, and of keys that have no row, are null.
+
+Refusals, per resource, in Kafka's order (`ConfigHelper`): topic: INVALID_TOPIC_EXCEPTION,
+UNKNOWN_TOPIC_OR_PARTITION; the others: INVALID_REQUEST for an empty name or a name that is not this
+broker's id; INVALID_REQUEST for an unknown type.
+
+Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
+"""
+
+from typing import Any
+
+from kafkalite.api.config_resources import (
+    BROKER_LOGGER,
+    INVALID_TOPIC,
+    LOG_LEVELS,
+    ROOT_LOGGER,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    own_configs,
+)
+from kafkalite.config import describe
+from kafkalite.config.changes import INVALID_REQUEST, ChangeRefusedError
+from kafkalite.config.describe import Described
+from kafkalite.context import Context
+from kafkalite.metadata.controller import name_refusal
+from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.protocol import messages
+
+NAME = "DescribeConfigs"
+
+LOGGER_SOURCE = 6
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """A result for each resource, in order."""
+    response = messages.DescribeConfigsResponse()
+    for resource in message.resources:
+        result = messages.DescribeConfigsResponse.DescribeConfigsResult(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            described = _describe(context, resource.resource_type, resource.resource_name)
+            wanted = resource.configuration_keys
+            result.configs = [
+                _config(each, message) for each in described if not wanted or each.name in wanted
+            ]
+        except ChangeRefusedError as refusal:
+            result.error_code = refusal.code
+            result.error_message = str(refusal) or None
+        response.results.append(result)
+    return response
+
+
+def _describe(context: Context, kind: int, name: str) -> list[Described]:
+    own = own_configs(context, kind, name)
+    if kind == TOPIC:
+        refusal = name_refusal(name)
+        if refusal:
+            raise ChangeRefusedError(INVALID_TOPIC, refusal)
+        if name not in context.image.topics:
+            raise ChangeRefusedError(UNKNOWN_TOPIC_OR_PARTITION, "")
+        return describe.describe_topic(context.config, own)
+    if kind == BROKER:
+        if not name:
+            return describe.describe_all_brokers(context.config, own)
+        _check_broker_id(context, name, " or empty string")
+        return describe.describe_broker(context.config)
+    if kind == BROKER_LOGGER:
+        if not name:
+            raise ChangeRefusedError(INVALID_REQUEST, "Broker id must not be empty")
+        _check_broker_id(context, name, "")
+        return [_logger(context)]
+    if kind == CLIENT_METRICS:
+        if not name:
+            sentence = "Client metrics subscription name must not be empty"
+            raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        return describe.describe_client_metrics(own)
+    if kind == GROUP:
+        if not name:
+            raise ChangeRefusedError(INVALID_REQUEST, "Group name must not be empty")
+        return describe.describe_group(context.config, own)
+    raise ChangeRefusedError(INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def _check_broker_id(context: Context, name: str, alternative: str) -> None:
+    try:
+        is_this_broker = int(name) == context.node_id
+    except ValueError:
+        sentence = f"Broker id must be an integer, but it is: {name}"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence) from None
+    if not is_this_broker:
+        raise ChangeRefusedError(
+            INVALID_REQUEST,
+            f"Unexpected broker id, expected {context.node_id}{alternative}, but received {name}",
+        )
+
+
+def _logger(context: Context) -> Described:
+    level = next(word for word, ours in LOG_LEVELS.items() if ours == context.log.level)
+    return Described(ROOT_LOGGER, level, False, LOGGER_SOURCE, False, [], 0, None)
+
+
+def _config(described: Described, message: Any) -> Any:
+    kind = messages.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+    synonyms = described.synonyms if message.include_synonyms else []
+    return kind(
+        name=described.name,
+        value=described.value,
+        read_only=described.is_read_only,
+        config_source=described.source,
+        is_sensitive=described.is_sensitive,
+        synonyms=[
+            kind.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in synonyms
+        ],
+        config_type=described.kind,
+        documentation=described.doc if message.include_documentation else None,
+    )

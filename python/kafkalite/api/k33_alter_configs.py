@@ -1,0 +1,43 @@
+"""AlterConfigs (key 33), versions 0 to 2: replaces all that is set for a resource.
+
+Behaviour: after it, just the given configs are set for the resource (a topic, this broker, all
+brokers, a group, a subscription of client metrics), durably, and they hold. `validate_only` judges
+and changes nothing. IncrementalAlterConfigs is its successor.
+
+Refusals: those of IncrementalAlterConfigs, and INVALID_REQUEST for loggers.
+
+Version notes: v2 is flexible; nothing else differs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafkalite.api.config_resources import alter, answer_each
+from kafkalite.config.changes import Changes, replacing_changes
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "AlterConfigs"
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """A result for each resource, in order."""
+
+    def alter_one(resource: Any) -> None:
+        configs = [(each.name, each.value) for each in resource.configs]
+
+        def changes_of(own: Mapping[str, str], _keys: object, _defaults: object) -> Changes:
+            return replacing_changes(own, configs)
+
+        alter(
+            context,
+            resource.resource_type,
+            resource.resource_name,
+            changes_of,
+            validate_only=message.validate_only,
+        )
+
+    kind = messages.AlterConfigsResponse
+    return kind(
+        responses=answer_each(message.resources, kind.AlterConfigsResourceResponse, alter_one)
+    )

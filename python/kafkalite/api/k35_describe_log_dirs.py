@@ -1,0 +1,59 @@
+"""DescribeLogDirs (key 35), versions 1 to 5: what the log directories hold (KIP-113).
+
+Behaviour: every log directory with the partitions that are asked for, or all, each with the bytes
+of its segments; from v4 also how large the disk is and how much of it is left (KIP-827). Partitions
+that are not there are left out. A directory that failed has KAFKA_STORAGE_ERROR and no partitions.
+
+Version notes: v3 has an error code of the whole, v4 bytes of the disk, v5 whether the directory is
+cordoned, which none is.
+"""
+
+import os
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "DescribeLogDirs"
+
+KAFKA_STORAGE_ERROR = 56
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """Each log directory, in the order of `log.dirs`."""
+    partitions: dict[str, dict[str, list[Any]]] = {}
+    for name, indexes in _asked(context, message).items():
+        for index in indexes:
+            log = context.plane.log(name, index)
+            if log is not None:
+                path = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
+                found = partitions.setdefault(path, {}).setdefault(name, [])
+                found.append(_partition(index, log.size_bytes))
+    offline = context.plane.offline_log_dirs()
+    response = messages.DescribeLogDirsResponse()
+    for path in context.config.log_dirs():
+        result = messages.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=path)
+        response.results.append(result)
+        if path in offline:
+            result.error_code = KAFKA_STORAGE_ERROR
+            continue
+        result.topics = [
+            result.DescribeLogDirsTopic(name=name, partitions=found)
+            for name, found in partitions.get(path, {}).items()
+        ]
+        disk = os.statvfs(path)
+        result.total_bytes = disk.f_blocks * disk.f_frsize
+        result.usable_bytes = disk.f_bavail * disk.f_frsize
+    return response
+
+
+def _asked(context: Context, message: Any) -> dict[str, list[int]]:
+    if message.topics is None:
+        topics = context.image.topics.values()
+        return {topic.name: [each.index for each in topic.partitions] for topic in topics}
+    return {topic.topic: topic.partitions for topic in message.topics}
+
+
+def _partition(index: int, size_bytes: int) -> Any:
+    kind = messages.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
+    return kind.DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes)

@@ -1,0 +1,51 @@
+"""IncrementalAlterConfigs (key 44), versions 0 and 1: changes single configs of resources
+(KIP-339).
+
+Behaviour: sets (0), deletes (1), or appends to (2) and subtracts from (3) a list; the resource is a
+topic, this broker, all brokers (the empty name), the broker's log levels, a group, a subscription
+of client metrics. What is changed is durable and holds when the answer leaves. An element that is
+there already is not appended again; a key that is not set may be deleted. `validate_only` judges
+and changes nothing.
+
+Refusals, per resource, in Kafka's order (`ConfigAdminManager`, `ConfigurationControlManager`):
+INVALID_REQUEST for a resource or a key that comes twice and for a null value; INVALID_CONFIG for
+appending to what is no list; INVALID_REQUEST, INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION
+for the resource's name; then INVALID_CONFIG (of a broker: INVALID_REQUEST) for a key or a value
+that cannot be. A broker's key that could not take effect while it runs is INVALID_REQUEST.
+
+Version notes: v1 is flexible; nothing else differs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafkalite.api.config_resources import BROKER_LOGGER, alter, alter_loggers, answer_each
+from kafkalite.config.changes import Changes, incremental_changes
+from kafkalite.config.keys import Key
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "IncrementalAlterConfigs"
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """A result for each resource, in order."""
+
+    def alter_one(resource: Any) -> None:
+        operations = [(each.name, each.config_operation, each.value) for each in resource.configs]
+        kind, name = resource.resource_type, resource.resource_name
+
+        def changes_of(
+            own: Mapping[str, str], keys: Mapping[str, Key], defaults: Mapping[str, str | None]
+        ) -> Changes:
+            return incremental_changes(own, operations, keys, defaults)
+
+        if kind == BROKER_LOGGER:
+            alter_loggers(context, name, operations, validate_only=message.validate_only)
+        else:
+            alter(context, kind, name, changes_of, validate_only=message.validate_only)
+
+    response = messages.IncrementalAlterConfigsResponse
+    return response(
+        responses=answer_each(message.resources, response.AlterConfigsResourceResponse, alter_one)
+    )

@@ -1,0 +1,93 @@
+"""DescribeTopicPartitions (key 75), version 0: topics in pages (KIP-966).
+
+Behaviour: the topics that are named, or all, sorted, each with its partitions, until the page is
+full: `response_partition_limit` partitions, at least 1, at most `max.request.partition.size.limit`.
+`next_cursor` says where the next page begins, and is where the client's next request does.
+
+Refusals: INVALID_TOPIC_EXCEPTION and UNKNOWN_TOPIC_OR_PARTITION per topic. For every topic that was
+named: UNKNOWN_SERVER_ERROR if one of the names is empty, INVALID_REQUEST if the cursor's partition
+is negative or its topic is not one of those named.
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.metadata.controller import name_refusal
+from kafkalite.protocol import messages
+
+NAME = "DescribeTopicPartitions"
+
+UNKNOWN_SERVER_ERROR = -1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+INVALID_TOPIC = 17
+INVALID_REQUEST = 42
+
+ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
+"""Read, write, create, delete, alter, describe, describe and alter configs (`AclOperation`)."""
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """A page of topics and partitions."""
+    named = [topic.name for topic in message.topics]
+    cursor = message.cursor
+    if "" in named:
+        return _refuse(named, UNKNOWN_SERVER_ERROR)
+    if cursor is not None and (
+        cursor.partition_index < 0 or (named and cursor.topic_name not in named)
+    ):
+        return _refuse(named, INVALID_REQUEST)
+    names = sorted(set(named)) or sorted(context.image.topics)
+    first_partition = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        first_partition = cursor.partition_index
+    most: int = context.config["max.request.partition.size.limit"]
+    room = max(1, min(message.response_partition_limit, most))
+    response = messages.DescribeTopicPartitionsResponse()
+    for name in names:
+        first = first_partition if cursor is not None and name == cursor.topic_name else 0
+        if room == 0:
+            response.next_cursor = response.Cursor(topic_name=name, partition_index=first)
+            return response
+        topic = _topic(context, name, first, room)
+        response.topics.append(topic)
+        room -= len(topic.partitions)
+        if topic.error_code == 0:
+            reached = first + len(topic.partitions)
+            if reached < len(context.image.topics[name].partitions):
+                response.next_cursor = response.Cursor(topic_name=name, partition_index=reached)
+                return response
+    return response
+
+
+def _topic(context: Context, name: str, first: int, room: int) -> Any:
+    kind = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    described = kind(name=name, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
+    topic = context.image.topics.get(name)
+    if topic is None:
+        described.error_code = INVALID_TOPIC if name_refusal(name) else UNKNOWN_TOPIC_OR_PARTITION
+        return described
+    described.topic_id = topic.id
+    described.is_internal = topic.is_internal
+    described.partitions = [
+        kind.DescribeTopicPartitionsResponsePartition(
+            partition_index=each.index,
+            leader_id=each.leader,
+            leader_epoch=each.leader_epoch,
+            replica_nodes=list(each.replicas),
+            isr_nodes=list(each.isr),
+            eligible_leader_replicas=list(each.elr),
+            last_known_elr=list(each.last_known_elr),
+        )
+        for each in topic.partitions[first : first + room]
+    ]
+    return described
+
+
+def _refuse(names: list[str], code: int) -> Any:
+    kind = messages.DescribeTopicPartitionsResponse
+    return kind(
+        topics=[
+            kind.DescribeTopicPartitionsResponseTopic(name=name, error_code=code) for name in names
+        ]
+    )
