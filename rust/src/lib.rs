@@ -1,6 +1,7 @@
 //! kafkalite's hot path: record batches, the log, Arrow columns. The list of what Python sees is
 //! below, in `_native`; `python/kafkalite/_native.pyi` says what each name means.
 
+pub mod access;
 pub mod api;
 pub mod arrow;
 pub mod batch;
@@ -14,6 +15,7 @@ pub mod node;
 pub mod park;
 #[cfg(feature = "python")]
 pub mod py;
+pub mod quota;
 pub mod wire;
 
 /// The compiled half of the package `kafkalite`.

@@ -75,6 +75,17 @@ pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
 /// Default of `fetch.max.bytes`: a Fetch answer beyond its first batch.
 pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
 
+/// Default of `max.incremental.fetch.session.cache.slots`.
+pub const FETCH_SESSIONS_MAX: usize = 1000;
+
+/// A fetch session that was not used for so long, or that is smaller than a new one and older than
+/// this, gives way to the new one when all slots are taken, milliseconds (KIP-227).
+pub const FETCH_SESSION_EVICTION_MS: u64 = 120_000;
+
+/// Partitions that all fetch sessions hold together; beyond it no session is made, and a client goes
+/// on with full requests. Kafka bounds the sessions only.
+pub const FETCH_SESSION_PARTITIONS_MAX: usize = 500_000;
+
 /// Longest that a stop waits for answers to be made and sent, milliseconds.
 pub const STOP_WAIT_MS: u64 = 5_000;
 

@@ -474,7 +474,8 @@ impl Node {
     }
 }
 
-fn random_u64() -> Result<u64> {
+/// A random number.
+pub fn random_u64() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::InvalidArgument(format!("no randomness: {error}")))
 }
 

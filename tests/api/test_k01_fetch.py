@@ -1,6 +1,7 @@
 """Fetch by frames."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ import kafkalite
 from api.batches import batch, values_of
 from api.raw import Connection
 from api.test_k00_produce import topic_id_of
+from kafkalite.protocol import messages
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -116,11 +118,158 @@ def test_a_replicas_fetch_is_refused(connection: Connection, topic: str) -> None
     assert connection.ask("Fetch", 15, request).responses[0].partitions[0].error_code == 6
 
 
-def test_no_session_is_ever_opened(connection: Connection, topic: str) -> None:
-    opening = connection.ask("Fetch", 12, connection.fetch_request(topic, 0, session=(0, 0)))
-    assert (opening.error_code, opening.session_id) == (0, 0)
-    going_on = connection.ask("Fetch", 12, connection.fetch_request(topic, 0, session=(7, 1)))
-    assert (going_on.error_code, going_on.responses) == (70, [])
+def session_request(
+    connection: Connection,
+    session: tuple[int, int],
+    wanted: dict[str, int],
+    forgotten: list[str] | None = None,
+) -> Any:
+    """A Fetch of version 12 for partition 0 of the topics, each from its offset."""
+    kind = messages.FetchRequest
+    request = connection.fetch_request("", 0, session=session)
+    request.topics = [
+        kind.FetchTopic(
+            topic=topic,
+            partitions=[
+                kind.FetchTopic.FetchPartition(
+                    partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
+                )
+            ],
+        )
+        for topic, offset in wanted.items()
+    ]
+    request.forgotten_topics_data = [
+        kind.ForgottenTopic(topic=topic, partitions=[0]) for topic in forgotten or []
+    ]
+    return connection.ask("Fetch", 12, request)
+
+
+@pytest.fixture
+def topics(connection: Connection, topic: str) -> list[str]:
+    names = [f"{topic}-{letter}" for letter in "abc"]
+    for name in names:
+        connection.create_topic(name)
+    return names
+
+
+def told(response: Any) -> list[str]:
+    return [each.topic for each in response.responses]
+
+
+def test_a_session_answers_only_what_is_new(connection: Connection, topics: list[str]) -> None:
+    a, b, c = topics
+    opening = session_request(connection, (0, 0), {a: 0, b: 0, c: 0})
+    assert opening.error_code == 0
+    assert opening.session_id > 0
+    assert told(opening) == [a, b, c]
+    going_on = session_request(connection, (opening.session_id, 1), {})
+    assert (going_on.session_id, told(going_on)) == (opening.session_id, [])
+    connection.produce(b, batch([b"x"]))
+    news = session_request(connection, (opening.session_id, 2), {})
+    assert told(news) == [b]
+    assert values_of(news.responses[0].partitions[0].records) == [(0, b"x")]
+
+
+def test_a_partition_that_gave_records_is_read_last_next_time(
+    connection: Connection, topics: list[str]
+) -> None:
+    for topic in topics:
+        connection.produce(topic, batch([b"x"]))
+    a, b, c = topics
+    opening = session_request(connection, (0, 0), {a: 1, b: 1, c: 1})
+    connection.produce(a, batch([b"y"]))
+    session = opening.session_id
+    assert told(session_request(connection, (session, 1), {})) == [a]
+    for topic in (b, c):
+        connection.produce(topic, batch([b"y"]))
+    assert told(session_request(connection, (session, 2), {})) == [b, c, a]
+
+
+def test_topics_join_and_leave_a_session(connection: Connection, topics: list[str]) -> None:
+    a, b, c = topics
+    session = session_request(connection, (0, 0), {a: 0}).session_id
+    connection.produce(a, batch([b"x"]))
+    joined = session_request(connection, (session, 1), {b: 0, c: 0}, forgotten=[a])
+    assert told(joined) == [b, c]
+    closing = session_request(connection, (session, 2), {}, forgotten=[b, c])
+    assert (closing.error_code, closing.session_id) == (0, 0)
+    gone = session_request(connection, (session, 3), {})
+    assert (gone.error_code, gone.session_id, gone.responses) == (70, 0, [])
+
+
+def test_wrong_epochs_and_unknown_sessions_are_refused(connection: Connection, topic: str) -> None:
+    session = session_request(connection, (0, 0), {topic: 0}).session_id
+    assert session_request(connection, (session, 2), {}).error_code == 71
+    assert session_request(connection, (session, 1), {}).error_code == 0
+    assert session_request(connection, (session, 1), {}).error_code == 71
+    assert session_request(connection, (0, 1), {}).error_code == 70
+    by_id = connection.fetch_request("", 0, session=(session, 2))
+    by_id.topics = []
+    assert connection.ask("Fetch", 13, by_id).error_code == 106
+
+
+def test_a_full_request_ends_the_session_that_it_names(connection: Connection, topic: str) -> None:
+    session = session_request(connection, (0, 0), {topic: 0}).session_id
+    closing = session_request(connection, (session, -1), {topic: 0})
+    assert (closing.session_id, told(closing)) == (0, [topic])
+    assert session_request(connection, (session, 1), {}).error_code == 70
+
+
+def test_an_unknown_topic_stands_last_and_does_not_end_the_wait(
+    broker: kafkalite.Broker, connection: Connection, topic: str
+) -> None:
+    request = connection.fetch_request("missing", 0, max_wait_ms=15_000)
+    request.topics += connection.fetch_request(topic, 0).topics
+    correlation_id = connection.send(1, 12, request.encode(12))
+    with Connection(broker.bootstrap_servers) as other:
+        other.produce(topic, batch([b"news"]))
+    response = connection.receive(1, 12, correlation_id)
+    assert told(response) == [topic, "missing"]
+    assert values_of(response.responses[0].partitions[0].records) == [(0, b"news")]
+    assert response.responses[1].partitions[0].error_code == 3
+
+
+def test_a_later_partition_gives_whole_batches_or_nothing(
+    connection: Connection, topics: list[str]
+) -> None:
+    a, b, _ = topics
+    for topic in (a, b):
+        connection.produce(topic, batch([b"x" * 1000]))
+    request = connection.fetch_request(a, 0)
+    request.topics += connection.fetch_request(b, 0).topics
+    request.max_bytes = 1500
+    first, second = connection.ask("Fetch", 12, request).responses
+    assert len(first.partitions[0].records) > 1000
+    assert (second.partitions[0].error_code, second.partitions[0].records) == (0, b"")
+    request.max_bytes = 2500
+    _, second = connection.ask("Fetch", 12, request).responses
+    assert len(second.partitions[0].records) > 1000
+
+
+def test_a_diverging_epoch_says_where_the_logs_part(connection: Connection, topic: str) -> None:
+    connection.produce(topic, batch([b"x"]))
+    request = connection.fetch_request(topic, 1, max_wait_ms=10_000)
+    partition = request.topics[0].partitions[0]
+    partition.last_fetched_epoch = 0
+    partition.fetch_offset = 5
+    answer = connection.ask("Fetch", 12, request).responses[0].partitions[0]
+    assert (answer.error_code, answer.diverging_epoch.epoch) == (0, 0)
+    assert answer.diverging_epoch.end_offset == 1
+    partition.last_fetched_epoch = 9
+    assert connection.ask("Fetch", 12, request).responses[0].partitions[0].error_code == 1
+
+
+def test_a_fenced_client_is_told_the_leader_and_where_it_is(
+    broker: kafkalite.Broker, connection: Connection, topic: str
+) -> None:
+    request = connection.fetch_request(topic, 0, topic_id=topic_id_of(connection, topic))
+    request.replica_state.replica_id = 2
+    response = connection.ask("Fetch", 16, request)
+    answer = response.responses[0].partitions[0]
+    assert answer.error_code == 6
+    assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (1, 0)
+    (endpoint,) = response.node_endpoints
+    assert f"{endpoint.host}:{endpoint.port}" == broker.bootstrap_servers
 
 
 def test_two_readers_of_large_answers_get_every_byte(

@@ -20,7 +20,7 @@ RUST_ORDER = [
     {"wire", "batch", "count"},
     {"codec"},
     {"log"},
-    {"arrow", "image", "park", "replica", "quota", "node"},
+    {"arrow", "image", "park", "replica", "access", "quota", "node"},
     {"api"},
     {"net"},
     {"py"},

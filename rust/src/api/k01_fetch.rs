@@ -1,31 +1,37 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
-//! Behaviour: `read` reads the request; `Fetch::look` reads the logs and says whether the answer is
-//! due: `min_bytes` are there, or a partition has an error, or nothing may be waited for; else the
-//! caller parks the request on its partitions (`wait_for`) and looks again when woken, at the latest
-//! after `max_wait_ms`. `answer` writes the response as a queue of chunks, the records being ranges
-//! of segment files. The first partition with records gives its first batch whole, even if that is
-//! larger than the limits (KIP-74).
+//! Behaviour: `read` reads the request and finds its session (`fetch_sessions.rs`); `Fetch::look` reads
+//! the logs and says whether the answer is due: `min_bytes` are there, or a log refused, or nothing may
+//! be waited for; else the caller parks the request on its partitions (`wait_for`) and looks again when
+//! woken, at the latest after `max_wait_ms`. `answer` writes the response as a queue of chunks, the
+//! records being ranges of segment files. Partitions are read in order until `max_bytes` are full. The
+//! first one with records gives its first batch whole, even if that is larger than the limits (KIP-74);
+//! a later one whose first batch does not fit gives nothing. An incremental answer holds only partitions
+//! with something new (KIP-227).
 //!
-//! Fetch sessions (KIP-227): every answer has session id 0, "no session", which the protocol allows a
-//! broker at any time; so a client sends full requests. An incremental request is answered with
-//! FETCH_SESSION_ID_NOT_FOUND.
+//! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+//! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
+//! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the log:
+//! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
+//! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for a replica's fetch (there is no second replica);
+//! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
+//! log end there is nothing yet, and no error); storage errors, before version 6 as
+//! NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
 //!
-//! Refusals, per partition: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; a replica's fetch
-//! (NOT_LEADER_OR_FOLLOWER: there is no second replica); FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH;
-//! OFFSET_OUT_OF_RANGE, also above what the isolation level shows once the log end is below it;
-//! storage errors.
-//!
-//! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible;
-//! v13 topic ids (KIP-516); v15 replica state; v16 node endpoints; v17 directory id; v18 high
-//! watermark, the last three for replicas only.
+//! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,
+//! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
+//! node endpoints (KIP-951); v17 directory id and v18 high watermark, for replicas only.
 
 use std::sync::Arc;
 
-use super::{ApiKey, Chunk, TopicRef, code, leader_epoch_error};
-use crate::error::Result;
-use crate::image::{Image, Partition};
-use crate::limits::FETCH_BYTES_MAX;
+use super::fetch_sessions::{
+    Context, FetchSessions, Member, NO_SESSION, PartitionKey, Said, SessionRequest, TopicKey,
+    Wanted,
+};
+use super::{ApiKey, Ask, Chunk, code, leader_epoch_error};
+use crate::access::{Operation, Resource};
+use crate::error::{Error, Result};
+use crate::image::{Image, Partition, Topic};
 use crate::log::aborted::AbortedTransaction;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::park::WaitFor;
@@ -41,33 +47,35 @@ pub const KEY: ApiKey = ApiKey {
 };
 
 const TOPIC_IDS_SINCE: i16 = 13;
+const LEADERS_SINCE: i16 = 16;
+/// From here on a client knows KAFKA_STORAGE_ERROR.
+const STORAGE_ERROR_SINCE: i16 = 6;
 /// Tag of the replica state at the top of a request from version 15 on.
 const REPLICA_STATE_TAG: u32 = 1;
-/// Epochs of a full request: a new session, or none (`FetchMetadata`).
-const FULL_EPOCHS: std::ops::RangeInclusive<i32> = -1..=0;
+/// Tags of a partition in the answer.
+const DIVERGING_EPOCH_TAG: u32 = 0;
+const CURRENT_LEADER_TAG: u32 = 1;
+/// Tag of the node endpoints at the top of the answer.
+const NODE_ENDPOINTS_TAG: u32 = 0;
 
 pub struct Fetch {
     version: i16,
     flexible: bool,
     correlation_id: i32,
     pub max_wait_ms: i32,
-    min_bytes: usize,
+    min_bytes: u64,
     max_bytes: u64,
     isolation: ReadIsolation,
-    is_incremental: bool,
-    topics: Vec<FetchTopic>,
-}
-
-struct FetchTopic {
-    topic: TopicRef,
+    listener: usize,
+    context: Context,
+    /// Those that a log is asked for first, then those that are refused without.
     partitions: Vec<FetchPartition>,
+    /// How many of `partitions` a log is asked for.
+    readable: usize,
 }
 
 struct FetchPartition {
-    index: i32,
-    current_leader_epoch: i32,
-    fetch_offset: i64,
-    max_bytes: u64,
+    member: Member,
     /// The refusal that is known before the log is read.
     error_code: i16,
     partition: Option<Arc<Partition>>,
@@ -76,8 +84,8 @@ struct FetchPartition {
 /// What the logs hold for a request at one moment, partition by partition in its order.
 pub struct Looked {
     parts: Vec<Part>,
-    size_bytes: usize,
-    has_error: bool,
+    size_bytes: u64,
+    must_be_told: bool,
 }
 
 struct Part {
@@ -85,6 +93,8 @@ struct Part {
     high_watermark: i64,
     last_stable_offset: i64,
     log_start_offset: i64,
+    /// Leader epoch and end offset from which on the client's log is another one.
+    diverging: Option<(i32, i64)>,
     aborted: Option<Vec<AbortedTransaction>>,
     range: Option<FetchedRange>,
 }
@@ -96,34 +106,124 @@ impl Part {
             high_watermark: -1,
             last_stable_offset: -1,
             log_start_offset: -1,
+            diverging: None,
             aborted: None,
             range: None,
         }
     }
+
+    fn size_bytes(&self) -> u64 {
+        self.range.as_ref().map_or(0, |range| range.length_bytes)
+    }
+
+    fn said(&self) -> Said {
+        Said {
+            error_code: self.error_code,
+            high_watermark: self.high_watermark,
+            log_start_offset: self.log_start_offset,
+            has_records: self.size_bytes() > 0,
+            has_diverged: self.diverging.is_some(),
+        }
+    }
 }
 
-/// Reads the request. `reader` stands behind the header.
-pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, image: &Image) -> Result<Fetch> {
+/// What a request says, in its order.
+struct Request {
+    replica_id: i32,
+    max_wait_ms: i32,
+    min_bytes: i32,
+    max_bytes: i32,
+    isolation: i8,
+    session: SessionRequest,
+    asked: Vec<Member>,
+    forgotten: Vec<PartitionKey>,
+}
+
+/// Reads the request and finds its session. `reader` stands behind the header; `bytes_max` is
+/// `fetch.max.bytes`.
+pub fn read(
+    header: &RequestHeader<'_>,
+    reader: &mut Reader<'_>,
+    ask: &Ask<'_>,
+    sessions: &FetchSessions,
+    bytes_max: u64,
+    now_ms: u64,
+) -> Result<Fetch> {
+    let request = read_request(header, reader, ask.image)?;
+    let (context, members) =
+        sessions.open(request.session, request.asked, &request.forgotten, now_ms);
+    let is_replica = request.replica_id >= 0;
+    let may_replicate = is_replica && ask.may(Operation::ClusterAction, Resource::Cluster);
+    let mut partitions = Vec::with_capacity(members.len());
+    let mut refused = Vec::new();
+    for member in members {
+        let (error_code, partition) = match resolve(&member, ask, is_replica, may_replicate) {
+            Ok((topic, partition)) => (consistency(&member, &topic), Some(partition)),
+            Err(error_code) => {
+                refused.push(FetchPartition {
+                    member,
+                    error_code,
+                    partition: None,
+                });
+                continue;
+            }
+        };
+        let error_code = match (error_code, is_replica) {
+            (code::NONE, true) => code::NOT_LEADER_OR_FOLLOWER,
+            (error_code, _) => error_code,
+        };
+        partitions.push(FetchPartition {
+            member,
+            error_code,
+            partition,
+        });
+    }
+    let readable = partitions.len();
+    partitions.append(&mut refused);
+    let max_bytes = u64::try_from(request.max_bytes).unwrap_or(0).min(bytes_max);
+    Ok(Fetch {
+        version: header.api_version,
+        flexible: header.flexible,
+        correlation_id: header.correlation_id,
+        max_wait_ms: request.max_wait_ms.max(0),
+        min_bytes: u64::try_from(request.min_bytes).unwrap_or(0).min(max_bytes),
+        max_bytes,
+        isolation: match request.isolation {
+            1 => ReadIsolation::LastStable,
+            _ => ReadIsolation::HighWatermark,
+        },
+        listener: ask.caller.listener,
+        context,
+        partitions,
+        readable,
+    })
+}
+
+fn read_request(
+    header: &RequestHeader<'_>,
+    reader: &mut Reader<'_>,
+    image: &Image,
+) -> Result<Request> {
     let (version, flexible) = (header.api_version, header.flexible);
     let mut replica_id = if version <= 14 { reader.i32()? } else { -1 };
     let max_wait_ms = reader.i32()?;
     let min_bytes = reader.i32()?;
     let max_bytes = reader.i32()?;
     let isolation = reader.i8()?;
-    let (session_id, session_epoch) = match version {
+    let (id, epoch) = match version {
         7.. => (reader.i32()?, reader.i32()?),
-        _ => (0, -1),
+        _ => (NO_SESSION, -1),
     };
-    let mut topics = Vec::new();
+    let mut asked = Vec::new();
     for _ in 0..reader.array_length(flexible)? {
-        topics.push(read_topic(header, reader, image)?);
+        read_topic(header, reader, image, &mut asked)?;
     }
+    let mut forgotten = Vec::new();
     if version >= 7 {
-        // Topics to forget concern a session.
         for _ in 0..reader.array_length(flexible)? {
-            TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, image)?;
+            let (key, _) = read_topic_key(header, reader, image)?;
             for _ in 0..reader.array_length(flexible)? {
-                reader.i32()?;
+                forgotten.push((key.clone(), reader.i32()?));
             }
             reader.skip_tags(flexible)?;
         }
@@ -139,147 +239,199 @@ pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, image: &Image) 
             Ok(())
         })?;
     }
-    if replica_id >= 0 {
-        for partition in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
-            partition.error_code = code::NOT_LEADER_OR_FOLLOWER;
-        }
-    }
-    Ok(Fetch {
-        version,
-        flexible,
-        correlation_id: header.correlation_id,
-        max_wait_ms: max_wait_ms.max(0),
-        min_bytes: usize::try_from(min_bytes).unwrap_or(0),
-        max_bytes: u64::try_from(max_bytes).unwrap_or(0).min(FETCH_BYTES_MAX),
-        isolation: match isolation {
-            1 => ReadIsolation::LastStable,
-            _ => ReadIsolation::HighWatermark,
+    Ok(Request {
+        replica_id,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session: SessionRequest {
+            id,
+            epoch,
+            uses_topic_ids: version >= TOPIC_IDS_SINCE,
         },
-        is_incremental: session_id != 0 && !FULL_EPOCHS.contains(&session_epoch)
-            || session_id == 0 && session_epoch > 0,
-        topics,
+        asked,
+        forgotten,
     })
+}
+
+/// A topic's key, and its name if there is such a topic.
+fn read_topic_key(
+    header: &RequestHeader<'_>,
+    reader: &mut Reader<'_>,
+    image: &Image,
+) -> Result<(TopicKey, Option<Arc<str>>)> {
+    if header.api_version >= TOPIC_IDS_SINCE {
+        let id = reader.uuid()?;
+        let name = image.topic_by_id(&id).map(|topic| topic.name.clone());
+        return Ok((TopicKey::Id(id), name));
+    }
+    let name = reader.string(header.flexible)?;
+    let name = image
+        .topic(name)
+        .map_or_else(|| name.into(), |topic| topic.name.clone());
+    Ok((TopicKey::Name(name.clone()), Some(name)))
 }
 
 fn read_topic(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     image: &Image,
-) -> Result<FetchTopic> {
+    asked: &mut Vec<Member>,
+) -> Result<()> {
     let (version, flexible) = (header.api_version, header.flexible);
-    let by_id = version >= TOPIC_IDS_SINCE;
-    let topic = TopicRef::read(reader, by_id, flexible, image)?;
-    let mut partitions = Vec::new();
+    let (key, name) = read_topic_key(header, reader, image)?;
     for _ in 0..reader.array_length(flexible)? {
         let index = reader.i32()?;
         let current_leader_epoch = if version >= 9 { reader.i32()? } else { -1 };
         let fetch_offset = reader.i64()?;
-        if version >= 12 {
-            // The epoch of a follower's last record.
-            reader.i32()?;
-        }
+        let last_fetched_epoch = if version >= 12 { reader.i32()? } else { -1 };
         if version >= 5 {
             // A follower's log start offset.
             reader.i64()?;
         }
         let max_bytes = reader.i32()?;
         reader.skip_tags(flexible)?;
-        let (error_code, partition) = match &topic {
-            TopicRef::Unknown { .. } => (topic.error_code(by_id), None),
-            TopicRef::Known(known) => match known.partition(index) {
-                None => (code::UNKNOWN_TOPIC_OR_PARTITION, None),
-                Some(partition) => (code::NONE, Some(partition.clone())),
+        asked.push(Member {
+            key: (key.clone(), index),
+            name: name.clone(),
+            wanted: Wanted {
+                fetch_offset,
+                max_bytes: u64::try_from(max_bytes).unwrap_or(0),
+                current_leader_epoch,
+                last_fetched_epoch,
             },
-        };
-        partitions.push(FetchPartition {
-            index,
-            current_leader_epoch,
-            fetch_offset,
-            max_bytes: u64::try_from(max_bytes).unwrap_or(0),
-            error_code,
-            partition,
         });
     }
-    reader.skip_tags(flexible)?;
-    Ok(FetchTopic { topic, partitions })
+    reader.skip_tags(flexible)
+}
+
+/// The partition that is meant, or why it is refused before any log is asked.
+fn resolve(
+    member: &Member,
+    ask: &Ask<'_>,
+    is_replica: bool,
+    may_replicate: bool,
+) -> std::result::Result<(Arc<Topic>, Arc<Partition>), i16> {
+    if is_replica && !may_replicate {
+        return Err(code::TOPIC_AUTHORIZATION_FAILED);
+    }
+    let by_id = match &member.key.0 {
+        TopicKey::Id(id) => ask.image.topic_by_id(id),
+        TopicKey::Name(_) => None,
+    };
+    let name = by_id.map(|topic| &topic.name).or(member.name.as_ref());
+    let Some(name) = name else {
+        return Err(code::UNKNOWN_TOPIC_ID);
+    };
+    if !is_replica && !ask.may(Operation::Read, Resource::Topic(name)) {
+        return Err(code::TOPIC_AUTHORIZATION_FAILED);
+    }
+    let topic = by_id.or_else(|| ask.image.topic(name));
+    let topic = topic.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let partition = topic.partition(member.key.1);
+    let partition = partition.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
+    Ok((topic.clone(), partition.clone()))
+}
+
+/// A session's topic may have been deleted and made anew under its name.
+fn consistency(member: &Member, topic: &Topic) -> i16 {
+    match member.key.0 {
+        TopicKey::Id(id) if id != topic.id => code::INCONSISTENT_TOPIC_ID,
+        _ => code::NONE,
+    }
 }
 
 impl Fetch {
-    fn partitions(&self) -> impl Iterator<Item = &FetchPartition> {
-        self.topics.iter().flat_map(|topic| &topic.partitions)
+    /// Those whose logs are asked.
+    fn readable(&self) -> &[FetchPartition] {
+        self.partitions.get(..self.readable).unwrap_or_default()
     }
 
-    /// Reads the logs. Cheap where nothing is new: a few comparisons a partition.
+    /// Reads the logs. Cheap where nothing is new: a few comparisons a partition. May block: it reads
+    /// indexes and headers of segments.
     pub fn look(&self) -> Looked {
         let mut looked = Looked {
-            parts: Vec::new(),
+            parts: Vec::with_capacity(self.partitions.len()),
             size_bytes: 0,
-            has_error: self.is_incremental,
+            must_be_told: false,
         };
-        if self.is_incremental {
-            return looked;
-        }
-        for asked in self.partitions() {
+        for asked in self.readable() {
             let part = match (asked.error_code, &asked.partition) {
-                (code::NONE, Some(partition)) => {
-                    self.read_partition(asked, partition, looked.size_bytes)
-                }
+                (code::NONE, Some(partition)) => self
+                    .read_partition(&asked.member.wanted, partition, looked.size_bytes)
+                    .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
                 (error_code, _) => Part::refused(error_code),
             };
-            looked.has_error |= part.error_code != code::NONE;
-            looked.size_bytes += part
-                .range
-                .as_ref()
-                .map_or(0, |range| range.length_bytes as usize);
+            looked.must_be_told |= part.error_code != code::NONE || part.diverging.is_some();
+            looked.size_bytes += part.size_bytes();
             looked.parts.push(part);
         }
+        let refused = self.partitions.iter().skip(self.readable);
+        looked.parts.extend(refused.map(|asked| Part {
+            aborted: Some(Vec::new()),
+            ..Part::refused(asked.error_code)
+        }));
         looked
     }
 
-    fn read_partition(&self, asked: &FetchPartition, partition: &Partition, before: usize) -> Part {
-        match leader_epoch_error(asked.current_leader_epoch, partition.leader_epoch) {
-            code::NONE => {}
-            error_code => return Part::refused(error_code),
+    fn error_code(&self, error: &Error) -> i16 {
+        match error.kafka_code() {
+            code::KAFKA_STORAGE_ERROR if self.version < STORAGE_ERROR_SINCE => {
+                code::NOT_LEADER_OR_FOLLOWER
+            }
+            error_code => error_code,
+        }
+    }
+
+    fn read_partition(&self, wanted: &Wanted, partition: &Partition, before: u64) -> Result<Part> {
+        let epoch_error = leader_epoch_error(wanted.current_leader_epoch, partition.leader_epoch);
+        if epoch_error != code::NONE {
+            return Ok(Part::refused(epoch_error));
         }
         let offsets = partition.log.offsets();
-        let max_bytes = asked
-            .max_bytes
-            .min(self.max_bytes.saturating_sub(before as u64));
-        let read = || -> Result<Part> {
-            let range =
-                partition
-                    .log
-                    .read(asked.fetch_offset, max_bytes, before == 0, self.isolation)?;
-            let aborted = match self.isolation {
-                ReadIsolation::LastStable if range.is_empty() => Some(Vec::new()),
-                ReadIsolation::LastStable => {
-                    let end = partition.log.upper_bound_offset(&range)?;
-                    Some(
-                        partition
-                            .log
-                            .aborted_transactions(asked.fetch_offset, end)?,
-                    )
-                }
-                _ => None,
-            };
-            Ok(Part {
-                error_code: code::NONE,
-                high_watermark: offsets.high_watermark,
-                last_stable_offset: offsets.last_stable_offset,
-                log_start_offset: offsets.log_start_offset,
-                aborted,
-                range: Some(range),
-            })
+        let mut part = Part {
+            error_code: code::NONE,
+            high_watermark: offsets.high_watermark,
+            last_stable_offset: offsets.last_stable_offset,
+            log_start_offset: offsets.log_start_offset,
+            ..Part::refused(code::NONE)
         };
-        read().unwrap_or_else(|error| Part::refused(error.kafka_code()))
+        if wanted.last_fetched_epoch >= 0 {
+            part.diverging = diverging(wanted, partition)?;
+            if part.diverging.is_some() {
+                return Ok(part);
+            }
+        }
+        let max_bytes = wanted.max_bytes.min(self.max_bytes.saturating_sub(before));
+        let (log, from) = (&partition.log, wanted.fetch_offset);
+        let mut range = log.read(from, max_bytes, before == 0, self.isolation)?;
+        if range.first_batch_is_cut {
+            range = FetchedRange::nothing_at(from);
+        }
+        part.aborted = match self.isolation {
+            ReadIsolation::LastStable if range.is_empty() => Some(Vec::new()),
+            ReadIsolation::LastStable => {
+                let end = log.upper_bound_offset(&range)?;
+                Some(log.aborted_transactions(from, end)?)
+            }
+            _ => None,
+        };
+        part.range = Some(range);
+        Ok(part)
     }
 
     /// The answer must not wait.
     pub fn is_due(&self, looked: &Looked) -> bool {
-        looked.has_error
+        looked.must_be_told
             || self.max_wait_ms == 0
             || looked.size_bytes >= self.min_bytes
-            || looked.parts.is_empty()
+            || self.readable == 0
+    }
+
+    /// Bytes of records in the answer: what a quota counts.
+    pub fn size_bytes(&self, looked: &Looked) -> usize {
+        looked.size_bytes as usize
     }
 
     /// Partitions to wait at, each with what `looked` saw of it.
@@ -287,64 +439,74 @@ impl Fetch {
         &'a self,
         looked: &'a Looked,
     ) -> impl Iterator<Item = (&'a Arc<Partition>, WaitFor)> {
-        self.partitions()
+        self.readable()
+            .iter()
             .zip(&looked.parts)
             .filter_map(|(asked, part)| {
                 let wait_for = match self.isolation {
                     ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
                     _ => WaitFor::HighWatermark(part.high_watermark),
                 };
-                asked
-                    .partition
-                    .as_ref()
-                    .map(|partition| (partition, wait_for))
+                let partition = asked.partition.as_ref();
+                partition.map(|partition| (partition, wait_for))
             })
     }
 
     /// The partitions at which the request may be parked.
     pub fn parked_at(&self) -> impl Iterator<Item = &Arc<Partition>> {
-        self.partitions()
+        self.readable()
+            .iter()
             .filter_map(|asked| asked.partition.as_ref())
     }
 
-    /// The response, as chunks in order.
-    pub fn answer(&self, looked: Looked) -> Vec<Chunk> {
-        let (version, flexible) = (self.version, self.flexible);
-        let by_id = version >= TOPIC_IDS_SINCE;
-        let mut writer = begin_response(self.correlation_id, flexible, 128);
-        let mut chunks = Vec::new();
-        writer.i32(0);
-        if version >= 7 {
-            writer.i16(match self.is_incremental {
-                true => code::FETCH_SESSION_ID_NOT_FOUND,
-                false => code::NONE,
-            });
-            writer.i32(0);
-        }
-        let topics: &[FetchTopic] = if self.is_incremental {
-            &[]
-        } else {
-            &self.topics
+    /// The answer to a client that has to wait so long: nothing, and its session stays as it is.
+    pub fn throttled_answer(&self, throttle_ms: u32) -> Vec<Chunk> {
+        let session_id = match self.context {
+            Context::Incremental { id, .. } => id,
+            _ => NO_SESSION,
         };
-        let mut parts = looked.parts.into_iter();
-        writer.array_length(topics.len(), flexible);
-        for topic in topics {
-            topic.topic.write(&mut writer, by_id, flexible);
-            writer.array_length(topic.partitions.len(), flexible);
-            for asked in &topic.partitions {
-                let Some(part) = parts.next() else {
-                    unreachable!("`look` gives a part for each partition");
-                };
-                self.write_partition(&mut writer, asked, &part);
-                if let Some(range) = part.range.filter(|range| !range.is_empty()) {
-                    chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
-                    chunks.push(Chunk::File(range));
-                }
-                writer.no_tags(flexible);
-            }
-            writer.no_tags(flexible);
+        let mut writer = self.begin(throttle_ms, code::NONE, session_id);
+        writer.array_length(0, self.flexible);
+        writer.no_tags(self.flexible);
+        frame::finish(&mut writer.bytes, 0);
+        vec![Chunk::Bytes(writer.bytes)]
+    }
+
+    /// The response, as chunks in order. Brings the session up to date.
+    pub fn answer(
+        &self,
+        looked: Looked,
+        sessions: &FetchSessions,
+        image: &Image,
+        now_ms: u64,
+    ) -> Vec<Chunk> {
+        let said: Vec<(&Member, Said)> = self
+            .partitions
+            .iter()
+            .zip(&looked.parts)
+            .map(|(asked, part)| (&asked.member, part.said()))
+            .collect();
+        let told = sessions.tell(&self.context, &said, now_ms);
+        let answered: Vec<(&FetchPartition, Part)> = self
+            .partitions
+            .iter()
+            .zip(looked.parts)
+            .zip(&told.is_included)
+            .filter_map(|(each, is_included)| is_included.then_some(each))
+            .collect();
+        let mut leaders = Vec::new();
+        if self.version >= LEADERS_SINCE {
+            leaders.extend(answered.iter().filter_map(|(asked, part)| {
+                self.current_leader(asked, part)
+                    .map(|(leader_id, _)| leader_id)
+            }));
+            leaders.sort_unstable();
+            leaders.dedup();
         }
-        writer.no_tags(flexible);
+        let mut writer = self.begin(0, told.error_code, told.session_id);
+        let mut chunks = Vec::new();
+        self.write_topics(&mut writer, answered, &mut chunks);
+        self.write_endpoints(&mut writer, &leaders, image);
         chunks.push(Chunk::Bytes(writer.bytes));
         let total: usize = chunks.iter().map(Chunk::size_bytes).sum();
         if let Some(Chunk::Bytes(first)) = chunks.first_mut() {
@@ -354,10 +516,57 @@ impl Fetch {
         chunks
     }
 
-    /// All of a partition but the records themselves.
+    fn begin(&self, throttle_ms: u32, error_code: i16, session_id: i32) -> Writer {
+        let mut writer = begin_response(self.correlation_id, self.flexible, 128);
+        writer.i32(i32::try_from(throttle_ms).unwrap_or(i32::MAX));
+        if self.version >= 7 {
+            writer.i16(error_code);
+            writer.i32(session_id);
+        }
+        writer
+    }
+
+    /// Neighbours of one topic share its entry.
+    fn write_topics(
+        &self,
+        writer: &mut Writer,
+        answered: Vec<(&FetchPartition, Part)>,
+        chunks: &mut Vec<Chunk>,
+    ) {
+        let topic_of = |asked: &FetchPartition| -> TopicKey { asked.member.key.0.clone() };
+        let mut groups: Vec<(TopicKey, usize)> = Vec::new();
+        for (asked, _) in &answered {
+            match groups.last_mut() {
+                Some((topic, count)) if *topic == asked.member.key.0 => *count += 1,
+                _ => groups.push((topic_of(asked), 1)),
+            }
+        }
+        writer.array_length(groups.len(), self.flexible);
+        let mut answered = answered.into_iter();
+        for (topic, count) in groups {
+            match &topic {
+                TopicKey::Id(id) => writer.uuid(id),
+                TopicKey::Name(name) => writer.string(name, self.flexible),
+            }
+            writer.array_length(count, self.flexible);
+            for (asked, part) in answered.by_ref().take(count) {
+                self.write_partition(writer, asked, &part);
+                let leader = self.current_leader(asked, &part);
+                let diverging = part.diverging;
+                if let Some(range) = part.range.filter(|range| !range.is_empty()) {
+                    chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
+                    chunks.push(Chunk::File(range));
+                }
+                self.write_partition_tags(writer, diverging, leader);
+            }
+            writer.no_tags(self.flexible);
+        }
+    }
+
+    /// All of a partition up to the records themselves.
     fn write_partition(&self, writer: &mut Writer, asked: &FetchPartition, part: &Part) {
         let (version, flexible) = (self.version, self.flexible);
-        writer.i32(asked.index);
+        writer.i32(asked.member.key.1);
         writer.i16(part.error_code);
         writer.i64(part.high_watermark);
         writer.i64(part.last_stable_offset);
@@ -371,12 +580,77 @@ impl Fetch {
             writer.no_tags(flexible);
         }
         if version >= 11 {
+            // Preferred read replica: none.
             writer.i32(-1);
         }
-        let length = part
-            .range
-            .as_ref()
-            .map_or(0, |range| range.length_bytes as usize);
-        writer.nullable_length(Some(length), flexible);
+        writer.nullable_length(Some(part.size_bytes() as usize), flexible);
+    }
+
+    fn write_partition_tags(
+        &self,
+        writer: &mut Writer,
+        diverging: Option<(i32, i64)>,
+        leader: Option<(i32, i32)>,
+    ) {
+        if !self.flexible {
+            return;
+        }
+        writer.uvarint(u32::from(diverging.is_some()) + u32::from(leader.is_some()));
+        if let Some((epoch, end_offset)) = diverging {
+            writer.tag(DIVERGING_EPOCH_TAG, |field| {
+                field.i32(epoch);
+                field.i64(end_offset);
+                field.no_tags(true);
+            });
+        }
+        if let Some((leader_id, leader_epoch)) = leader {
+            writer.tag(CURRENT_LEADER_TAG, |field| {
+                field.i32(leader_id);
+                field.i32(leader_epoch);
+                field.no_tags(true);
+            });
+        }
+    }
+
+    /// Leader and epoch for a client that had them wrong.
+    fn current_leader(&self, asked: &FetchPartition, part: &Part) -> Option<(i32, i32)> {
+        let is_wrong = matches!(
+            part.error_code,
+            code::NOT_LEADER_OR_FOLLOWER | code::FENCED_LEADER_EPOCH
+        );
+        let partition = asked.partition.as_ref()?;
+        (is_wrong && self.version >= LEADERS_SINCE)
+            .then_some((partition.leader_id, partition.leader_epoch))
+    }
+
+    fn write_endpoints(&self, writer: &mut Writer, leaders: &[i32], image: &Image) {
+        super::write_node_endpoints(
+            writer,
+            self.flexible,
+            NODE_ENDPOINTS_TAG,
+            leaders,
+            image,
+            self.listener,
+        );
+    }
+}
+
+/// Where the client's log, whose last record is of `last_fetched_epoch`, ceased to be ours (KIP-595).
+/// Errors: `OffsetOutOfRange` where that cannot be said.
+fn diverging(wanted: &Wanted, partition: &Partition) -> Result<Option<(i32, i64)>> {
+    let offsets = partition.log.offsets();
+    let epochs = partition.log.leader_epochs();
+    let end = epochs.end_offset_for(wanted.last_fetched_epoch, offsets.log_end_offset);
+    match end {
+        Some(end) if wanted.fetch_offset >= offsets.log_start_offset => {
+            let has_diverged = end.leader_epoch < wanted.last_fetched_epoch
+                || end.end_offset < wanted.fetch_offset;
+            Ok(has_diverged.then_some((end.leader_epoch, end.end_offset)))
+        }
+        _ => Err(Error::OffsetOutOfRange {
+            offset: wanted.fetch_offset,
+            log_start_offset: offsets.log_start_offset,
+            log_end_offset: offsets.log_end_offset,
+        }),
     }
 }

@@ -1,6 +1,7 @@
 //! The keys that Rust answers without Python: one file each. They read a request, look at the image
 //! and the logs, and give an answer or say what it waits for. They know no socket.
 
+pub mod fetch_sessions;
 pub mod k00_produce;
 pub mod k01_fetch;
 pub mod k02_list_offsets;
@@ -9,6 +10,7 @@ pub mod k18_api_versions;
 
 use std::sync::Arc;
 
+use crate::access::{Authorizer, Caller, Operation, Resource};
 use crate::error::Result;
 use crate::image::{Image, Topic};
 use crate::log::read::FetchedRange;
@@ -24,15 +26,19 @@ pub mod code {
     pub const REQUEST_TIMED_OUT: i16 = 7;
     pub const INVALID_TOPIC: i16 = 17;
     pub const INVALID_REQUIRED_ACKS: i16 = 21;
+    pub const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
     pub const UNSUPPORTED_VERSION: i16 = 35;
     pub const INVALID_REQUEST: i16 = 42;
     pub const TRANSACTIONAL_ID_AUTHORIZATION_FAILED: i16 = 53;
     pub const KAFKA_STORAGE_ERROR: i16 = 56;
     pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
+    pub const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
     pub const FENCED_LEADER_EPOCH: i16 = 74;
     pub const UNKNOWN_LEADER_EPOCH: i16 = 75;
     pub const INVALID_RECORD: i16 = 87;
     pub const UNKNOWN_TOPIC_ID: i16 = 100;
+    pub const INCONSISTENT_TOPIC_ID: i16 = 103;
+    pub const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;
 }
 
 /// A key with the versions that are answered and the first that is flexible.
@@ -55,6 +61,19 @@ pub const HOT_KEYS: [ApiKey; 5] = [
     k03_metadata::KEY,
     k18_api_versions::KEY,
 ];
+
+/// What a handler may look at besides its request.
+pub struct Ask<'a> {
+    pub image: &'a Image,
+    pub caller: Caller<'a>,
+    pub authorizer: &'a dyn Authorizer,
+}
+
+impl Ask<'_> {
+    pub fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
+        self.authorizer.authorize(&self.caller, operation, resource)
+    }
+}
 
 /// A part of a response: bytes, or bytes that are still in a segment's file.
 pub enum Chunk {
@@ -136,4 +155,36 @@ fn leader_epoch_error(client_epoch: i32, leader_epoch: i32) -> i16 {
         epoch if epoch > leader_epoch => code::UNKNOWN_LEADER_EPOCH,
         _ => code::NONE,
     }
+}
+
+/// Ends the top of an answer with the endpoints of these nodes, of the caller's listener (KIP-951).
+fn write_node_endpoints(
+    writer: &mut Writer,
+    flexible: bool,
+    tag: u32,
+    nodes: &[i32],
+    image: &Image,
+    listener: usize,
+) {
+    let known: Vec<_> = image
+        .brokers
+        .iter()
+        .filter(|broker| nodes.contains(&broker.node_id))
+        .filter_map(|broker| Some((broker, broker.endpoints.get(listener)?)))
+        .collect();
+    if !flexible || known.is_empty() {
+        writer.no_tags(flexible);
+        return;
+    }
+    writer.uvarint(1);
+    writer.tag(tag, |field| {
+        field.array_length(known.len(), true);
+        for (broker, endpoint) in &known {
+            field.i32(broker.node_id);
+            field.string(&endpoint.host, true);
+            field.i32(endpoint.port);
+            field.nullable_string(broker.rack.as_deref(), true);
+            field.no_tags(true);
+        }
+    });
 }

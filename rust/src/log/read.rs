@@ -35,6 +35,8 @@ pub struct FetchedRange {
     pub segment_base_offset: i64,
     pub position_byte: u64,
     pub length_bytes: u64,
+    /// The range ends within its first batch, which did not fit.
+    pub first_batch_is_cut: bool,
     file: Option<Arc<dyn StorageFile>>,
     _pin: Option<Arc<Pin>>,
 }
@@ -46,9 +48,15 @@ impl FetchedRange {
             segment_base_offset: offset,
             position_byte: 0,
             length_bytes: 0,
+            first_batch_is_cut: false,
             file: None,
             _pin: None,
         }
+    }
+
+    /// A range at `offset` without bytes.
+    pub fn nothing_at(offset: i64) -> FetchedRange {
+        FetchedRange::empty(offset)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -300,6 +308,7 @@ fn read_segment(
         segment_base_offset: segment.base_offset(),
         position_byte: first.position_byte,
         length_bytes: wanted.min(max_position.saturating_sub(first.position_byte)),
+        first_batch_is_cut: wanted < first_bytes,
         file: Some(segment.file()?),
         _pin: Some(pin),
     }))

@@ -11,12 +11,15 @@ use parking_lot::Mutex;
 use super::control::{ControlAnswer, ControlQueue};
 use super::poller::WakeUp;
 use super::reactor::Reactor;
+use crate::access::{AllowAll, Authorizer};
+use crate::api::fetch_sessions::FetchSessions;
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
-use crate::node::Node;
+use crate::node::{Node, random_u64};
 use crate::park::{Parked, Wake};
+use crate::quota::{Quotas, Unlimited};
 
 /// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config/`.
 #[derive(Clone, Debug)]
@@ -29,6 +32,10 @@ pub struct Settings {
     pub connections_max: usize,
     /// `connections.max.idle.ms`
     pub idle_ms_max: u64,
+    /// `fetch.max.bytes`
+    pub fetch_bytes_max: u64,
+    /// `max.incremental.fetch.session.cache.slots`
+    pub fetch_sessions_max: usize,
     /// `auto.create.topics.enable`
     pub auto_create_topics: bool,
     /// How often the logs are looked after.
@@ -128,6 +135,9 @@ pub struct Shared {
     pub mailboxes: Arc<Mailboxes>,
     pub node: Arc<Node>,
     pub counts: Counts,
+    pub fetch_sessions: FetchSessions,
+    pub authorizer: Box<dyn Authorizer>,
+    pub quotas: Box<dyn Quotas>,
     /// All keys that are answered, in their order.
     pub keys: Vec<ApiKey>,
     by_key: Vec<Option<ApiKey>>,
@@ -193,7 +203,11 @@ impl Plane {
         for key in &keys {
             by_key[key.key as usize] = Some(*key);
         }
+        let seed = random_u64()?;
         let shared = Arc::new(Shared {
+            fetch_sessions: FetchSessions::new(settings.fetch_sessions_max, seed),
+            authorizer: Box::new(AllowAll),
+            quotas: Box::new(Unlimited),
             settings,
             mailboxes,
             node,

@@ -26,8 +26,9 @@ use super::outbox::Flushed;
 use super::plane::{Message, Shared};
 use super::poller::{Event, Poller, Readiness};
 use super::session::{Session, Slot};
+use crate::access::{Caller, Principal};
 use crate::api::k00_produce::{self, Outcome, Produce};
-use crate::api::{Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
+use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::batch::validate::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::{Image, Partition};
@@ -560,7 +561,25 @@ impl Reactor {
                 return Ok(Dispatched::Staged(produce, bytes));
             }
             FETCH => {
-                let fetch = k01_fetch::read(&header, &mut reader, &image)?;
+                let principal = Principal::default();
+                let ask = Ask {
+                    image: &image,
+                    caller: Caller {
+                        principal: &principal,
+                        client_id: header.client_id,
+                        address: connection.peer.ip(),
+                        listener: connection.listener,
+                    },
+                    authorizer: &*shared.authorizer,
+                };
+                let fetch = k01_fetch::read(
+                    &header,
+                    &mut reader,
+                    &ask,
+                    &shared.fetch_sessions,
+                    shared.settings.fetch_bytes_max,
+                    self.now_ms,
+                )?;
                 let deadline_ms = self.now_ms + fetch.max_wait_ms as u64;
                 let slot = session.begin(Slot::Fetch(fetch));
                 self.settle(token, slot, false);
@@ -657,11 +676,13 @@ impl Reactor {
         };
         let parked = self.parked(token, slot);
         let is_over = is_over || self.stop_deadline_ms.is_some();
+        let (shared, image) = (self.shared.clone(), self.image.clone());
         let Some(session) = self.session(index) else {
             return;
         };
         let chunks = match session.slot(slot) {
-            Some(Slot::Fetch(fetch)) => match settle_fetch(fetch, parked, is_over) {
+            Some(Slot::Fetch(fetch)) => match settle_fetch(fetch, parked, is_over, &shared, &image)
+            {
                 Some(chunks) => chunks,
                 None => return,
             },
@@ -915,11 +936,19 @@ impl Reactor {
 }
 
 /// The answer if it is due; else the request is registered at its partitions.
-fn settle_fetch(fetch: &k01_fetch::Fetch, parked: Parked, is_over: bool) -> Option<Vec<Chunk>> {
+fn settle_fetch(
+    fetch: &k01_fetch::Fetch,
+    parked: Parked,
+    is_over: bool,
+    shared: &Shared,
+    image: &Image,
+) -> Option<Vec<Chunk>> {
+    let answer =
+        |looked| fetch.answer(looked, &shared.fetch_sessions, image, shared.monotonic_ms());
     let looked = fetch.look();
     if is_over || fetch.is_due(&looked) {
         deregister_fetch(fetch, parked);
-        return Some(fetch.answer(looked));
+        return Some(answer(looked));
     }
     deregister_fetch(fetch, parked);
     for (partition, wait_for) in fetch.wait_for(&looked) {
@@ -931,7 +960,7 @@ fn settle_fetch(fetch: &k01_fetch::Fetch, parked: Parked, is_over: bool) -> Opti
         return None;
     }
     deregister_fetch(fetch, parked);
-    Some(fetch.answer(looked))
+    Some(answer(looked))
 }
 
 fn settle_produce(produce: &Produce, parked: Parked) -> Option<Vec<Chunk>> {

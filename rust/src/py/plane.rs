@@ -23,6 +23,7 @@ use crate::api::{ApiKey, HOT_KEYS};
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
+use crate::limits::{FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::log::log::AppendRequest;
@@ -125,6 +126,14 @@ impl BrokerPlane {
                 connections_max: count("max.connections")?,
                 // A negative limit is none, as in Kafka.
                 idle_ms_max: u64::try_from(setting("connections.max.idle.ms")?).unwrap_or(u64::MAX),
+                fetch_bytes_max: settings
+                    .get("fetch.max.bytes")
+                    .map_or(FETCH_BYTES_MAX, |bytes| u64::try_from(*bytes).unwrap_or(0)),
+                fetch_sessions_max: settings
+                    .get("max.incremental.fetch.session.cache.slots")
+                    .map_or(FETCH_SESSIONS_MAX, |slots| {
+                        usize::try_from(*slots).unwrap_or(0)
+                    }),
                 auto_create_topics: setting("auto.create.topics.enable")? != 0,
                 intervals: Intervals {
                     retention_check_ms: setting("log.retention.check.interval.ms")?,

@@ -1,0 +1,597 @@
+//! Fetch sessions (KIP-227): what a client fetches is remembered, so that its next requests name only
+//! what changed and answers only what is new.
+//!
+//! ```text
+//! request             session id  epoch        answer
+//! full, no session    0           -1           session id 0
+//! full, new session   any         0            a session id, or 0 if there is no room; epoch 1 is next
+//! incremental         n           the next     the same id; only partitions with something new
+//! close               n           -1           session id 0
+//! ```
+//!
+//! `max.incremental.fetch.session.cache.slots` sessions at most. A new one takes the place of the one
+//! used longest ago if that was idle for two minutes, else of the smallest one that is older than two
+//! minutes and smaller than the new one, else it is not made (`FetchSessionCache.tryEvict`).
+//!
+//! A session's partitions are read in its order; one that gave records goes to the end, so that a busy
+//! partition in front cannot take every answer's `max_bytes`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::code;
+use crate::limits::{FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX};
+use crate::wire::Uuid;
+
+/// A topic as requests of one version name it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TopicKey {
+    Name(Arc<str>),
+    Id(Uuid),
+}
+
+pub type PartitionKey = (TopicKey, i32);
+
+/// What a client wants of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub fetch_offset: i64,
+    pub max_bytes: u64,
+    pub current_leader_epoch: i32,
+    pub last_fetched_epoch: i32,
+}
+
+/// A partition of a request or a session. `name` is the topic's, where it was ever known.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub key: PartitionKey,
+    pub name: Option<Arc<str>>,
+    pub wanted: Wanted,
+}
+
+/// What an answer says of a partition, as far as it decides whether it must be said again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    pub error_code: i16,
+    pub high_watermark: i64,
+    pub log_start_offset: i64,
+    pub has_records: bool,
+    pub has_diverged: bool,
+}
+
+struct Cached {
+    key: PartitionKey,
+    name: Option<Arc<str>>,
+    wanted: Wanted,
+    /// As the client was told last; -1 makes sure that it is told again.
+    high_watermark: i64,
+    log_start_offset: i64,
+}
+
+impl Cached {
+    /// Whether the client must be told, and remembers that it is (`CachedPartition.maybeUpdateResponseData`).
+    fn tell(&mut self, said: &Said) -> bool {
+        let is_new = said.has_records
+            || said.has_diverged
+            || said.error_code != code::NONE
+            || said.high_watermark != self.high_watermark
+            || said.log_start_offset != self.log_start_offset;
+        self.high_watermark = match said.error_code {
+            code::NONE => said.high_watermark,
+            _ => -1,
+        };
+        self.log_start_offset = said.log_start_offset;
+        is_new
+    }
+}
+
+/// One session. Its partitions stand in the order in which they are read.
+struct Session {
+    epoch: i32,
+    uses_topic_ids: bool,
+    partitions: BTreeMap<u64, Cached>,
+    order: HashMap<PartitionKey, u64>,
+    next_place: u64,
+}
+
+impl Session {
+    fn new(uses_topic_ids: bool) -> Session {
+        Session {
+            epoch: 1,
+            uses_topic_ids,
+            partitions: BTreeMap::new(),
+            order: HashMap::new(),
+            next_place: 0,
+        }
+    }
+
+    fn put(&mut self, cached: Cached) {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.order.insert(cached.key.clone(), place);
+        self.partitions.insert(place, cached);
+    }
+
+    fn update(&mut self, asked: Vec<Member>, forgotten: &[PartitionKey]) {
+        for member in asked {
+            let known = self.order.get(&member.key);
+            match known.and_then(|place| self.partitions.get_mut(place)) {
+                Some(cached) => cached.wanted = member.wanted,
+                None => self.put(Cached {
+                    key: member.key,
+                    name: member.name,
+                    wanted: member.wanted,
+                    high_watermark: -1,
+                    log_start_offset: -1,
+                }),
+            }
+        }
+        for key in forgotten {
+            if let Some(place) = self.order.remove(key) {
+                self.partitions.remove(&place);
+            }
+        }
+    }
+
+    fn tell(&mut self, key: &PartitionKey, said: &Said) -> bool {
+        let Some(place) = self.order.get(key).copied() else {
+            return false;
+        };
+        let is_new = self
+            .partitions
+            .get_mut(&place)
+            .is_some_and(|cached| cached.tell(said));
+        if said.has_records
+            && let Some(cached) = self.partitions.remove(&place)
+        {
+            self.put(cached);
+        }
+        is_new
+    }
+}
+
+/// What a request turned out to be.
+pub enum Context {
+    /// Without a session: every partition is answered.
+    Sessionless,
+    /// Wants a session, which is made when the answer is known.
+    Full { uses_topic_ids: bool },
+    /// The session, and the epoch that it must still have when the answer is made.
+    Incremental { id: i32, epoch: i32 },
+    /// The whole request is refused.
+    Refused(i16),
+}
+
+/// What of an answer is sent.
+pub struct Told {
+    pub error_code: i16,
+    pub session_id: i32,
+    /// For each partition of the answer, whether it is in it.
+    pub is_included: Vec<bool>,
+}
+
+struct Entry {
+    session: Session,
+    created_ms: u64,
+    last_used_ms: u64,
+}
+
+#[derive(Default)]
+struct Cache {
+    entries: HashMap<i32, Entry>,
+    partitions: usize,
+    evicted: u64,
+    seed: u64,
+}
+
+/// All sessions of the broker, for all network threads.
+pub struct FetchSessions {
+    slots_max: usize,
+    cache: Mutex<Cache>,
+}
+
+/// How a request names its session.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionRequest {
+    pub id: i32,
+    pub epoch: i32,
+    pub uses_topic_ids: bool,
+}
+
+const INITIAL_EPOCH: i32 = 0;
+const FINAL_EPOCH: i32 = -1;
+/// "No session" in requests and answers.
+pub const NO_SESSION: i32 = 0;
+
+impl FetchSessions {
+    /// `seed` makes the ids hard to guess.
+    pub fn new(slots_max: usize, seed: u64) -> FetchSessions {
+        FetchSessions {
+            slots_max,
+            cache: Mutex::new(Cache {
+                seed,
+                ..Cache::default()
+            }),
+        }
+    }
+
+    /// Sessions, partitions in them, and how many sessions made room for others so far.
+    pub fn counts(&self) -> (usize, usize, u64) {
+        let cache = self.cache.lock();
+        (cache.entries.len(), cache.partitions, cache.evicted)
+    }
+
+    /// Finds out what a request is, updates its session, and gives the partitions to be read, in
+    /// order (`FetchManager.newContext`).
+    pub fn open(
+        &self,
+        request: SessionRequest,
+        asked: Vec<Member>,
+        forgotten: &[PartitionKey],
+        now_ms: u64,
+    ) -> (Context, Vec<Member>) {
+        if request.epoch == INITIAL_EPOCH || request.epoch == FINAL_EPOCH {
+            if request.id != NO_SESSION {
+                self.cache.lock().remove(request.id);
+            }
+            let context = match request.epoch {
+                FINAL_EPOCH => Context::Sessionless,
+                _ => Context::Full {
+                    uses_topic_ids: request.uses_topic_ids,
+                },
+            };
+            return (context, without_repetitions(asked));
+        }
+        let refuse = |code| (Context::Refused(code), Vec::new());
+        let mut cache = self.cache.lock();
+        let Some(entry) = cache.entries.get_mut(&request.id) else {
+            return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
+        };
+        let session = &mut entry.session;
+        if session.epoch != request.epoch {
+            return refuse(code::INVALID_FETCH_SESSION_EPOCH);
+        }
+        if session.uses_topic_ids != request.uses_topic_ids {
+            return refuse(code::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        let before = session.partitions.len();
+        session.update(asked.clone(), forgotten);
+        let count = session.partitions.len();
+        if count == 0 {
+            cache.partitions -= before;
+            cache.entries.remove(&request.id);
+            return (Context::Sessionless, without_repetitions(asked));
+        }
+        entry.last_used_ms = now_ms;
+        session.epoch = next_epoch(session.epoch);
+        let members = session.partitions.values().map(|cached| Member {
+            key: cached.key.clone(),
+            name: cached.name.clone(),
+            wanted: cached.wanted,
+        });
+        let members = members.collect();
+        let context = Context::Incremental {
+            id: request.id,
+            epoch: session.epoch,
+        };
+        cache.partitions = cache.partitions - before + count;
+        (context, members)
+    }
+
+    /// Which partitions of an answer are sent, and in which session; `said` says of each what it is.
+    pub fn tell(&self, context: &Context, said: &[(&Member, Said)], now_ms: u64) -> Told {
+        let all = |session_id| Told {
+            error_code: code::NONE,
+            session_id,
+            is_included: vec![true; said.len()],
+        };
+        let none = |error_code, session_id| Told {
+            error_code,
+            session_id,
+            is_included: vec![false; said.len()],
+        };
+        match *context {
+            Context::Sessionless => all(NO_SESSION),
+            Context::Refused(error_code) => none(error_code, NO_SESSION),
+            Context::Full { uses_topic_ids } => {
+                let mut cache = self.cache.lock();
+                all(cache.create(self.slots_max, uses_topic_ids, said, now_ms))
+            }
+            Context::Incremental { id, epoch } => {
+                let mut cache = self.cache.lock();
+                let entry = cache.entries.get_mut(&id);
+                match entry.filter(|entry| entry.session.epoch == epoch) {
+                    None => none(code::INVALID_FETCH_SESSION_EPOCH, id),
+                    Some(entry) => {
+                        let session = &mut entry.session;
+                        let told = said
+                            .iter()
+                            .map(|(member, said)| session.tell(&member.key, said));
+                        Told {
+                            error_code: code::NONE,
+                            session_id: id,
+                            is_included: told.collect(),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Cache {
+    fn remove(&mut self, id: i32) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.partitions -= entry.session.partitions.len();
+        }
+    }
+
+    /// Makes a session of an answer to a full request; 0 if there is no room for it.
+    fn create(
+        &mut self,
+        slots_max: usize,
+        uses_topic_ids: bool,
+        said: &[(&Member, Said)],
+        now_ms: u64,
+    ) -> i32 {
+        if self.partitions + said.len() > FETCH_SESSION_PARTITIONS_MAX
+            || self.entries.len() >= slots_max && !self.evict(said.len(), now_ms)
+        {
+            return NO_SESSION;
+        }
+        let mut session = Session::new(uses_topic_ids);
+        for (member, said) in said {
+            let mut cached = Cached {
+                key: member.key.clone(),
+                name: member.name.clone(),
+                wanted: member.wanted,
+                high_watermark: -1,
+                log_start_offset: -1,
+            };
+            cached.tell(said);
+            session.put(cached);
+        }
+        let id = self.new_id();
+        self.partitions += session.partitions.len();
+        let entry = Entry {
+            session,
+            created_ms: now_ms,
+            last_used_ms: now_ms,
+        };
+        self.entries.insert(id, entry);
+        id
+    }
+
+    /// Makes room for a session of so many partitions, if there is one that may go.
+    fn evict(&mut self, size: usize, now_ms: u64) -> bool {
+        let is_over = |since_ms: u64| now_ms.saturating_sub(since_ms) > FETCH_SESSION_EVICTION_MS;
+        let stale = self
+            .entries
+            .iter()
+            .min_by_key(|(_, entry)| entry.last_used_ms);
+        let mut victim = stale
+            .filter(|(_, entry)| is_over(entry.last_used_ms))
+            .map(|(id, _)| *id);
+        if victim.is_none() {
+            let old = self
+                .entries
+                .iter()
+                .filter(|(_, entry)| is_over(entry.created_ms));
+            victim = old
+                .min_by_key(|(id, entry)| (entry.session.partitions.len(), **id))
+                .filter(|(_, entry)| entry.session.partitions.len() < size)
+                .map(|(id, _)| *id);
+        }
+        if let Some(id) = victim {
+            self.remove(id);
+            self.evicted += 1;
+        }
+        victim.is_some()
+    }
+
+    /// A random id above 0 that is not in use (SplitMix64).
+    fn new_id(&mut self) -> i32 {
+        loop {
+            self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.seed;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let id = ((mixed ^ (mixed >> 31)) >> 33) as i32;
+            if id > NO_SESSION && !self.entries.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+fn next_epoch(epoch: i32) -> i32 {
+    epoch.checked_add(1).unwrap_or(1)
+}
+
+/// A partition that is named twice counts once, where it first stood, with what was said last.
+fn without_repetitions(asked: Vec<Member>) -> Vec<Member> {
+    if asked.len() < 2 {
+        return asked;
+    }
+    let mut places: HashMap<PartitionKey, usize> = HashMap::with_capacity(asked.len());
+    let mut members: Vec<Member> = Vec::with_capacity(asked.len());
+    for member in asked {
+        match places
+            .get(&member.key)
+            .and_then(|place| members.get_mut(*place))
+        {
+            Some(known) => *known = member,
+            None => {
+                places.insert(member.key.clone(), members.len());
+                members.push(member);
+            }
+        }
+    }
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING_NEW: Said = Said {
+        error_code: code::NONE,
+        high_watermark: 5,
+        log_start_offset: 0,
+        has_records: false,
+        has_diverged: false,
+    };
+
+    fn member(name: &str, index: i32) -> Member {
+        Member {
+            key: (TopicKey::Name(name.into()), index),
+            name: Some(name.into()),
+            wanted: Wanted {
+                fetch_offset: 0,
+                max_bytes: 1,
+                current_leader_epoch: -1,
+                last_fetched_epoch: -1,
+            },
+        }
+    }
+
+    fn request(id: i32, epoch: i32) -> SessionRequest {
+        SessionRequest {
+            id,
+            epoch,
+            uses_topic_ids: false,
+        }
+    }
+
+    /// A session over partitions `0 .. count` of a topic.
+    fn opened(sessions: &FetchSessions, count: i32, now_ms: u64) -> i32 {
+        let asked: Vec<Member> = (0..count).map(|index| member("t", index)).collect();
+        let (context, members) = sessions.open(request(0, 0), asked, &[], now_ms);
+        let said: Vec<(&Member, Said)> = members.iter().map(|m| (m, NOTHING_NEW)).collect();
+        sessions.tell(&context, &said, now_ms).session_id
+    }
+
+    fn indexes(members: &[Member]) -> Vec<i32> {
+        members.iter().map(|member| member.key.1).collect()
+    }
+
+    fn refusal(context: &Context) -> Option<i16> {
+        match context {
+            Context::Refused(code) => Some(*code),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn an_incremental_request_reads_all_and_is_told_what_is_new() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 3, 0);
+        let (context, members) = sessions.open(request(id, 1), vec![], &[], 1);
+        assert_eq!(indexes(&members), [0, 1, 2]);
+        let mut said: Vec<(&Member, Said)> = members.iter().map(|m| (m, NOTHING_NEW)).collect();
+        said[0].1.has_records = true;
+        said[2].1.high_watermark = 6;
+        let told = sessions.tell(&context, &said, 1);
+        assert_eq!(told.session_id, id);
+        assert_eq!(told.is_included, [true, false, true]);
+        // The one that gave records is read last next time.
+        let (_, members) = sessions.open(request(id, 2), vec![], &[], 2);
+        assert_eq!(indexes(&members), [1, 2, 0]);
+    }
+
+    #[test]
+    fn an_error_is_told_each_time_and_what_follows_it_too() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 1, 0);
+        for (epoch, error_code, is_told) in
+            [(1, 6, true), (2, 6, true), (3, 0, true), (4, 0, false)]
+        {
+            let (context, members) = sessions.open(request(id, epoch), vec![], &[], 1);
+            let mut said: Vec<(&Member, Said)> = members.iter().map(|m| (m, NOTHING_NEW)).collect();
+            said[0].1.error_code = error_code;
+            assert_eq!(sessions.tell(&context, &said, 1).is_included, [is_told]);
+        }
+    }
+
+    #[test]
+    fn epochs_go_up_one_by_one_and_a_wrong_one_is_refused() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 1, 0);
+        for (epoch, error) in [
+            (1, None),
+            (1, Some(code::INVALID_FETCH_SESSION_EPOCH)),
+            (3, Some(code::INVALID_FETCH_SESSION_EPOCH)),
+            (2, None),
+        ] {
+            let (context, _) = sessions.open(request(id, epoch), vec![], &[], 1);
+            assert_eq!(refusal(&context), error);
+        }
+        assert_eq!(next_epoch(i32::MAX), 1);
+        let (context, _) = sessions.open(request(id.wrapping_add(1), 1), vec![], &[], 1);
+        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        let by_id = SessionRequest {
+            uses_topic_ids: true,
+            ..request(id, 3)
+        };
+        let (context, _) = sessions.open(by_id, vec![], &[], 1);
+        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_TOPIC_ID_ERROR));
+    }
+
+    #[test]
+    fn an_answer_after_the_session_went_on_is_refused() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 1, 0);
+        let (late, members) = sessions.open(request(id, 1), vec![], &[], 1);
+        sessions.open(request(id, 2), vec![], &[], 2);
+        let said: Vec<(&Member, Said)> = members.iter().map(|m| (m, NOTHING_NEW)).collect();
+        let told = sessions.tell(&late, &said, 3);
+        assert_eq!(told.error_code, code::INVALID_FETCH_SESSION_EPOCH);
+        assert_eq!((told.session_id, told.is_included), (id, vec![false]));
+    }
+
+    #[test]
+    fn partitions_come_and_go_and_an_empty_session_ends() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 2, 0);
+        let forgotten = [member("t", 0).key];
+        let added = vec![member("t", 7), member("t", 7)];
+        let (_, members) = sessions.open(request(id, 1), added, &forgotten, 1);
+        assert_eq!(indexes(&members), [1, 7]);
+        assert_eq!(sessions.counts(), (1, 2, 0));
+        let forgotten = [member("t", 1).key, member("t", 7).key];
+        let (context, members) = sessions.open(request(id, 2), vec![], &forgotten, 1);
+        assert!(matches!(context, Context::Sessionless) && members.is_empty());
+        assert_eq!(sessions.counts(), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_full_request_closes_the_session_that_it_names() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 1, 0);
+        let (context, _) = sessions.open(request(id, FINAL_EPOCH), vec![], &[], 1);
+        assert!(matches!(context, Context::Sessionless));
+        assert_eq!(sessions.counts(), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_full_cache_gives_way_as_kafkas_does() {
+        let sessions = FetchSessions::new(2, 1);
+        let (small, large) = (opened(&sessions, 1, 0), opened(&sessions, 3, 0));
+        assert_eq!(opened(&sessions, 9, 1_000), NO_SESSION, "all are young");
+        let later = FETCH_SESSION_EVICTION_MS + 1;
+        for id in [small, large] {
+            sessions.open(request(id, 1), vec![], &[], later - 1);
+        }
+        // Old but in use: only a smaller one gives way.
+        assert_eq!(opened(&sessions, 0, later), NO_SESSION);
+        let second = opened(&sessions, 2, later);
+        assert_ne!(second, NO_SESSION);
+        let (context, _) = sessions.open(request(small, 2), vec![], &[], later);
+        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        // Idle for two minutes: whatever its size.
+        assert_ne!(opened(&sessions, 1, 3 * later), NO_SESSION);
+        assert_eq!(sessions.counts().2, 2);
+    }
+}
