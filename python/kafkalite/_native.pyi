@@ -133,6 +133,14 @@ class Request:
         """Index of the listener that the client came in by."""
 
     @property
+    def listener_name(self) -> str:
+        """Its name, as in `listeners`."""
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, as Kafka writes it: `User:ANONYMOUS`."""
+
+    @property
     def peer(self) -> str:
         """The client's address, `127.0.0.1:40000`."""
 
@@ -203,10 +211,15 @@ class BrokerPlane:
         endpoints: Sequence[tuple[str, int]],
         rack: str | None,
         control_keys: Sequence[tuple[int, int, int, int, int]],
+        *,
+        names: Sequence[str] = ...,
+        connections_by_listener: Sequence[int] = ...,
+        connections_by_address: Mapping[IPv4Address | IPv6Address, int] = ...,
     ) -> None:
         """Serves clients from now on. `listeners` are descriptors of listening sockets, given away;
         `endpoints` what clients of each are told; `control_keys` (key, lowest advertised, lowest,
-        highest, first flexible version) of the keys that Python answers."""
+        highest, first flexible version) of the keys that Python answers; `names` those of the
+        listeners; the limits by listener and by address hold beside those in the settings."""
 
     def wait(self, timeout_ms: int | None = None) -> tuple[list[Request], list[int]] | None:
         """Requests for Python, and the numbers that may go on; blocks until there are some, or

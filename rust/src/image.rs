@@ -55,6 +55,12 @@ impl Topic {
     pub fn partition(&self, index: i32) -> Option<&Arc<Partition>> {
         self.partitions.get(usize::try_from(index).ok()?)?.as_ref()
     }
+
+    /// The partition exists, and its log directory has been offline since the start.
+    pub fn is_offline(&self, index: i32) -> bool {
+        let index = usize::try_from(index).ok();
+        matches!(index.and_then(|index| self.partitions.get(index)), Some(None))
+    }
 }
 
 /// What ApiVersions says of features. A finalised one is at a level; one at level 0 is not listed.

@@ -60,6 +60,52 @@ pub const RECEIVE_BUFFERS_KEPT: usize = 32;
 /// Bytes that a network thread holds for appending before it writes them, even in mid-turn.
 pub const STAGED_BYTES_MAX: usize = 1024 * 1024;
 
+/// Larger buffers that a network thread keeps for frames that do not fit into a receive buffer, bytes in
+/// all; beyond it they are given back.
+pub const LARGE_BUFFERS_KEPT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Bounds of what requests may take in memory while they arrive or wait, all connections together, where
+/// `queued.max.request.bytes` does not say; between them it is a quarter of the memory, bytes. Beyond it
+/// no frame that does not fit into a receive buffer is received.
+pub const RECEIVE_BUDGET_MIN: u64 = 64 * 1024 * 1024;
+pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// Bytes of a frame, or of answers, that a connection may hold without their being counted.
+pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
+
+/// When memory is short, a connection that holds some and has moved nothing for so long is closed,
+/// milliseconds.
+pub const SLOW_FRAME_MS: u64 = 10_000;
+
+/// Work that a connection may have begun in one turn before it is the next connection's turn, and what
+/// a Produce request and any other one count.
+pub const WORK_PER_TURN: u32 = 1024;
+pub const WORK_OF_PRODUCE: u32 = 1;
+pub const WORK_OF_OTHERS: u32 = 16;
+
+/// Storage calls that a network thread collects before it makes them, even in mid-round.
+pub const WORKS_PER_ROUND: usize = 64;
+
+/// How often the watchdog looks for storage calls that do not return, milliseconds; one that sleeps at
+/// the second look is left to itself. One that computes has so many ticks.
+pub const STORAGE_TICK_MS: u64 = 5;
+pub const STORAGE_BUSY_TICKS: u32 = 8;
+
+/// Ticks without a storage call after which the watchdog sleeps.
+pub const WATCHDOG_QUIET_TICKS: u32 = 20;
+
+/// Network threads beyond the usual number: those that are stuck in a storage call, or wait to go on for
+/// one that is. Beyond it a stuck call holds its network thread.
+pub const SPARE_THREADS_MAX: usize = 4;
+
+/// Timers that a network thread holds, and as many a connection; beyond it those of answered requests
+/// are looked for and dropped.
+pub const TIMERS_FREE: usize = 4096;
+pub const TIMERS_PER_CONNECTION: usize = 8;
+
+/// Least time between two looks for idle connections, milliseconds.
+pub const IDLE_CHECK_MS: u64 = 10;
+
 /// Answers that a connection may owe before it is read no further.
 pub const PARKED_SLOTS_MAX: usize = 256;
 

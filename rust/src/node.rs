@@ -322,6 +322,11 @@ impl Node {
         self.image.read().clone()
     }
 
+    /// The log directories that are in use.
+    pub fn directories(&self) -> &[Arc<LogDirectory>] {
+        &self.directories.online
+    }
+
     pub fn set_brokers(&self, brokers: Vec<Broker>) {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();

@@ -7,11 +7,13 @@
 //! has passed the records (which waits for the disk, unless `kafkalite.acks.fsync=none`), with
 //! acks 0 never: an error then closes the connection, so that the producer hears of it.
 //!
-//! Refusals, for all partitions: a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is
-//! fatal for the producer) as long as there are no transactions; acks other than -1, 0, 1
-//! (INVALID_REQUIRED_ACKS). Per partition: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; no records
-//! (INVALID_RECORD); zstd before version 7; what `batch/validate.rs` refuses; storage errors;
-//! REQUEST_TIMED_OUT.
+//! Refusals, as long as there are no transactions: a transactional id or batch
+//! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer). Per partition:
+//! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; no records
+//! (INVALID_RECORD); zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
+//! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
+//! on one node: `min.insync.replicas` counts for no more than the replicas that a partition has
+//! (`Partition.effectiveMinIsr`).
 //!
 //! Version notes: v7 zstd (KIP-110); v8 record errors (KIP-467); v9 flexible; v10 current leader
 //! (KIP-951); v13 topic ids (KIP-516).
@@ -19,7 +21,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{ApiKey, TopicRef, code};
+use super::{ApiKey, Ask, TopicRef, code, write_node_endpoints};
+use crate::access::{Operation, Resource};
 use crate::batch::header::{ATTRIBUTES_AT, MAGIC_AT};
 use crate::error::{Error, RecordError, Result};
 use crate::image::{Image, Partition};
@@ -40,6 +43,11 @@ const TOPIC_IDS_SINCE: i16 = 13;
 const ZSTD_SINCE: i16 = 7;
 const ZSTD: u8 = 4;
 const CODEC_MASK: u8 = 0x07;
+const TRANSACTIONAL: u8 = 0x10;
+/// Tags of the answer: where leaders are, at its top, and a partition's leader.
+const LEADERS_SINCE: i16 = 10;
+const NODE_ENDPOINTS_TAG: u32 = 0;
+const CURRENT_LEADER_TAG: u32 = 0;
 
 pub struct Produce {
     version: i16,
@@ -64,6 +72,8 @@ pub enum Outcome {
         code: i16,
         message: Option<String>,
         record_errors: Vec<RecordError>,
+        /// Where the partition's leader is, and its epoch.
+        leader: Option<(i32, i32)>,
     },
     /// To be appended.
     Pending(Arc<Partition>),
@@ -71,31 +81,34 @@ pub enum Outcome {
 }
 
 /// Reads the request. `reader` stands behind the header.
-pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, image: &Image) -> Result<Produce> {
+pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, ask: &Ask<'_>) -> Result<Produce> {
     let (version, flexible) = (header.api_version, header.flexible);
     let transactional_id = reader.nullable_string(flexible)?;
     let acks = reader.i16()?;
     let timeout_ms = reader.i32()?;
-    let refusal = if transactional_id.is_some() {
-        code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    } else if !(-1..=1).contains(&acks) {
-        code::INVALID_REQUIRED_ACKS
-    } else {
-        code::NONE
-    };
+    let is_transactional = transactional_id.is_some();
     let mut topics = Vec::new();
     let mut partitions = Vec::new();
     for _ in 0..reader.array_length(flexible)? {
-        let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, image)?;
+        let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, ask.image)?;
+        let may_write = match &topic {
+            TopicRef::Known(topic) => ask.may(Operation::Write, Resource::Topic(&topic.name)),
+            TopicRef::Unknown { name, .. } => ask.may(Operation::Write, Resource::Topic(name)),
+        };
         let count = reader.array_length(flexible)?;
         for _ in 0..count {
             let index = reader.i32()?;
             let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
             let end = reader.position();
             reader.skip_tags(flexible)?;
-            let outcome = match refusal {
-                code::NONE => judge(&topic, index, records, version),
-                code => refuse(code, None),
+            let outcome = if is_transactional || is_transactional_batch(records) {
+                refuse(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
+            } else {
+                match judge(&topic, may_write, index, records, version) {
+                    Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
+                    Ok(partition) => Outcome::Pending(partition),
+                    Err(refused) => refused,
+                }
             };
             partitions.push(ProducePartition {
                 index,
@@ -118,27 +131,53 @@ pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, image: &Image) 
     })
 }
 
-/// What can be said before the log looks at the records.
-fn judge(topic: &TopicRef, index: i32, records: &[u8], version: i16) -> Outcome {
-    let TopicRef::Known(known) = topic else {
-        return refuse(topic.error_code(version >= TOPIC_IDS_SINCE), None);
+/// What can be said before the log looks at the records: the partition, or the refusal.
+fn judge(
+    topic: &TopicRef,
+    may_write: bool,
+    index: i32,
+    records: &[u8],
+    version: i16,
+) -> std::result::Result<Arc<Partition>, Outcome> {
+    let by_id = version >= TOPIC_IDS_SINCE;
+    if by_id && topic.error_code(by_id) != code::NONE {
+        return Err(refuse(code::UNKNOWN_TOPIC_ID, None));
+    }
+    if !may_write {
+        return Err(refuse(code::TOPIC_AUTHORIZATION_FAILED, None));
+    }
+    let partition = match topic {
+        TopicRef::Known(topic) if topic.is_offline(index) => {
+            return Err(refuse(code::KAFKA_STORAGE_ERROR, None));
+        }
+        TopicRef::Known(topic) => topic.partition(index),
+        TopicRef::Unknown { .. } => None,
     };
-    let Some(partition) = known.partition(index) else {
-        return refuse(code::UNKNOWN_TOPIC_OR_PARTITION, None);
+    let Some(partition) = partition else {
+        return Err(refuse(code::UNKNOWN_TOPIC_OR_PARTITION, None));
     };
     if records.is_empty() {
         let message = "a produced partition has no record batch";
-        return refuse(code::INVALID_RECORD, Some(message.to_owned()));
+        return Err(refuse(code::INVALID_RECORD, Some(message.to_owned())));
     }
-    let is_zstd = records.get(MAGIC_AT) == Some(&2)
-        && records
-            .get(ATTRIBUTES_AT + 1)
-            .is_some_and(|low| low & CODEC_MASK == ZSTD);
-    if version < ZSTD_SINCE && is_zstd {
+    if version < ZSTD_SINCE && attributes_of(records) & CODEC_MASK == ZSTD {
         let error = Error::UnsupportedCompression("zstd needs version 7 of Produce".to_owned());
-        return refuse(error.kafka_code(), Some(error.to_string()));
+        return Err(refuse(error.kafka_code(), Some(error.to_string())));
     }
-    Outcome::Pending(partition.clone())
+    Ok(partition.clone())
+}
+
+/// The low byte of the first batch's attributes; 0 if there is no such batch.
+fn attributes_of(records: &[u8]) -> u8 {
+    match (records.get(MAGIC_AT), records.get(ATTRIBUTES_AT + 1)) {
+        (Some(2), Some(low)) => *low,
+        _ => 0,
+    }
+}
+
+/// Whether records belong to a transaction is said by the batch, not by the request (CVE-2018-17196).
+fn is_transactional_batch(records: &[u8]) -> bool {
+    attributes_of(records) & TRANSACTIONAL != 0
 }
 
 fn refuse(code: i16, message: Option<String>) -> Outcome {
@@ -146,6 +185,7 @@ fn refuse(code: i16, message: Option<String>) -> Outcome {
         code,
         message,
         record_errors: Vec::new(),
+        leader: None,
     }
 }
 
@@ -171,9 +211,28 @@ impl Produce {
             .any(|each| matches!(each.outcome, Outcome::Refused { .. }))
     }
 
-    /// The response. Of partitions that wait for the high watermark still, it says that the disk
-    /// failed or that the time is over.
-    pub fn answer(&self) -> Vec<u8> {
+    /// Bytes of records: what a quota counts.
+    pub fn size_bytes(&self) -> usize {
+        self.partitions.iter().map(|each| each.records.len()).sum()
+    }
+
+    /// A request without partitions.
+    #[cfg(test)]
+    pub fn of_nothing() -> Produce {
+        Produce {
+            version: 9,
+            flexible: true,
+            correlation_id: 0,
+            acks: 1,
+            timeout_ms: 0,
+            topics: Vec::new(),
+            partitions: Vec::new(),
+        }
+    }
+
+    /// The response. Of partitions that wait for the disk or the high watermark still, it says that the
+    /// disk failed or that the time is over.
+    pub fn answer(&self, throttle_ms: u32, image: &Image, listener: usize) -> Vec<u8> {
         let (version, flexible) = (self.version, self.flexible);
         let mut writer = begin_response(self.correlation_id, flexible, 96);
         writer.array_length(self.topics.len(), flexible);
@@ -186,8 +245,20 @@ impl Produce {
             }
             writer.no_tags(flexible);
         }
-        writer.i32(0);
-        writer.no_tags(flexible);
+        writer.i32(i32::try_from(throttle_ms).unwrap_or(i32::MAX));
+        let leaders = self.partitions.iter().filter_map(|each| each.leader());
+        let leaders: Vec<i32> = match version >= LEADERS_SINCE {
+            true => leaders.map(|(leader_id, _)| leader_id).collect(),
+            false => Vec::new(),
+        };
+        write_node_endpoints(
+            &mut writer,
+            flexible,
+            NODE_ENDPOINTS_TAG,
+            &leaders,
+            image,
+            listener,
+        );
         frame::finish(&mut writer.bytes, 0);
         writer.bytes
     }
@@ -199,11 +270,12 @@ impl Produce {
                 code,
                 message,
                 record_errors: errors,
+                ..
             } => {
                 record_errors = errors;
                 (*code, message.as_deref(), None)
             }
-            Outcome::Pending(_) => (code::UNKNOWN_SERVER_ERROR, None, None),
+            Outcome::Pending(_) => (code::REQUEST_TIMED_OUT, None, None),
             Outcome::Appended(at, info) if self.acks == -1 => {
                 match at.log.offsets().high_watermark > info.last_offset {
                     true => (code::NONE, None, Some(info)),
@@ -230,11 +302,31 @@ impl Produce {
             }
             writer.nullable_string(message, self.flexible);
         }
-        writer.no_tags(self.flexible);
+        match partition.leader().filter(|_| self.version >= LEADERS_SINCE) {
+            None => writer.no_tags(self.flexible),
+            Some((leader_id, leader_epoch)) => {
+                writer.uvarint(1);
+                writer.tag(CURRENT_LEADER_TAG, |field| {
+                    field.i32(leader_id);
+                    field.i32(leader_epoch);
+                    field.no_tags(true);
+                });
+            }
+        }
     }
 }
 
 impl ProducePartition {
+    /// Leader and its epoch, for a client that came to the wrong node (KIP-951).
+    fn leader(&self) -> Option<(i32, i32)> {
+        match &self.outcome {
+            Outcome::Refused { code, leader, .. } if *code == code::NOT_LEADER_OR_FOLLOWER => {
+                *leader
+            }
+            _ => None,
+        }
+    }
+
     /// Notes what the log said to the records.
     pub fn apply(&mut self, result: Result<AppendInfo>) {
         if let Outcome::Pending(partition) = &self.outcome {
@@ -247,6 +339,7 @@ impl ProducePartition {
                         Error::RecordsRefused(refused) => refused.errors,
                         _ => Vec::new(),
                     },
+                    leader: Some((partition.leader_id, partition.leader_epoch)),
                 },
             };
         }

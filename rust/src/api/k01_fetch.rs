@@ -329,6 +329,9 @@ fn resolve(
     }
     let topic = by_id.or_else(|| ask.image.topic(name));
     let topic = topic.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
+    if topic.is_offline(member.key.1) {
+        return Err(code::KAFKA_STORAGE_ERROR);
+    }
     let partition = topic.partition(member.key.1);
     let partition = partition.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
     Ok((topic.clone(), partition.clone()))
@@ -553,9 +556,10 @@ impl Fetch {
                 self.write_partition(writer, asked, &part);
                 let leader = self.current_leader(asked, &part);
                 let diverging = part.diverging;
-                if let Some(range) = part.range.filter(|range| !range.is_empty()) {
+                let range = part.range.filter(|range| !range.is_empty());
+                if let (Some(range), Some(partition)) = (range, &asked.partition) {
                     chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
-                    chunks.push(Chunk::File(range));
+                    chunks.push(Chunk::File(range, partition.directory.clone()));
                 }
                 self.write_partition_tags(writer, diverging, leader);
             }

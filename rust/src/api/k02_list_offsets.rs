@@ -13,15 +13,19 @@
 //!
 //! No such record: offset, timestamp and epoch -1, no error.
 //!
-//! Refusals, per partition: INVALID_REQUEST if it is named twice; UNSUPPORTED_VERSION for a special
-//! time younger than the version; UNKNOWN_TOPIC_OR_PARTITION; a leader epoch that is not the
+//! Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if it is named twice;
+//! UNSUPPORTED_VERSION for a special time younger than the version; UNKNOWN_TOPIC_OR_PARTITION; a leader epoch that is not the
 //! partition's (v4, KIP-320); storage errors.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::{ApiKey, TopicRef, code, leader_epoch_error};
+use super::{ApiKey, Ask, TopicRef, code, leader_epoch_error};
+use crate::access::{Operation, Resource};
 use crate::error::Result;
-use crate::image::{Image, Partition};
+use crate::image::Partition;
+use crate::log::directory::LogDirectory;
+use crate::wire::header::begin_response;
 use crate::wire::{Reader, RequestHeader, Writer, frame};
 
 pub const KEY: ApiKey = ApiKey {
@@ -40,8 +44,11 @@ const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 const READ_COMMITTED: i8 = 1;
+/// The replica id of a consumer. Others, a debugging one (-2) too, see everything.
+const CONSUMER: i32 = -1;
 
 /// What is answered for a partition; -1 where there is none.
+#[derive(Clone, Copy)]
 struct Found {
     timestamp: i64,
     offset: i64,
@@ -54,66 +61,160 @@ const NOTHING: Found = Found {
     leader_epoch: -1,
 };
 
-/// The whole answer. Looks into segments: costs an index look-up and up to `index.interval.bytes` of
-/// reading for a time.
-pub fn answer(
+/// A request that is being answered: read, then `search`ed, then `answer`ed.
+pub struct ListOffsets {
+    version: i16,
+    flexible: bool,
+    correlation_id: i32,
+    /// Topics, and how many of `partitions` are each one's.
+    topics: Vec<(TopicRef, usize)>,
+    partitions: Vec<Asked>,
+}
+
+struct Asked {
+    index: i32,
+    timestamp: i64,
+    /// Where to look, and the end that the client may see; else the refusal.
+    place: std::result::Result<(Arc<Partition>, i64), i16>,
+    found: Found,
+}
+
+/// Reads the request. `reader` stands behind the header.
+pub fn read(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
-    image: &Image,
-) -> Result<Vec<u8>> {
+    ask: &Ask<'_>,
+) -> Result<ListOffsets> {
     let (version, flexible) = (header.api_version, header.flexible);
-    let mut writer = header.begin_response(64);
-    if version >= 2 {
-        writer.i32(0);
-    }
     let replica_id = reader.i32()?;
     let isolation = if version >= 2 { reader.i8()? } else { 0 };
-    let mut seen = HashSet::new();
-    let topic_count = reader.array_length(flexible)?;
-    writer.array_length(topic_count, flexible);
-    for topic_index in 0..topic_count {
-        let topic = TopicRef::read(reader, false, flexible, image)?;
-        topic.write(&mut writer, false, flexible);
+    let mut request = ListOffsets {
+        version,
+        flexible,
+        correlation_id: header.correlation_id,
+        topics: Vec::new(),
+        partitions: Vec::new(),
+    };
+    let mut seen = HashMap::new();
+    for _ in 0..reader.array_length(flexible)? {
+        let topic = TopicRef::read(reader, false, flexible, ask.image)?;
+        let name: Arc<str> = topic.name().into();
+        let may_see = ask.may(Operation::Describe, Resource::Topic(&name));
         let count = reader.array_length(flexible)?;
-        writer.array_length(count, flexible);
         for _ in 0..count {
             let index = reader.i32()?;
             let current_leader_epoch = if version >= 4 { reader.i32()? } else { -1 };
             let timestamp = reader.i64()?;
             reader.skip_tags(flexible)?;
-            let result = if !seen.insert((topic_name(&topic, topic_index), index)) {
-                Err(code::INVALID_REQUEST)
-            } else if !knows(version, timestamp) {
-                Err(code::UNSUPPORTED_VERSION)
-            } else {
-                find(
-                    &topic,
-                    index,
-                    current_leader_epoch,
-                    timestamp,
-                    replica_id,
-                    isolation,
-                )
+            *seen.entry((name.clone(), index)).or_insert(0) += 1;
+            let place = match may_see {
+                true => locate(&topic, index, current_leader_epoch, replica_id, isolation),
+                false => Err(code::TOPIC_AUTHORIZATION_FAILED),
             };
-            write_partition(&mut writer, header, index, result);
+            let place = match knows(version, timestamp) {
+                false if may_see => Err(code::UNSUPPORTED_VERSION),
+                _ => place,
+            };
+            request.partitions.push(Asked {
+                index,
+                timestamp,
+                place,
+                found: NOTHING,
+            });
         }
         reader.skip_tags(flexible)?;
-        writer.no_tags(flexible);
+        request.topics.push((topic, count));
     }
     if version >= 10 {
         // A time-out, for logs that are tiered; ours answer at once.
         reader.i32()?;
     }
     reader.skip_tags(flexible)?;
-    writer.no_tags(flexible);
-    frame::finish(&mut writer.bytes, 0);
-    Ok(writer.bytes)
+    request.refuse_repetitions(&seen);
+    Ok(request)
 }
 
-fn topic_name(topic: &TopicRef, topic_index: usize) -> String {
-    match topic {
-        TopicRef::Known(topic) => topic.name.to_string(),
-        TopicRef::Unknown { .. } => format!("/{topic_index}"),
+impl ListOffsets {
+    /// A partition that is named twice is refused each time.
+    fn refuse_repetitions(&mut self, seen: &HashMap<(Arc<str>, i32), usize>) {
+        let mut partitions = self.partitions.iter_mut();
+        for (topic, count) in &self.topics {
+            let name: Arc<str> = topic.name().into();
+            for asked in partitions.by_ref().take(*count) {
+                let is_repeated = seen
+                    .get(&(name.clone(), asked.index))
+                    .is_some_and(|times| *times > 1);
+                if is_repeated && !matches!(asked.place, Err(code::TOPIC_AUTHORIZATION_FAILED)) {
+                    asked.place = Err(code::INVALID_REQUEST);
+                }
+            }
+        }
+    }
+
+    /// Batches have to be read and perhaps inflated.
+    pub fn must_search(&self) -> bool {
+        self.partitions.iter().any(|asked| {
+            asked.place.is_ok() && (asked.timestamp >= 0 || asked.timestamp == MAX_TIMESTAMP)
+        })
+    }
+
+    /// The log directories in which `search` looks.
+    pub fn directories(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {
+        let places = self
+            .partitions
+            .iter()
+            .filter_map(|asked| asked.place.as_ref().ok());
+        places.map(|(partition, _)| &partition.directory)
+    }
+
+    /// Looks into the logs. May block: costs an index look-up and up to `index.interval.bytes` of
+    /// reading for a time, and the inflation of a batch.
+    pub fn search(&mut self) {
+        for asked in &mut self.partitions {
+            if let Ok((partition, end)) = &asked.place {
+                match look_up(partition, asked.timestamp, *end) {
+                    Ok(found) => asked.found = found,
+                    Err(error) => asked.place = Err(error.kafka_code()),
+                }
+            }
+        }
+    }
+
+    /// The whole response.
+    pub fn answer(&self) -> Vec<u8> {
+        let flexible = self.flexible;
+        let mut writer = begin_response(self.correlation_id, flexible, 64);
+        if self.version >= 2 {
+            writer.i32(0);
+        }
+        let mut partitions = self.partitions.iter();
+        writer.array_length(self.topics.len(), flexible);
+        for (topic, count) in &self.topics {
+            topic.write(&mut writer, false, flexible);
+            writer.array_length(*count, flexible);
+            for asked in partitions.by_ref().take(*count) {
+                self.write_partition(&mut writer, asked);
+            }
+            writer.no_tags(flexible);
+        }
+        writer.no_tags(flexible);
+        frame::finish(&mut writer.bytes, 0);
+        writer.bytes
+    }
+
+    fn write_partition(&self, writer: &mut Writer, asked: &Asked) {
+        let (error_code, found) = match &asked.place {
+            Ok(_) => (code::NONE, &asked.found),
+            Err(error_code) => (*error_code, &NOTHING),
+        };
+        writer.i32(asked.index);
+        writer.i16(error_code);
+        writer.i64(found.timestamp);
+        writer.i64(found.offset);
+        if self.version >= 4 {
+            writer.i32(found.leader_epoch);
+        }
+        writer.no_tags(self.flexible);
     }
 }
 
@@ -130,17 +231,20 @@ fn knows(version: i16, timestamp: i64) -> bool {
     version >= since
 }
 
-fn find(
+/// The partition and the end that the client may see of it.
+fn locate(
     topic: &TopicRef,
     index: i32,
     current_leader_epoch: i32,
-    timestamp: i64,
     replica_id: i32,
     isolation: i8,
-) -> std::result::Result<Found, i16> {
+) -> std::result::Result<(Arc<Partition>, i64), i16> {
     let TopicRef::Known(topic) = topic else {
         return Err(code::UNKNOWN_TOPIC_OR_PARTITION);
     };
+    if topic.is_offline(index) {
+        return Err(code::KAFKA_STORAGE_ERROR);
+    }
     let partition = topic
         .partition(index)
         .ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
@@ -150,11 +254,11 @@ fn find(
     }
     let offsets = partition.log.offsets();
     let end = match (replica_id, isolation) {
-        (0.., _) => offsets.log_end_offset,
-        (_, READ_COMMITTED) => offsets.last_stable_offset,
-        _ => offsets.high_watermark,
+        (CONSUMER, READ_COMMITTED) => offsets.last_stable_offset,
+        (CONSUMER, _) => offsets.high_watermark,
+        _ => offsets.log_end_offset,
     };
-    look_up(partition, timestamp, end).map_err(|error| error.kafka_code())
+    Ok((partition.clone(), end))
 }
 
 fn look_up(partition: &Partition, timestamp: i64, end: i64) -> Result<Found> {
@@ -188,24 +292,4 @@ fn look_up(partition: &Partition, timestamp: i64, end: i64) -> Result<Found> {
         },
         _ => NOTHING,
     })
-}
-
-fn write_partition(
-    writer: &mut Writer,
-    header: &RequestHeader<'_>,
-    index: i32,
-    result: std::result::Result<Found, i16>,
-) {
-    let (error_code, found) = match result {
-        Ok(found) => (code::NONE, found),
-        Err(error_code) => (error_code, NOTHING),
-    };
-    writer.i32(index);
-    writer.i16(error_code);
-    writer.i64(found.timestamp);
-    writer.i64(found.offset);
-    if header.api_version >= 4 {
-        writer.i32(found.leader_epoch);
-    }
-    writer.no_tags(header.flexible);
 }

@@ -13,7 +13,8 @@
 
 use std::sync::Arc;
 
-use super::{ApiKey, code};
+use super::{ApiKey, Ask, code};
+use crate::access::{Operation, Resource};
 use crate::error::Result;
 use crate::image::{Image, Topic};
 use crate::wire::cursor::ZERO_UUID;
@@ -103,13 +104,13 @@ pub fn missing_topics(
     Ok(request.allows_creation && request.topics.iter().flatten().any(is_missing))
 }
 
-/// The whole answer. `listener` is the index of the listener that the client came in by.
+/// The whole answer.
 pub fn answer(
     header: &RequestHeader<'_>,
     mut reader: Reader<'_>,
-    image: &Image,
-    listener: usize,
+    ask: &Ask<'_>,
 ) -> Result<Vec<u8>> {
+    let (image, listener) = (ask.image, ask.caller.listener);
     let request = read(header, &mut reader)?;
     let (version, flexible) = (header.api_version, header.flexible);
     let mut writer = header.begin_response(256);
@@ -129,15 +130,18 @@ pub fn answer(
     };
     match &request.topics {
         None => {
-            writer.array_length(image.topics().len(), flexible);
-            for topic in image.topics() {
+            // Topics that the client may not see are left out.
+            let may_see =
+                |topic: &&Arc<Topic>| ask.may(Operation::Describe, Resource::Topic(&topic.name));
+            writer.array_length(image.topics().filter(may_see).count(), flexible);
+            for topic in image.topics().filter(may_see) {
                 write_topic(&mut writer, header, topic, image.controller_id, operations);
             }
         }
         Some(asked) => {
             writer.array_length(asked.len(), flexible);
             for asked in asked {
-                match find(image, asked) {
+                match find(ask, asked) {
                     Ok(topic) => {
                         write_topic(&mut writer, header, topic, image.controller_id, operations)
                     }
@@ -160,11 +164,23 @@ pub fn answer(
     Ok(writer.bytes)
 }
 
-fn find<'a>(image: &'a Image, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
+fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
+    let may_see = |name: &str| ask.may(Operation::Describe, Resource::Topic(name));
     match asked.name {
-        None => image.topic_by_id(&asked.id).ok_or(code::UNKNOWN_TOPIC_ID),
+        None => {
+            let topic = ask.image.topic_by_id(&asked.id);
+            let topic = topic.ok_or(code::UNKNOWN_TOPIC_ID)?;
+            match may_see(&topic.name) {
+                true => Ok(topic),
+                false => Err(code::UNKNOWN_TOPIC_ID),
+            }
+        }
+        Some(name) if !may_see(name) => Err(code::TOPIC_AUTHORIZATION_FAILED),
         Some(name) if !is_topic_name(name) => Err(code::INVALID_TOPIC),
-        Some(name) => image.topic(name).ok_or(code::UNKNOWN_TOPIC_OR_PARTITION),
+        Some(name) => ask
+            .image
+            .topic(name)
+            .ok_or(code::UNKNOWN_TOPIC_OR_PARTITION),
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::access::{Authorizer, Caller, Operation, Resource};
 use crate::error::Result;
 use crate::image::{Image, Topic};
+use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
 use crate::wire::{Reader, Uuid, Writer};
 
@@ -78,14 +79,15 @@ impl Ask<'_> {
 /// A part of a response: bytes, or bytes that are still in a segment's file.
 pub enum Chunk {
     Bytes(Vec<u8>),
-    File(FetchedRange),
+    /// And the directory that they are read from.
+    File(FetchedRange, Arc<LogDirectory>),
 }
 
 impl Chunk {
     pub fn size_bytes(&self) -> usize {
         match self {
             Chunk::Bytes(bytes) => bytes.len(),
-            Chunk::File(range) => range.length_bytes as usize,
+            Chunk::File(range, _) => range.length_bytes as usize,
         }
     }
 }
@@ -134,6 +136,14 @@ impl TopicRef {
             (TopicRef::Known(topic), false) => writer.string(&topic.name, flexible),
             (TopicRef::Unknown { id, .. }, true) => writer.uuid(id),
             (TopicRef::Unknown { name, .. }, false) => writer.string(name, flexible),
+        }
+    }
+
+    /// Empty where the request has an unknown id.
+    fn name(&self) -> &str {
+        match self {
+            TopicRef::Known(topic) => &topic.name,
+            TopicRef::Unknown { name, .. } => name,
         }
     }
 

@@ -3,10 +3,12 @@
 //! something or one of its timers is due, and takes everything at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::access::Principal;
 use crate::park::Parked;
 
 /// A request for Python.
@@ -19,6 +21,10 @@ pub struct ControlFrame {
     pub client_id: Option<String>,
     /// Index of the listener that the client came in by.
     pub listener: usize,
+    /// Its name, as in `listeners`.
+    pub listener_name: Arc<str>,
+    /// Who the client is.
+    pub principal: Principal,
     /// The client's address, as `127.0.0.1:40000`.
     pub peer: String,
     /// What follows the header.

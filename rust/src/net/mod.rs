@@ -2,15 +2,28 @@
 //! the requests that are its own.
 //!
 //! ```text
-//! reactor   one thread: epoll, receive, take frames, append in groups, send
-//! session   one connection without its socket: frames, request order, response slots
-//! outbox    what is to be sent: bytes and file ranges
-//! poller    epoll and eventfd      control   the queue to Python      plane   all of it together
+//! reactor      one thread's turn: events, timers, wake-ups, what became of storage calls, sending
+//! connections  taken in, looked after, closed     receive  bytes and frames      dispatch  one request
+//! session      one connection without its socket: request order, response slots
+//! outbox       what is to be sent: bytes and file ranges
+//! stage        group write: records on their way to the logs      work  calls that may block
+//! seat, gate   what happens when such a call does not return
+//! admission, budget   how many connections, how much memory
+//! poller       epoll, eventfd, sendfile      control  the queue to Python      plane  all of it together
 //! ```
 
+pub mod admission;
+pub mod budget;
+mod connections;
 pub mod control;
+mod dispatch;
+mod gate;
 pub mod outbox;
 pub mod plane;
 pub mod poller;
-pub mod reactor;
+mod reactor;
+mod receive;
+mod seat;
 pub mod session;
+mod stage;
+mod work;

@@ -4,11 +4,34 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use super::poller;
 use crate::api::Chunk;
 use crate::limits::{RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES};
+use crate::log::directory::LogDirectory;
+
+/// Where bytes go. Takes what it can; `WouldBlock` if that is nothing.
+pub trait Sink {
+    fn write(&self, vectors: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Up to `count` bytes of a file from `position` on; 0 means that the file is shorter.
+    fn send_file(&self, file: RawFd, position: u64, count: usize) -> io::Result<usize>;
+}
+
+impl Sink for TcpStream {
+    fn write(&self, vectors: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut socket = self;
+        match vectors {
+            [only] => Write::write(&mut socket, only),
+            _ => socket.write_vectored(vectors),
+        }
+    }
+
+    fn send_file(&self, file: RawFd, position: u64, count: usize) -> io::Result<usize> {
+        poller::sendfile(self.as_raw_fd(), file, position, count)
+    }
+}
 
 /// Small answers are put together into chunks of at most this, bytes.
 const COALESCED_BYTES: usize = 64 * 1024;
@@ -21,6 +44,8 @@ pub struct Outbox {
     /// Bytes of the first chunk that are sent.
     sent: usize,
     queued_bytes: usize,
+    /// Ranges of files among the chunks.
+    files: usize,
 }
 
 /// How far a flush came.
@@ -42,8 +67,41 @@ impl Outbox {
         self.queued_bytes
     }
 
+    /// Ranges of files are to be sent, which may block.
+    pub fn has_files(&self) -> bool {
+        self.files > 0
+    }
+
+    /// The log directory of the next range of a file.
+    pub fn directory(&self) -> Option<&Arc<LogDirectory>> {
+        self.chunks.iter().find_map(|chunk| match chunk {
+            Chunk::File(_, directory) => Some(directory),
+            Chunk::Bytes(_) => None,
+        })
+    }
+
+    /// Bytes in memory that are not sent yet.
+    pub fn memory_bytes(&self) -> usize {
+        if self.files == 0 {
+            return self.queued_bytes;
+        }
+        let bytes = self.chunks.iter().map(|chunk| match chunk {
+            Chunk::Bytes(bytes) => bytes.len(),
+            Chunk::File(..) => 0,
+        });
+        bytes.sum()
+    }
+
+    /// Puts what is to be sent behind everything in here.
+    pub fn append(&mut self, later: Outbox) {
+        for chunk in later.chunks {
+            self.push(chunk);
+        }
+    }
+
     pub fn push(&mut self, chunk: Chunk) {
         self.queued_bytes += chunk.size_bytes();
+        self.files += usize::from(matches!(chunk, Chunk::File(..)));
         if let (Some(Chunk::Bytes(last)), Chunk::Bytes(bytes)) = (self.chunks.back_mut(), &chunk)
             && last.len() + bytes.len() <= COALESCED_BYTES
         {
@@ -55,14 +113,14 @@ impl Outbox {
 
     /// Sends what the socket takes, at most `SEND_BYTES_PER_TURN`. An error is the end of the
     /// connection: a file that is shorter than its range too, since the frame cannot be completed.
-    pub fn flush(&mut self, socket: &TcpStream) -> io::Result<Flushed> {
+    pub fn flush(&mut self, socket: &impl Sink) -> io::Result<Flushed> {
         let mut budget = SEND_BYTES_PER_TURN;
         while !self.chunks.is_empty() {
             if budget == 0 {
                 return Ok(Flushed::Part);
             }
             let result = match self.chunks.front() {
-                Some(Chunk::File(_)) => self.send_range(socket, budget),
+                Some(Chunk::File(..)) => self.send_range(socket, budget),
                 _ => self.send_bytes(socket),
             };
             match result {
@@ -81,7 +139,7 @@ impl Outbox {
         Ok(Flushed::All)
     }
 
-    fn send_bytes(&self, mut socket: &TcpStream) -> io::Result<usize> {
+    fn send_bytes(&self, socket: &impl Sink) -> io::Result<usize> {
         let mut vectors = [IoSlice::new(&[]); VECTORS];
         let mut count = 0;
         let mut skip = self.sent;
@@ -91,14 +149,11 @@ impl Outbox {
             skip = 0;
             count += 1;
         }
-        match count {
-            1 => socket.write(&vectors[0]),
-            _ => socket.write_vectored(&vectors[..count]),
-        }
+        socket.write(&vectors[..count])
     }
 
-    fn send_range(&self, socket: &TcpStream, budget: usize) -> io::Result<usize> {
-        let Some(Chunk::File(range)) = self.chunks.front() else {
+    fn send_range(&self, socket: &impl Sink, budget: usize) -> io::Result<usize> {
+        let Some(Chunk::File(range, _)) = self.chunks.front() else {
             return Ok(0);
         };
         let left = range.length_bytes as usize - self.sent;
@@ -106,15 +161,14 @@ impl Outbox {
         match range.file().and_then(|file| file.descriptor()) {
             Some(file) => {
                 let count = left.min(budget).min(SENDFILE_BYTES);
-                poller::sendfile(socket.as_raw_fd(), file, position, count)
+                socket.send_file(file, position, count)
             }
             None => {
                 let mut buffer = vec![0; left.min(RECEIVE_BYTES)];
                 range
                     .read_at(&mut buffer, self.sent as u64)
                     .map_err(|error| io::Error::other(error.to_string()))?;
-                let mut socket = socket;
-                socket.write(&buffer)
+                socket.write(&[IoSlice::new(&buffer)])
             }
         }
     }
@@ -129,7 +183,104 @@ impl Outbox {
             }
             count -= left;
             self.sent = 0;
+            self.files -= usize::from(matches!(first, Chunk::File(..)));
             self.chunks.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+impl Outbox {
+    /// What is to be sent, as long as that is bytes only.
+    pub fn bytes(&self) -> Vec<u8> {
+        let chunks = self.chunks.iter().flat_map(|chunk| match chunk {
+            Chunk::Bytes(bytes) => bytes.clone(),
+            Chunk::File(..) => panic!("a file"),
+        });
+        chunks.skip(self.sent).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Takes at most `step` bytes a call and `room` in all.
+    struct Slow {
+        step: usize,
+        room: RefCell<usize>,
+        taken: RefCell<Vec<u8>>,
+    }
+
+    impl Sink for Slow {
+        fn write(&self, vectors: &[IoSlice<'_>]) -> io::Result<usize> {
+            let mut room = self.room.borrow_mut();
+            if *room == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let all: Vec<u8> = vectors.iter().flat_map(|vector| vector.to_vec()).collect();
+            let count = all.len().min(self.step).min(*room);
+            self.taken.borrow_mut().extend_from_slice(&all[..count]);
+            *room -= count;
+            Ok(count)
+        }
+
+        fn send_file(&self, _: RawFd, _: u64, _: usize) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    fn slow(step: usize, room: usize) -> Slow {
+        Slow {
+            step,
+            room: RefCell::new(room),
+            taken: RefCell::default(),
+        }
+    }
+
+    fn filled(sizes: &[usize]) -> (Outbox, Vec<u8>) {
+        let mut outbox = Outbox::default();
+        let mut all = Vec::new();
+        for (number, size) in sizes.iter().enumerate() {
+            let bytes: Vec<u8> = (0..*size).map(|at| (at * 7 + number) as u8).collect();
+            all.extend_from_slice(&bytes);
+            outbox.push(Chunk::Bytes(bytes));
+        }
+        (outbox, all)
+    }
+
+    #[test]
+    fn whatever_the_socket_takes_at_a_time_the_bytes_arrive_in_order() {
+        let sizes = [1, 70_000, 0, 3, 40_000, 40_000, 17, 65_536, 9];
+        for step in [1_000, 4_096, 65_535, 1 << 20] {
+            let (mut outbox, all) = filled(&sizes);
+            let sink = slow(step, usize::MAX);
+            assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::All));
+            assert!(outbox.is_empty() && outbox.queued_bytes() == 0);
+            assert!(*sink.taken.borrow() == all);
+        }
+    }
+
+    #[test]
+    fn a_full_socket_leaves_the_rest_for_later() {
+        let (mut outbox, all) = filled(&[100_000, 5, 100_000]);
+        let sink = slow(1 << 20, 100_002);
+        assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::Part));
+        assert_eq!(outbox.queued_bytes(), all.len() - 100_002);
+        let (later, more) = filled(&[10, 80_000]);
+        outbox.append(later);
+        *sink.room.borrow_mut() = usize::MAX;
+        assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::All));
+        assert!(*sink.taken.borrow() == [all, more].concat());
+    }
+
+    #[test]
+    fn one_turn_sends_so_much_and_no_more() {
+        let (mut outbox, _) = filled(&[SEND_BYTES_PER_TURN, 1 << 20]);
+        let sink = slow(1 << 20, usize::MAX);
+        assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::Part));
+        assert_eq!(outbox.queued_bytes(), 1 << 20);
     }
 }

@@ -3,19 +3,24 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
+use super::admission::{Admission, ConnectionLimits};
+use super::budget::{ReceiveBudget, memory_bytes};
 use super::control::{ControlAnswer, ControlQueue};
+use super::gate::Gates;
 use super::poller::WakeUp;
 use super::reactor::Reactor;
+use super::seat::{Seat, Threads, Watch};
+use super::work::Done;
 use crate::access::{AllowAll, Authorizer};
 use crate::api::fetch_sessions::FetchSessions;
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::limits::STOP_WAIT_MS;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::node::{Node, random_u64};
 use crate::park::{Parked, Wake};
@@ -28,8 +33,11 @@ pub struct Settings {
     pub network_threads: usize,
     /// `socket.request.max.bytes`
     pub request_bytes_max: usize,
-    /// `max.connections`
-    pub connections_max: usize,
+    /// Names of the listeners, in their order.
+    pub listener_names: Vec<Arc<str>>,
+    pub connections: ConnectionLimits,
+    /// `queued.max.request.bytes`; not positive: a share of the memory.
+    pub queued_bytes_max: i64,
     /// `connections.max.idle.ms`
     pub idle_ms_max: u64,
     /// `fetch.max.bytes`
@@ -54,6 +62,12 @@ pub enum Message {
     Woken(Parked),
     /// Python's answer.
     Control(Parked, ControlAnswer),
+    /// What became of a storage call.
+    Done(Done),
+    /// A connection was closed for which a listener waits.
+    Room,
+    /// There is memory again for those that wait for it.
+    Memory,
     Stop,
 }
 
@@ -127,6 +141,13 @@ pub struct Counts {
     pub requests: AtomicU64,
     pub received_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
+    /// Storage calls that did not return in time, so that another thread went on.
+    pub hand_overs: AtomicU64,
+    /// Connections closed: at once, for their address had too many; idle; holding memory when it was
+    /// short.
+    pub refused_connections: AtomicU64,
+    pub idle_closed: AtomicU64,
+    pub hoarders_closed: AtomicU64,
 }
 
 /// What the network threads share.
@@ -138,6 +159,12 @@ pub struct Shared {
     pub fetch_sessions: FetchSessions,
     pub authorizer: Box<dyn Authorizer>,
     pub quotas: Box<dyn Quotas>,
+    pub admission: Admission,
+    pub budget: ReceiveBudget,
+    pub gates: Gates,
+    /// One for each network thread.
+    pub seats: Vec<Seat>,
+    pub watch: Watch,
     /// All keys that are answered, in their order.
     pub keys: Vec<ApiKey>,
     by_key: Vec<Option<ApiKey>>,
@@ -163,6 +190,20 @@ impl Shared {
         }
     }
 
+    pub fn listener_name(&self, listener: usize) -> Arc<str> {
+        let name = self.settings.listener_names.get(listener).cloned();
+        name.unwrap_or_else(|| "PLAINTEXT".into())
+    }
+
+    /// Gives memory of the budget back, and tells those who wait for some.
+    pub fn release_memory(&self, bytes: usize) {
+        if bytes > 0 && self.budget.release(bytes) {
+            for thread in 0..self.mailboxes.len() {
+                self.post(thread, Message::Memory);
+            }
+        }
+    }
+
     /// Milliseconds since the start, for time-outs.
     pub fn monotonic_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
@@ -181,7 +222,7 @@ pub fn wall_ms() -> i64 {
 
 pub struct Plane {
     pub shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Arc<Threads>,
 }
 
 impl Plane {
@@ -208,6 +249,11 @@ impl Plane {
             fetch_sessions: FetchSessions::new(settings.fetch_sessions_max, seed),
             authorizer: Box::new(AllowAll),
             quotas: Box::new(Unlimited),
+            admission: Admission::new(settings.connections.clone()),
+            budget: ReceiveBudget::new(settings.queued_bytes_max, memory_bytes()),
+            gates: Gates::new(node.directories()),
+            seats: mailboxes.iter().map(|_| Seat::default()).collect(),
+            watch: Watch::default(),
             settings,
             mailboxes,
             node,
@@ -218,7 +264,7 @@ impl Plane {
         });
         let plane = Plane {
             shared: shared.clone(),
-            threads: Mutex::default(),
+            threads: Arc::default(),
         };
         let failed = Error::io("start a network thread", std::path::Path::new("/proc/self"));
         plane.spawn(listeners).map_err(failed)?;
@@ -229,21 +275,13 @@ impl Plane {
         for listener in &listeners {
             listener.set_nonblocking(true)?;
         }
-        let mut threads = self.threads.lock();
         let mut listeners = Some(listeners);
         for index in 0..self.shared.mailboxes.len() {
             let listeners = listeners.take().unwrap_or_default();
             let reactor = Reactor::new(index, self.shared.clone(), listeners)?;
-            let shared = self.shared.clone();
-            let builder = std::thread::Builder::new().name(format!("network-{index}"));
-            threads.push(builder.spawn(move || {
-                if let Err(error) = reactor.run() {
-                    shared
-                        .control()
-                        .notice(format!("network thread {index} ended: {error}"));
-                }
-            })?);
+            self.threads.add(Box::new(reactor), &self.shared)?;
         }
+        self.threads.start(&self.shared)?;
         let shared = self.shared.clone();
         let on_error = move |error: &Error| shared.control().notice(error.to_string());
         let settings = &self.shared.settings;
@@ -259,10 +297,10 @@ impl Plane {
         for index in 0..self.shared.mailboxes.len() {
             self.shared.post(index, Message::Stop);
         }
-        for thread in std::mem::take(&mut *self.threads.lock()) {
-            // A panic of the thread has been reported by its own message.
-            let _ = thread.join();
-        }
+        // A little longer than the reactors themselves take.
+        let timeout = Duration::from_millis(STOP_WAIT_MS + STOP_WAIT_MS / 4);
+        self.threads.stop(timeout, &self.shared);
+        self.shared.gates.end();
         self.shared.control().close();
     }
 }

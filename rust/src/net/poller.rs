@@ -166,6 +166,22 @@ pub fn sendfile(socket: RawFd, file: RawFd, position: u64, count: usize) -> io::
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
+/// The id of this thread, as `is_blocked` takes it.
+pub fn thread_id() -> i32 {
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process sleeps, in a system call or for a lock: it neither runs nor waits
+/// for a processor. One that is gone counts as sleeping.
+pub fn is_blocked(thread_id: i32) -> bool {
+    let path = format!("/proc/self/task/{thread_id}/stat");
+    let stat = std::fs::read_to_string(path).unwrap_or_default();
+    // `id (name) S …`; the name may hold anything but ends at the last bracket.
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.starts_with('R')
+}
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     match result {
         -1 => Err(io::Error::last_os_error()),

@@ -1,17 +1,21 @@
-//! One connection without its socket: bytes come in, frames go out to whoever answers them, answers
-//! come back in any order and leave in the order of the requests.
+//! One connection without its socket: frames come in, answers come back in any order and leave in the
+//! order of the requests.
 //!
 //! ```text
-//! input ─► frame ─► slot ─► (staged, parked, at Python) ─► answered ─► outbox
+//! input ─► frame ─► slot ─► (appended, parked, at Python) ─► answered ─► outbox
 //! ```
 //!
 //! As in Kafka one request at a time is worked on, with one exception: Produce requests may follow
 //! each other without waiting for the earlier answers, so that one `fdatasync` serves many. A parked
-//! Fetch, or a request that Python has, holds back what follows it.
+//! Fetch, or a request that Python has, holds back what follows it. A client that exceeded a quota
+//! is answered and then held back for the time that the answer says (KIP-219).
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::outbox::Outbox;
+use crate::access::{Caller, Principal};
 use crate::api::Chunk;
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::Fetch;
@@ -22,46 +26,111 @@ use crate::wire::header::PRODUCE;
 
 /// What a request waits for.
 pub enum Slot {
-    /// Its records are about to be appended.
-    Staged,
-    /// The high watermark; after `deadline_ms` the time is over.
+    /// Its records to be appended, `pending` partitions of them, and then the high watermark; after
+    /// `deadline_ms` the time is over.
     Produce {
         produce: Produce,
         deadline_ms: u64,
+        pending: usize,
     },
     /// Records, or the end of its time.
-    Fetch(Fetch),
-    /// Python. The frame's content is kept, since Python may hand it back.
-    Control(Vec<u8>),
+    Fetch(Box<Fetch>),
+    /// The logs are being read for a Fetch. Meanwhile something has come (`again`), or its time
+    /// (`is_over`).
+    Looking {
+        again: bool,
+        is_over: bool,
+    },
+    /// The logs are being searched.
+    Searching,
+    /// Python. The frame's content is kept where Python may hand it back; `held_bytes` are those that
+    /// Python holds.
+    Control {
+        content: Vec<u8>,
+        held_bytes: usize,
+    },
     Answered(Vec<Chunk>),
 }
 
 impl Slot {
     fn is_produce(&self) -> bool {
-        matches!(self, Slot::Staged | Slot::Produce { .. })
+        matches!(self, Slot::Produce { .. })
+    }
+}
+
+/// Bytes that were received and not yet worked on: `buffer[start..end]`. The rest of the buffer is
+/// initialised, so that it need not be cleared to be received into.
+#[derive(Default)]
+pub struct Input {
+    pub buffer: Vec<u8>,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Input {
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 }
 
 #[derive(Default)]
 pub struct Session {
-    /// Received and not yet worked on: a frame that is cut off, or frames that must wait.
-    pub input: Vec<u8>,
+    pub principal: Principal,
+    /// As the last request named it.
+    client_id: Option<Arc<str>>,
+    pub input: Input,
     slots: VecDeque<Slot>,
     /// Number of the first slot; slots are numbered in the order of the requests.
     first_slot: u64,
-    /// Slots that are not Produce requests.
+    /// Slots that are not answered and not Produce requests.
     others: usize,
+    muted_until_ms: u64,
     pub outbox: Outbox,
 }
 
 impl Session {
-    /// Whether a request of this key may be worked on now. If not, it may once an answer has left.
-    pub fn may_begin(&self, api_key: i16) -> bool {
-        if self.outbox.queued_bytes() > UNSENT_BYTES_MAX {
+    /// Whether a request of this key may be worked on now. If not, it may once an answer has left, or
+    /// when the client need not wait any more.
+    pub fn may_begin(&self, api_key: i16, now_ms: u64) -> bool {
+        if self.outbox.queued_bytes() > UNSENT_BYTES_MAX || self.is_muted(now_ms) {
             return false;
         }
         let follows = api_key == PRODUCE && self.others == 0 && self.slots.len() < PARKED_SLOTS_MAX;
         self.slots.is_empty() || follows
+    }
+
+    /// Holds back what follows for so long.
+    pub fn mute(&mut self, throttle_ms: u32, now_ms: u64) {
+        let until_ms = now_ms + u64::from(throttle_ms);
+        self.muted_until_ms = self.muted_until_ms.max(until_ms);
+    }
+
+    pub fn is_muted(&self, now_ms: u64) -> bool {
+        now_ms < self.muted_until_ms
+    }
+
+    pub fn muted_until_ms(&self) -> u64 {
+        self.muted_until_ms
+    }
+
+    /// Remembers how the client calls itself.
+    pub fn name_client(&mut self, client_id: Option<&str>) {
+        if self.client_id.as_deref() != client_id {
+            self.client_id = client_id.map(Into::into);
+        }
+    }
+
+    pub fn caller(&self, address: IpAddr, listener: usize) -> Caller<'_> {
+        Caller {
+            principal: &self.principal,
+            client_id: self.client_id.as_deref(),
+            address,
+            listener,
+        }
     }
 
     /// Opens a slot behind the others and gives its number.
@@ -104,15 +173,129 @@ impl Session {
             .iter_mut()
             .enumerate()
             .map(move |(index, slot)| (first + index as u64, slot))
+            .filter(|(_, slot)| !matches!(slot, Slot::Answered(_)))
     }
 
-    /// No request is being worked on and nothing is to be sent.
-    pub fn is_idle(&self) -> bool {
-        self.slots.is_empty() && self.outbox.is_empty()
+    /// Requests that are being worked on.
+    pub fn has_open_slots(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// Records of a Produce request are on their way into a log.
+    pub fn is_appending(&self) -> bool {
+        let is_appending =
+            |slot: &Slot| matches!(slot, Slot::Produce { pending, .. } if *pending > 0);
+        self.slots.iter().any(is_appending)
     }
 
     /// How much of `input` the next frame needs in all, as far as that is known.
     pub fn wanted_bytes(&self, request_bytes_max: usize) -> Result<usize> {
-        Ok(frame::frame_size(&self.input, request_bytes_max)?.unwrap_or(frame::SIZE_BYTES))
+        let size = frame::frame_size(self.input.bytes(), request_bytes_max)?;
+        Ok(size.unwrap_or(frame::SIZE_BYTES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::header::{FETCH, METADATA};
+
+    fn control() -> Slot {
+        Slot::Control {
+            content: Vec::new(),
+            held_bytes: 0,
+        }
+    }
+
+    fn produce() -> Slot {
+        Slot::Produce {
+            produce: Produce::of_nothing(),
+            deadline_ms: 0,
+            pending: 0,
+        }
+    }
+
+    fn answer(byte: u8) -> Vec<Chunk> {
+        vec![Chunk::Bytes(vec![byte])]
+    }
+
+    fn sent(session: &Session) -> Vec<u8> {
+        session.outbox.bytes()
+    }
+
+    #[test]
+    fn answers_leave_in_the_order_of_the_requests() {
+        let mut session = Session::default();
+        let slots: Vec<u64> = (0..4).map(|_| session.begin(produce())).collect();
+        session.answer(slots[2], answer(2));
+        session.answer(slots[1], answer(1));
+        assert!(sent(&session).is_empty());
+        session.answer(slots[0], answer(0));
+        assert_eq!(sent(&session), [0, 1, 2]);
+        session.answer(slots[3], answer(3));
+        assert_eq!(sent(&session), [0, 1, 2, 3]);
+        assert!(!session.has_open_slots());
+    }
+
+    #[test]
+    fn a_second_answer_and_one_to_no_request_are_left_alone() {
+        let mut session = Session::default();
+        let (first, second) = (session.begin(produce()), session.begin(produce()));
+        session.answer(second, answer(2));
+        session.answer(second, answer(9));
+        session.answer(77, answer(9));
+        session.answer(first, answer(1));
+        session.answer(first, answer(9));
+        assert_eq!(sent(&session), [1, 2]);
+    }
+
+    #[test]
+    fn produce_requests_follow_each_other_and_nothing_else_does() {
+        let mut session = Session::default();
+        assert!(session.may_begin(METADATA, 0));
+        let first = session.begin(produce());
+        assert!(session.may_begin(PRODUCE, 0) && !session.may_begin(FETCH, 0));
+        session.answer(first, answer(1));
+        let other = session.begin(control());
+        assert!(!session.may_begin(PRODUCE, 0) && !session.may_begin(METADATA, 0));
+        session.answer(other, answer(2));
+        assert!(session.may_begin(FETCH, 0));
+    }
+
+    #[test]
+    fn requests_that_wait_are_bounded_and_so_are_answers_that_nobody_reads() {
+        let mut session = Session::default();
+        for _ in 0..PARKED_SLOTS_MAX {
+            assert!(session.may_begin(PRODUCE, 0));
+            session.begin(produce());
+        }
+        assert!(!session.may_begin(PRODUCE, 0));
+        let mut session = Session::default();
+        let slot = session.begin(control());
+        session.answer(slot, vec![Chunk::Bytes(vec![0; UNSENT_BYTES_MAX + 1])]);
+        assert!(!session.may_begin(METADATA, 0));
+    }
+
+    #[test]
+    fn a_client_over_its_quota_is_held_back_for_the_time() {
+        let mut session = Session::default();
+        session.mute(100, 1_000);
+        session.mute(50, 1_000);
+        assert!(!session.may_begin(PRODUCE, 1_099));
+        assert!(session.may_begin(PRODUCE, 1_100));
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_off_wants_its_size_and_then_all_of_it() {
+        let mut session = Session::default();
+        let feed = |session: &mut Session, bytes: &[u8]| {
+            session.input.buffer.extend_from_slice(bytes);
+            session.input.end = session.input.buffer.len();
+        };
+        feed(&mut session, &[0, 0]);
+        assert_eq!(session.wanted_bytes(1000).ok(), Some(4));
+        feed(&mut session, &[0, 100, 1, 2, 3]);
+        assert_eq!(session.wanted_bytes(1000).ok(), Some(104));
+        assert!(session.wanted_bytes(99).is_err());
     }
 }

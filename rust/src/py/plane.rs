@@ -5,7 +5,7 @@
 )]
 
 use std::collections::HashMap;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,7 @@ use crate::limits::{FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::log::log::AppendRequest;
+use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Node, TopicPlan, random_uuid};
@@ -79,6 +80,16 @@ impl Request {
     }
 
     #[getter]
+    fn listener_name(&self) -> &str {
+        &self.frame.listener_name
+    }
+
+    #[getter]
+    fn principal(&self) -> &str {
+        self.frame.principal.name()
+    }
+
+    #[getter]
     fn peer(&self) -> &str {
         &self.frame.peer
     }
@@ -120,10 +131,23 @@ impl BrokerPlane {
                 ))),
             };
             let count = |key: &str| Ok(usize::try_from(setting(key)?).unwrap_or(usize::MAX));
+            let count_or = |key: &str, default: usize| {
+                let value = settings.get(key);
+                value.map_or(default, |value| usize::try_from(*value).unwrap_or(default))
+            };
             let plane_settings = Settings {
                 network_threads: count("num.network.threads")?,
                 request_bytes_max: count("socket.request.max.bytes")?,
-                connections_max: count("max.connections")?,
+                listener_names: Vec::new(),
+                connections: ConnectionLimits {
+                    total: count("max.connections")?,
+                    per_address: count_or("max.connections.per.ip", usize::MAX),
+                    ..ConnectionLimits::default()
+                },
+                queued_bytes_max: settings
+                    .get("queued.max.request.bytes")
+                    .copied()
+                    .unwrap_or(-1),
                 // A negative limit is none, as in Kafka.
                 idle_ms_max: u64::try_from(setting("connections.max.idle.ms")?).unwrap_or(u64::MAX),
                 fetch_bytes_max: settings
@@ -175,7 +199,13 @@ impl BrokerPlane {
     ///
     /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
     /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
-    /// flexible version) of the keys that Python answers.
+    /// flexible version) of the keys that Python answers; `names` those of the listeners, and
+    /// `connections_by_listener` and `connections_by_address` their limits, where there are some.
+    #[pyo3(signature = (
+        listeners, endpoints, rack, control_keys, *, names=vec![], connections_by_listener=vec![],
+        connections_by_address=HashMap::new(),
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn start(
         &self,
         py: Python<'_>,
@@ -183,7 +213,14 @@ impl BrokerPlane {
         endpoints: Vec<(String, i32)>,
         rack: Option<String>,
         control_keys: Vec<(i16, i16, i16, i16, i16)>,
+        names: Vec<String>,
+        connections_by_listener: Vec<usize>,
+        connections_by_address: HashMap<IpAddr, usize>,
     ) -> PyResult<()> {
+        let mut settings = self.settings.clone();
+        settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
+        settings.connections.by_listener = connections_by_listener;
+        settings.connections.by_address = connections_by_address;
         // SAFETY: the caller gives up the descriptors, each of a listening TCP socket.
         let listeners: Vec<TcpListener> = listeners
             .into_iter()
@@ -216,7 +253,7 @@ impl BrokerPlane {
                 ));
             }
             *plane = Some(Arc::new(Plane::start(
-                self.settings.clone(),
+                settings,
                 self.mailboxes.clone(),
                 self.node.clone(),
                 keys,
@@ -421,6 +458,19 @@ impl BrokerPlane {
             counts.received_bytes.load(Ordering::Relaxed),
         )?;
         result.set_item("sent_bytes", counts.sent_bytes.load(Ordering::Relaxed))?;
+        for (name, count) in [
+            ("storage_hand_overs", &counts.hand_overs),
+            ("refused_connections", &counts.refused_connections),
+            ("idle_closed_connections", &counts.idle_closed),
+            ("hoarding_closed_connections", &counts.hoarders_closed),
+        ] {
+            result.set_item(name, count.load(Ordering::Relaxed))?;
+        }
+        result.set_item("held_bytes", plane.shared.budget.used_bytes())?;
+        let (sessions, partitions, evicted) = plane.shared.fetch_sessions.counts();
+        result.set_item("fetch_sessions", sessions)?;
+        result.set_item("fetch_session_partitions", partitions)?;
+        result.set_item("fetch_sessions_evicted", evicted)?;
         Ok(result)
     }
 

@@ -1,0 +1,164 @@
+//! Who may connect: `max.connections`, the same per listener, and `max.connections.per.ip`
+//! (`ConnectionQuotas`).
+//!
+//! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog until
+//! another one closes. Beyond the limit of its address, a connection is closed at once.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+/// Limits on the number of connections.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimits {
+    /// `max.connections`
+    pub total: usize,
+    /// `listener.name.<name>.max.connections`, by the listener's index.
+    pub by_listener: Vec<usize>,
+    /// `max.connections.per.ip`
+    pub per_address: usize,
+    /// `max.connections.per.ip.overrides`
+    pub by_address: HashMap<IpAddr, usize>,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            total: usize::MAX,
+            by_listener: Vec::new(),
+            per_address: usize::MAX,
+            by_address: HashMap::new(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    total: usize,
+    by_listener: HashMap<usize, usize>,
+    by_address: HashMap<IpAddr, usize>,
+    /// A listener looks away until a connection closes.
+    somebody_waits: bool,
+}
+
+/// The connections of all network threads, counted.
+pub struct Admission {
+    limits: ConnectionLimits,
+    counts: Mutex<Counts>,
+}
+
+/// As the address an operator writes: IPv4 also where it came in by an IPv6 socket.
+fn canonical(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+impl Admission {
+    pub fn new(limits: ConnectionLimits) -> Admission {
+        Admission {
+            limits,
+            counts: Mutex::default(),
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.counts.lock().total
+    }
+
+    /// Whether the listener may take a connection now. If not, `leave` says when to look again.
+    pub fn has_room(&self, listener: usize) -> bool {
+        let mut counts = self.counts.lock();
+        let listener_max = self
+            .limits
+            .by_listener
+            .get(listener)
+            .copied()
+            .unwrap_or(usize::MAX);
+        let of_listener = counts.by_listener.get(&listener).copied().unwrap_or(0);
+        let has_room = counts.total < self.limits.total && of_listener < listener_max;
+        counts.somebody_waits |= !has_room;
+        has_room
+    }
+
+    /// Counts a connection in. False: its address has too many; it is not counted and has to go.
+    #[must_use]
+    pub fn enter(&self, listener: usize, address: IpAddr) -> bool {
+        let address = canonical(address);
+        let mut counts = self.counts.lock();
+        let limits = &self.limits;
+        let max = limits
+            .by_address
+            .get(&address)
+            .unwrap_or(&limits.per_address);
+        let of_address = counts.by_address.entry(address).or_insert(0);
+        if *of_address >= *max {
+            if *of_address == 0 {
+                counts.by_address.remove(&address);
+            }
+            return false;
+        }
+        *of_address += 1;
+        *counts.by_listener.entry(listener).or_insert(0) += 1;
+        counts.total += 1;
+        true
+    }
+
+    /// Counts a connection out. True: a listener waits for that.
+    #[must_use]
+    pub fn leave(&self, listener: usize, address: IpAddr) -> bool {
+        let address = canonical(address);
+        let mut counts = self.counts.lock();
+        counts.total = counts.total.saturating_sub(1);
+        if let Some(count) = counts.by_listener.get_mut(&listener) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(count) = counts.by_address.get_mut(&address) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.by_address.remove(&address);
+            }
+        }
+        std::mem::take(&mut counts.somebody_waits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+    #[test]
+    fn an_address_has_its_own_limit_or_the_common_one() {
+        let admission = Admission::new(ConnectionLimits {
+            per_address: 1,
+            by_address: HashMap::from([(THERE, 2)]),
+            ..ConnectionLimits::default()
+        });
+        assert!(admission.enter(0, HERE) && !admission.enter(0, HERE));
+        assert!(admission.enter(0, THERE) && admission.enter(0, THERE));
+        let mapped = IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
+        assert!(!admission.enter(0, mapped));
+        assert_eq!(admission.count(), 3);
+        assert!(!admission.leave(0, THERE));
+        assert!(admission.enter(0, mapped));
+    }
+
+    #[test]
+    fn a_full_listener_waits_and_is_told_when_one_leaves() {
+        let admission = Admission::new(ConnectionLimits {
+            total: 2,
+            by_listener: vec![1, usize::MAX],
+            ..ConnectionLimits::default()
+        });
+        assert!(admission.has_room(0) && admission.enter(0, HERE));
+        assert!(!admission.has_room(0), "its own limit");
+        assert!(admission.has_room(1) && admission.enter(1, HERE));
+        assert!(!admission.has_room(1), "the broker's limit");
+        assert!(admission.leave(1, HERE), "somebody waits");
+        assert!(!admission.leave(0, HERE), "and was told");
+        assert!(admission.has_room(0));
+    }
+}

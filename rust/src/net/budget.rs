@@ -1,0 +1,118 @@
+//! The memory that requests may take while they arrive or wait, for all connections together.
+//!
+//! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left gets
+//! all it asks for, so a frame larger than the whole budget can still come in; then nobody gets anything
+//! until enough is given back. A frame reserves its whole size before it is received, so that
+//! what has begun to arrive can always arrive whole. Kafka has no limit by default; here it is a
+//! quarter of the machine's (or the control group's) memory.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crate::limits::{RECEIVE_BUDGET_MAX, RECEIVE_BUDGET_MIN};
+
+pub struct ReceiveBudget {
+    size_bytes: i64,
+    used_bytes: AtomicI64,
+    /// Somebody was refused and wants to be told.
+    is_wanted: AtomicBool,
+}
+
+impl ReceiveBudget {
+    /// `queued_bytes_max` is `queued.max.request.bytes`; not positive is the default.
+    pub fn new(queued_bytes_max: i64, memory_bytes: Option<u64>) -> ReceiveBudget {
+        let by_memory = memory_bytes.map_or(RECEIVE_BUDGET_MAX, |bytes| {
+            (bytes / 4).clamp(RECEIVE_BUDGET_MIN, RECEIVE_BUDGET_MAX)
+        });
+        ReceiveBudget {
+            size_bytes: match queued_bytes_max {
+                1.. => queued_bytes_max,
+                _ => by_memory as i64,
+            },
+            used_bytes: AtomicI64::new(0),
+            is_wanted: AtomicBool::new(false),
+        }
+    }
+
+    pub fn used_bytes(&self) -> i64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn is_exhausted(&self) -> bool {
+        self.used_bytes() >= self.size_bytes
+    }
+
+    /// Takes so many bytes if anything is left. Whoever is refused is told when there is room again.
+    pub fn reserve(&self, bytes: usize) -> bool {
+        if self.is_exhausted() {
+            self.is_wanted.store(true, Ordering::SeqCst);
+            // Somebody may have given back between the look and the note.
+            if self.is_exhausted() {
+                return false;
+            }
+        }
+        self.charge(bytes);
+        true
+    }
+
+    /// Takes so many bytes, whatever is left: they are in memory already.
+    pub fn charge(&self, bytes: usize) {
+        self.used_bytes.fetch_add(bytes as i64, Ordering::SeqCst);
+    }
+
+    /// Gives back. True: there is room again, and those who were refused have to be told.
+    #[must_use]
+    pub fn release(&self, bytes: usize) -> bool {
+        let before = self.used_bytes.fetch_sub(bytes as i64, Ordering::SeqCst);
+        before - (bytes as i64) < self.size_bytes && self.is_wanted.load(Ordering::SeqCst) && {
+            self.is_wanted.swap(false, Ordering::SeqCst)
+        }
+    }
+}
+
+/// Memory that this process may use, bytes: the machine's, or the control group's if that is less.
+pub fn memory_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let total_kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    let total = total_kib * 1024;
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = group.lines().find_map(|line| line.strip_prefix("0::"));
+    let limit = path.and_then(|path| {
+        let file = format!("/sys/fs/cgroup{path}/memory.max");
+        std::fs::read_to_string(file)
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    Some(limit.map_or(total, |limit| limit.min(total)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_anything_is_left_a_frame_gets_all_it_asks_for() {
+        let budget = ReceiveBudget::new(100, None);
+        assert!(budget.reserve(60));
+        assert!(budget.reserve(1_000));
+        assert!(!budget.reserve(1));
+        assert!(!budget.release(950), "nothing is left yet");
+        assert!(budget.release(60), "the refused one has to be told");
+        assert!(!budget.release(50), "and only once");
+        assert!(budget.reserve(1));
+    }
+
+    #[test]
+    fn the_default_is_a_quarter_of_the_memory_within_bounds() {
+        let size = |memory| ReceiveBudget::new(-1, memory).size_bytes as u64;
+        assert_eq!(
+            size(Some(4 * RECEIVE_BUDGET_MIN + 4)),
+            RECEIVE_BUDGET_MIN + 1
+        );
+        assert_eq!(size(Some(1)), RECEIVE_BUDGET_MIN);
+        assert_eq!(size(None), RECEIVE_BUDGET_MAX);
+        assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

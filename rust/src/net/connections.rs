@@ -1,0 +1,386 @@
+//! The connections of one network thread: taken in, found by their tokens, looked after, closed.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::plane::Message;
+use super::poller::Readiness;
+use super::reactor::{LISTENER_TOKEN, Reactor};
+use super::session::{Session, Slot};
+use super::work::deregister_fetch;
+use crate::api::k00_produce::Outcome;
+use crate::limits::{IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS};
+use crate::park::Parked;
+
+pub struct Connection {
+    /// Shared with a thread that is sending files.
+    pub stream: Arc<TcpStream>,
+    pub peer: SocketAddr,
+    pub listener: usize,
+    pub session: Session,
+    pub interest: Readiness,
+    /// `session.input` holds a frame that may not be worked on yet.
+    pub is_blocked: bool,
+    /// There is no memory for the rest of a frame, or for the records of one.
+    pub waits_for_memory: bool,
+    /// `session.outbox` is with a thread that sends files.
+    pub is_sending: bool,
+    /// The last flush left something.
+    pub is_full: bool,
+    /// Everything that the peer sent has been received, and it will send no more; or it sent nonsense.
+    /// Closed once the answers have left.
+    pub has_ended: bool,
+    /// The peer will send no more, though there may be bytes in the socket still.
+    pub peer_has_closed: bool,
+    pub last_active_ms: u64,
+    /// Memory of the budget.
+    pub held_bytes: usize,
+    /// A timer stands for the first Produce request whose time will be over.
+    pub has_late_timer: bool,
+    /// The turn in which requests were last begun, and how much work they were.
+    pub turn: u64,
+    pub work_in_turn: u32,
+}
+
+/// A place for a connection; the generation tells it from earlier ones at the same place.
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+/// Connections by token: the place's number below, its generation above.
+#[derive(Default)]
+pub struct Connections {
+    places: Vec<Place>,
+    free: Vec<usize>,
+}
+
+impl Connections {
+    /// The number of the place that the token names, if that connection is still there.
+    pub fn place_of(&self, token: u64) -> Option<usize> {
+        let index = (token & u64::from(u32::MAX)) as usize;
+        let place = self.places.get(index)?;
+        let is_there = place.connection.is_some() && u64::from(place.generation) == token >> 32;
+        is_there.then_some(index)
+    }
+
+    pub fn token_of(&self, index: usize) -> u64 {
+        let generation = self.places.get(index).map_or(0, |place| place.generation);
+        u64::from(generation) << 32 | index as u64
+    }
+
+    pub fn get(&mut self, index: usize) -> Option<&mut Connection> {
+        self.places.get_mut(index)?.connection.as_deref_mut()
+    }
+
+    pub fn by_token(&mut self, token: u64) -> Option<&mut Connection> {
+        self.place_of(token).and_then(|index| self.get(index))
+    }
+
+    /// How many places there are, taken or not.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.places
+            .iter_mut()
+            .filter_map(|place| place.connection.as_deref_mut())
+    }
+
+    fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        })
+    }
+
+    fn put(&mut self, index: usize, connection: Connection) {
+        self.places[index].connection = Some(Box::new(connection));
+    }
+
+    fn give_back(&mut self, index: usize) {
+        self.free.push(index);
+    }
+
+    fn take(&mut self, index: usize) -> Option<Box<Connection>> {
+        let place = self.places.get_mut(index)?;
+        let connection = place.connection.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(index);
+        Some(connection)
+    }
+}
+
+impl Reactor {
+    /// Takes connections from a listener, as long as there is room for them.
+    pub(super) fn accept(&mut self, number: usize) {
+        while self.shared.admission.has_room(number) {
+            let Some(listener) = self.listeners.get(number) else {
+                return;
+            };
+            match listener.accept() {
+                Ok((stream, peer)) => self.admit(stream, peer, number),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                // Out of descriptors: the listener stays readable, so look away for a while.
+                Err(_) => break,
+            }
+        }
+        self.listen(number, false);
+    }
+
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
+        if !self.shared.admission.enter(listener, peer.ip()) {
+            self.shared
+                .counts
+                .refused_connections
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let thread = self.next_thread % self.shared.mailboxes.len();
+        self.next_thread += 1;
+        let message = Message::Accepted {
+            stream,
+            peer,
+            listener,
+        };
+        match thread == self.index {
+            true => self.on_message(message),
+            false => self.shared.post(thread, message),
+        }
+    }
+
+    /// Looks at a listener, or away from it: what comes waits in its backlog.
+    pub(super) fn listen(&mut self, number: usize, accepts: bool) {
+        let (Some(listener), Some(known)) =
+            (self.listeners.get(number), self.accepts.get_mut(number))
+        else {
+            return;
+        };
+        *known = accepts;
+        let interest = Readiness {
+            readable: accepts,
+            ..Readiness::default()
+        };
+        let token = LISTENER_TOKEN - number as u64;
+        // The descriptor is in the poller, and nothing else can fail.
+        let _ = self.poller.change(listener.as_raw_fd(), token, interest);
+    }
+
+    /// Looks at all listeners again.
+    pub(super) fn listen_again(&mut self) {
+        for number in 0..self.accepts.len() {
+            if self.accepts.get(number) == Some(&false) && self.stop_deadline_ms.is_none() {
+                self.listen(number, true);
+            }
+        }
+    }
+
+    pub(super) fn open(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
+        let is_refused = self.stop_deadline_ms.is_some()
+            || stream.set_nonblocking(true).is_err()
+            || stream.set_nodelay(true).is_err();
+        if is_refused {
+            self.count_out(listener, peer);
+            return;
+        }
+        let index = self.connections.reserve();
+        let interest = Readiness {
+            readable: true,
+            ..Readiness::default()
+        };
+        let token = self.connections.token_of(index);
+        if self
+            .poller
+            .add(stream.as_raw_fd(), token, interest)
+            .is_err()
+        {
+            self.count_out(listener, peer);
+            self.connections.give_back(index);
+            return;
+        }
+        let connection = Connection {
+            stream: Arc::new(stream),
+            peer,
+            listener,
+            session: Session::default(),
+            interest,
+            is_blocked: false,
+            waits_for_memory: false,
+            is_sending: false,
+            is_full: false,
+            has_ended: false,
+            peer_has_closed: false,
+            last_active_ms: self.now_ms,
+            held_bytes: 0,
+            has_late_timer: false,
+            turn: 0,
+            work_in_turn: 0,
+        };
+        self.connections.put(index, connection);
+        self.shared
+            .counts
+            .connections
+            .fetch_add(1, Ordering::Relaxed);
+        let idle_ms_max = self.shared.settings.idle_ms_max;
+        let due_ms = self.now_ms.saturating_add(idle_ms_max);
+        self.next_idle_ms = self.next_idle_ms.min(due_ms);
+    }
+
+    fn count_out(&self, listener: usize, peer: SocketAddr) {
+        if self.shared.admission.leave(listener, peer.ip()) {
+            self.shared.post(0, Message::Room);
+        }
+    }
+
+    pub(super) fn close(&mut self, index: usize) {
+        let token = self.connections.token_of(index);
+        let Some(mut connection) = self.connections.take(index) else {
+            return;
+        };
+        for (slot, state) in connection.session.open_slots() {
+            let parked = self.parked(token, slot);
+            deregister(state, parked);
+        }
+        for (_, state) in connection.session.open_slots() {
+            if let Slot::Control { held_bytes, .. } = state {
+                self.shared.release_memory(std::mem::take(held_bytes));
+            }
+        }
+        // The descriptor is open, and there may be a thread that sends to it still.
+        let _ = self.poller.remove(connection.stream.as_raw_fd());
+        if connection.is_sending {
+            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.shared.release_memory(connection.held_bytes);
+        self.recycle(std::mem::take(&mut connection.session.input.buffer));
+        self.shared
+            .counts
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+        self.count_out(connection.listener, connection.peer);
+    }
+
+    pub(super) fn parked(&self, connection: u64, slot: u64) -> Parked {
+        Parked {
+            thread: self.index,
+            connection,
+            slot,
+        }
+    }
+
+    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, and finds out when
+    /// the next one may be due. One that waits for an answer of ours is not idle.
+    pub(super) fn close_idle(&mut self) {
+        let idle_ms_max = self.shared.settings.idle_ms_max;
+        let now_ms = self.now_ms;
+        let mut next_ms = u64::MAX;
+        for index in 0..self.connections.places() {
+            let Some(connection) = self.connections.get(index) else {
+                continue;
+            };
+            if connection.session.has_open_slots() {
+                connection.last_active_ms = now_ms;
+            }
+            let due_ms = connection.last_active_ms.saturating_add(idle_ms_max);
+            if due_ms > now_ms {
+                next_ms = next_ms.min(due_ms);
+                continue;
+            }
+            self.shared
+                .counts
+                .idle_closed
+                .fetch_add(1, Ordering::Relaxed);
+            self.close(index);
+        }
+        self.next_idle_ms = next_ms.max(now_ms + IDLE_CHECK_MS);
+    }
+
+    /// Brings what a connection takes of the budget up to date. A frame reserves its whole size; if
+    /// there is no room for it, it is not received further.
+    pub(super) fn account(&mut self, index: usize) {
+        let shared = &self.shared;
+        let request_bytes_max = shared.settings.request_bytes_max;
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        let session = &connection.session;
+        let received = session.input.end - session.input.start;
+        let wanted = match (received, connection.is_blocked) {
+            (0, _) | (_, true) => received,
+            // What cannot be a frame is refused when it is read.
+            _ => session
+                .wanted_bytes(request_bytes_max)
+                .unwrap_or(0)
+                .max(received),
+        };
+        let unsent = if connection.is_full {
+            session.outbox.memory_bytes()
+        } else {
+            0
+        };
+        let free = |bytes: usize| if bytes > MEMORY_FREE_BYTES { bytes } else { 0 };
+        let target = free(wanted) + free(unsent);
+        let present = free(received) + free(unsent);
+        connection.waits_for_memory = false;
+        if target <= connection.held_bytes {
+            shared.release_memory(connection.held_bytes - target);
+            connection.held_bytes = target;
+        } else if shared.budget.reserve(target - connection.held_bytes) {
+            connection.held_bytes = target;
+        } else {
+            // What has come in is in memory, room or not.
+            let held = connection.held_bytes.max(present);
+            shared.budget.charge(held - connection.held_bytes);
+            connection.held_bytes = held;
+            connection.waits_for_memory = true;
+            let token = self.connections.token_of(index);
+            self.wait_for_memory.push(token);
+        }
+    }
+
+    /// When there is no memory left, those go that hold some and make no progress: a frame that does not
+    /// grow, or answers that are not read.
+    pub(super) fn close_hoarders(&mut self) {
+        if !self.shared.budget.is_exhausted() {
+            return;
+        }
+        let now_ms = self.now_ms;
+        for index in 0..self.connections.places() {
+            let Some(connection) = self.connections.get(index) else {
+                continue;
+            };
+            let is_ours = connection.waits_for_memory
+                || connection.session.has_open_slots()
+                || connection.is_sending;
+            let is_slow = now_ms.saturating_sub(connection.last_active_ms) > SLOW_FRAME_MS;
+            if connection.held_bytes > 0 && is_slow && !is_ours {
+                self.shared
+                    .counts
+                    .hoarders_closed
+                    .fetch_add(1, Ordering::Relaxed);
+                self.close(index);
+            }
+        }
+    }
+}
+
+pub(super) fn deregister(slot: &Slot, parked: Parked) {
+    match slot {
+        Slot::Fetch(fetch) => deregister_fetch(fetch, parked),
+        Slot::Produce { produce, .. } => {
+            for partition in &produce.partitions {
+                if let Outcome::Appended(partition, _) = &partition.outcome {
+                    partition.waiters.deregister(parked);
+                }
+            }
+        }
+        Slot::Looking { .. } | Slot::Searching | Slot::Control { .. } | Slot::Answered(_) => {}
+    }
+}

@@ -1,0 +1,276 @@
+//! One request: to the code that answers its key, here or in Python.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::control::ControlFrame;
+use super::plane::Shared;
+use super::reactor::{Reactor, Timer};
+use super::session::{Session, Slot};
+use super::stage::Source;
+use super::work::{Asker, Work};
+use crate::api::k00_produce::{self, Outcome};
+use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::limits::{WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN};
+use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE};
+use crate::wire::{Reader, RequestHeader};
+
+/// What a request is looked at with.
+struct Place<'a> {
+    shared: &'a Arc<Shared>,
+    image: &'a Image,
+    address: std::net::IpAddr,
+    listener: usize,
+}
+
+impl Place<'_> {
+    fn ask<'a>(&'a self, session: &'a Session) -> Ask<'a> {
+        Ask {
+            image: self.image,
+            caller: session.caller(self.address, self.listener),
+            authorizer: &*self.shared.authorizer,
+        }
+    }
+}
+
+impl Reactor {
+    /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier answer
+    /// must leave first, or it is the next connection's turn. An error ends the connection, as in
+    /// Kafka: a request that cannot be read, an unknown key, a version that is not spoken.
+    pub(super) fn dispatch(
+        &mut self,
+        index: usize,
+        bytes: &[u8],
+        content: Range<usize>,
+    ) -> Result<bool> {
+        let base = content.start;
+        let frame = bytes.get(content).unwrap_or_default();
+        let token = self.connections.token_of(index);
+        let (image, shared) = (self.image.clone(), self.shared.clone());
+        let (now_ms, turn) = (self.now_ms, self.turn);
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(true);
+        };
+        let place = Place {
+            shared: &shared,
+            image: &image,
+            address: connection.peer.ip(),
+            listener: connection.listener,
+        };
+        let session = &mut connection.session;
+        let mut reader = Reader::new(frame);
+        let header = RequestHeader::read(&mut reader, |key| {
+            shared.key(key).map(|known| known.first_flexible)
+        })?;
+        let key = shared.key(header.api_key).ok_or_else(|| {
+            Error::MalformedRequest(format!("unknown api key {}", header.api_key))
+        })?;
+        if !session.may_begin(header.api_key, now_ms) {
+            return Ok(false);
+        }
+        if connection.turn != turn {
+            (connection.turn, connection.work_in_turn) = (turn, 0);
+        }
+        if connection.work_in_turn >= WORK_PER_TURN {
+            self.yielded.push(token);
+            return Ok(false);
+        }
+        connection.work_in_turn += match header.api_key {
+            PRODUCE => WORK_OF_PRODUCE,
+            _ => WORK_OF_OTHERS,
+        };
+        let is_spoken = (key.min..=key.max).contains(&header.api_version);
+        if !is_spoken && header.api_key != API_VERSIONS {
+            return Err(Error::MalformedRequest(format!(
+                "api key {} has no version {}",
+                header.api_key, header.api_version
+            )));
+        }
+        session.name_client(header.client_id);
+        if header.api_key == PRODUCE && shared.budget.is_exhausted() && !shared.gates.are_open() {
+            // Its records would wait in memory for a directory that does not answer.
+            shared.budget.reserve(0);
+            self.wait_for_memory.push(token);
+            return Ok(false);
+        }
+        shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let answer = match header.api_key {
+            PRODUCE => {
+                let produce = k00_produce::read(&header, &mut reader, &place.ask(session))?;
+                self.begin_produce(index, produce, bytes, base)?;
+                return Ok(true);
+            }
+            FETCH => {
+                let fetch = k01_fetch::read(
+                    &header,
+                    &mut reader,
+                    &place.ask(session),
+                    &shared.fetch_sessions,
+                    shared.settings.fetch_bytes_max,
+                    now_ms,
+                )?;
+                let deadline_ms = now_ms + fetch.max_wait_ms as u64;
+                let is_over = fetch.max_wait_ms == 0;
+                let slot = session.begin(Slot::Fetch(Box::new(fetch)));
+                if !is_over {
+                    self.set_timer(deadline_ms, token, Timer::Fetch(slot));
+                }
+                self.look(token, slot, is_over);
+                return Ok(true);
+            }
+            LIST_OFFSETS => {
+                let request = k02_list_offsets::read(&header, &mut reader, &place.ask(session))?;
+                let slot = session.begin(Slot::Searching);
+                self.work.push_back(Work::Search {
+                    asker: Asker {
+                        connection: token,
+                        slot,
+                    },
+                    request: Box::new(request),
+                });
+                return Ok(true);
+            }
+            METADATA => {
+                let creates = shared.settings.auto_create_topics
+                    && k03_metadata::missing_topics(&header, reader.clone(), &image)?;
+                if creates {
+                    self.hand_over(index, &header, &reader, frame, frame.to_vec());
+                    return Ok(true);
+                }
+                k03_metadata::answer(&header, reader, &place.ask(session))?
+            }
+            API_VERSIONS => {
+                k18_api_versions::answer(&header, &mut reader, &shared.keys, &image.features)?
+            }
+            _ => {
+                self.hand_over(index, &header, &reader, frame, Vec::new());
+                return Ok(true);
+            }
+        };
+        let caller = session.caller(place.address, place.listener);
+        let throttle_ms = shared.quotas.requested(&caller, header.api_key, now_ms);
+        session.outbox.push(Chunk::Bytes(answer));
+        self.hold_back(token, throttle_ms);
+        self.touched.push(token);
+        Ok(true)
+    }
+
+    /// Stages the records of a Produce request, whose content begins at `base`.
+    fn begin_produce(
+        &mut self,
+        index: usize,
+        produce: k00_produce::Produce,
+        bytes: &[u8],
+        base: usize,
+    ) -> Result<()> {
+        let token = self.connections.token_of(index);
+        let now_ms = self.now_ms;
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(());
+        };
+        let pieces: Vec<_> = produce
+            .partitions
+            .iter()
+            .enumerate()
+            .filter_map(|(at, each)| match &each.outcome {
+                Outcome::Pending(partition) => Some((at, partition.clone(), each.records.clone())),
+                _ => None,
+            })
+            .collect();
+        let is_silent = produce.acks == 0;
+        let is_refused = is_silent && produce.has_error();
+        let pending = pieces.len();
+        let slot = (!is_silent).then(|| {
+            let timeout_ms = u64::try_from(produce.timeout_ms).unwrap_or(0);
+            connection.session.begin(Slot::Produce {
+                produce,
+                deadline_ms: now_ms + timeout_ms,
+                pending,
+            })
+        });
+        for (at, partition, records) in pieces {
+            let source = Source {
+                connection: token,
+                slot,
+                at,
+                directory: self.shared.gates.number_of(&partition.directory),
+                partition,
+            };
+            // The ranges count from the start of the content, as the reader did.
+            self.stage
+                .add(source, bytes, base + records.start, records.len());
+        }
+        if is_refused {
+            // The only way to tell a producer with acks 0.
+            return Err(Error::InvalidArgument("refused, with acks 0".to_owned()));
+        }
+        if let (Some(slot), 0) = (slot, pending) {
+            self.settle_produce(token, slot);
+        }
+        Ok(())
+    }
+
+    /// Gives a request to Python, which may give it back if `kept` holds the frame's content.
+    fn hand_over(
+        &mut self,
+        index: usize,
+        header: &RequestHeader<'_>,
+        reader: &Reader<'_>,
+        frame: &[u8],
+        kept: Vec<u8>,
+    ) {
+        let token = self.connections.token_of(index);
+        let thread = self.index;
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        let body = frame.get(reader.position()..).unwrap_or_default().to_vec();
+        let held_bytes = body.len();
+        let slot = connection.session.begin(Slot::Control {
+            content: kept,
+            held_bytes,
+        });
+        let (listener, peer) = (connection.listener, connection.peer);
+        let principal = connection.session.principal.clone();
+        self.shared.budget.charge(held_bytes);
+        self.shared.control().put(ControlFrame {
+            parked: crate::park::Parked {
+                thread,
+                connection: token,
+                slot,
+            },
+            api_key: header.api_key,
+            api_version: header.api_version,
+            correlation_id: header.correlation_id,
+            client_id: header.client_id.map(str::to_owned),
+            listener,
+            listener_name: self.shared.listener_name(listener),
+            principal,
+            peer: peer.to_string(),
+            body,
+        });
+    }
+
+    /// Answers a Metadata request whose topics Python has made since.
+    pub(super) fn answer_again(&mut self, index: usize, slot: u64) -> Result<Vec<u8>> {
+        let (image, shared) = (self.shared.image(), self.shared.clone());
+        let gone = || Error::InvalidArgument("no request to be answered again".to_owned());
+        let connection = self.connections.get(index).ok_or_else(gone)?;
+        let place = Place {
+            shared: &shared,
+            image: &image,
+            address: connection.peer.ip(),
+            listener: connection.listener,
+        };
+        let content = match connection.session.slot(slot) {
+            Some(Slot::Control { content, .. }) => std::mem::take(content),
+            _ => return Err(gone()),
+        };
+        let mut reader = Reader::new(&content);
+        let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
+        k03_metadata::answer(&header, reader, &place.ask(&connection.session))
+    }
+}

@@ -1,0 +1,198 @@
+//! Whether storage calls of a log directory may run on network threads, and its own thread for when
+//! they may not.
+//!
+//! ```text
+//! open     calls run where they come up: no thread is woken, no buffer changes hands
+//! closed   a call did not return in time (`seat.rs` saw it): the next ones queue here
+//! open     the call has returned and the queue is empty
+//! ```
+//!
+//! A directory has a gate for writing and one for reading, since a frozen file system still gives
+//! what is in the page cache. Calls of one gate run in the order in which they came, the one that
+//! closed it first.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::plane::{Message, Shared};
+use super::work::Work;
+use crate::log::directory::LogDirectory;
+
+/// A call, and the network thread that gets what becomes of it.
+struct Job {
+    work: Work,
+    thread: usize,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// Calls that did not return in time and have not returned since.
+    stalled: usize,
+    is_running: bool,
+    has_worker: bool,
+    is_ending: bool,
+}
+
+pub struct Gate {
+    name: String,
+    is_closed: AtomicBool,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Gate {
+    fn new(name: String) -> Arc<Gate> {
+        Arc::new(Gate {
+            name,
+            is_closed: AtomicBool::new(false),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        })
+    }
+
+    pub fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// A call on a network thread does not return.
+    pub fn stall(&self) {
+        self.state.lock().stalled += 1;
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// It has returned, and its result is on its way.
+    pub fn recover(&self) {
+        let mut state = self.state.lock();
+        state.stalled -= 1;
+        self.open_if_idle(&state);
+        self.wake.notify_one();
+    }
+
+    fn open_if_idle(&self, state: &State) {
+        if state.stalled == 0 && state.queue.is_empty() && !state.is_running {
+            self.is_closed.store(false, Ordering::Release);
+        }
+    }
+
+    /// Has the directory's own thread do it; `thread` gets the result as a message. Without a thread to
+    /// be had, it is given back.
+    pub fn put(self: &Arc<Gate>, work: Work, thread: usize, shared: &Arc<Shared>) -> Option<Work> {
+        let mut state = self.state.lock();
+        if !state.has_worker {
+            let (gate, shared) = (self.clone(), Arc::downgrade(shared));
+            let builder = std::thread::Builder::new().name(format!("storage-{}", self.name));
+            if builder.spawn(move || gate.run(&shared)).is_err() {
+                return Some(work);
+            }
+            state.has_worker = true;
+        }
+        self.is_closed.store(true, Ordering::Release);
+        state.queue.push_back(Job { work, thread });
+        self.wake.notify_one();
+        None
+    }
+
+    fn run(&self, shared: &Weak<Shared>) {
+        let mut state = self.state.lock();
+        loop {
+            while state.stalled > 0 || state.queue.is_empty() {
+                self.open_if_idle(&state);
+                if state.is_ending {
+                    state.has_worker = false;
+                    return;
+                }
+                self.wake.wait(&mut state);
+            }
+            let (Some(job), Some(shared)) = (state.queue.pop_front(), shared.upgrade()) else {
+                state.has_worker = false;
+                return;
+            };
+            state.is_running = true;
+            drop(state);
+            let done = job.work.run(&shared);
+            shared.post(job.thread, Message::Done(done));
+            drop(shared);
+            state = self.state.lock();
+            state.is_running = false;
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().is_ending = true;
+        self.wake.notify_all();
+    }
+}
+
+/// The gates of one log directory.
+pub struct DirectoryGates {
+    directory: Arc<LogDirectory>,
+    pub writes: Arc<Gate>,
+    pub reads: Arc<Gate>,
+}
+
+/// The gates of all log directories.
+pub struct Gates(Vec<DirectoryGates>);
+
+impl Gates {
+    pub fn new(directories: &[Arc<LogDirectory>]) -> Gates {
+        let gates = directories
+            .iter()
+            .enumerate()
+            .map(|(number, directory)| DirectoryGates {
+                directory: directory.clone(),
+                writes: Gate::new(format!("w{number}")),
+                reads: Gate::new(format!("r{number}")),
+            });
+        Gates(gates.collect())
+    }
+
+    /// The number of a directory; that of the first one if it is a stranger.
+    pub fn number_of(&self, directory: &Arc<LogDirectory>) -> usize {
+        let same = |gates: &DirectoryGates| Arc::ptr_eq(&gates.directory, directory);
+        self.0.iter().position(same).unwrap_or(0)
+    }
+
+    pub fn get(&self, number: usize) -> Option<&DirectoryGates> {
+        self.0.get(number)
+    }
+
+    /// Of these directories the first whose reads do not come back, else the first.
+    pub fn reads_of<'a>(
+        &self,
+        directories: impl Iterator<Item = &'a Arc<LogDirectory>>,
+    ) -> Option<&Arc<Gate>> {
+        if let [only] = &self.0[..] {
+            return Some(&only.reads);
+        }
+        let mut first = None;
+        for directory in directories {
+            let reads = self
+                .0
+                .get(self.number_of(directory))
+                .map(|gates| &gates.reads);
+            if reads.is_some_and(|gate| !gate.is_open()) {
+                return reads;
+            }
+            first = first.or(reads);
+        }
+        first.or(self.0.first().map(|gates| &gates.reads))
+    }
+
+    pub fn are_open(&self) -> bool {
+        self.0
+            .iter()
+            .all(|gates| gates.writes.is_open() && gates.reads.is_open())
+    }
+
+    /// Ends the threads, each after what is in its queue.
+    pub fn end(&self) {
+        for gates in &self.0 {
+            gates.writes.end();
+            gates.reads.end();
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Bytes from sockets, and the frames in them.
+//!
+//! One buffer of the thread serves all frames that are whole in it, in place. What is cut off gets a
+//! buffer of its connection, which grows as the frame arrives, not by what it claims to be.
+
+use std::io::{ErrorKind, Read};
+use std::sync::atomic::Ordering;
+
+use super::reactor::Reactor;
+use super::session::Input;
+use crate::error::{Error, Result};
+use crate::limits::{
+    LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES, RECEIVES_PER_TURN,
+};
+use crate::wire::frame;
+
+impl Reactor {
+    pub(super) fn receive(&mut self, index: usize) {
+        for _ in 0..RECEIVES_PER_TURN {
+            match self.receive_once(index) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => {
+                    self.close(index);
+                    return;
+                }
+            }
+            let goes_on = self.connections.get(index).is_some_and(|connection| {
+                !connection.is_blocked && !connection.waits_for_memory && !connection.has_ended
+            });
+            if !goes_on || self.stage.is_full() {
+                return;
+            }
+        }
+    }
+
+    /// One `recv` and the frames that it completes. False: the socket has no more for now.
+    fn receive_once(&mut self, index: usize) -> Result<bool> {
+        let request_bytes_max = self.shared.settings.request_bytes_max;
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(false);
+        };
+        if connection.is_blocked || connection.waits_for_memory || connection.has_ended {
+            return Ok(false);
+        }
+        let is_fresh = connection.session.input.is_empty();
+        let mut input = if is_fresh {
+            Input {
+                buffer: self.pool.pop().unwrap_or_else(|| vec![0; RECEIVE_BYTES]),
+                start: 0,
+                end: 0,
+            }
+        } else {
+            let wanted = connection.session.wanted_bytes(request_bytes_max)?;
+            let input = std::mem::take(&mut connection.session.input);
+            self.make_room(input, wanted)
+        };
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(false);
+        };
+        let room = input.buffer.get_mut(input.end..).unwrap_or_default();
+        let room_bytes = room.len();
+        let received = match (&*connection.stream).read(room) {
+            Ok(0) => {
+                connection.has_ended = true;
+                0
+            }
+            Ok(count) => count,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                0
+            }
+            Err(_) => {
+                let reason = "the connection was reset".to_owned();
+                return Err(Error::MalformedRequest(reason));
+            }
+        };
+        input.end += received;
+        self.shared
+            .counts
+            .received_bytes
+            .fetch_add(received as u64, Ordering::Relaxed);
+        match received {
+            0 if is_fresh => self.recycle(input.buffer),
+            0 => connection.session.input = input,
+            _ => self.process(index, input),
+        }
+        Ok(received > 0 && received == room_bytes)
+    }
+
+    /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as much
+    /// again may be expected.
+    fn make_room(&mut self, mut input: Input, wanted: usize) -> Input {
+        let have = input.end - input.start;
+        let size = wanted.min((2 * have).max(RECEIVE_BYTES)).max(have + 1);
+        if input.buffer.len() - input.start >= size {
+            return input;
+        }
+        if input.start > 0 {
+            input.buffer.copy_within(input.start..input.end, 0);
+            (input.start, input.end) = (0, have);
+        }
+        if input.buffer.len() >= size {
+            return input;
+        }
+        // One that is large enough already costs nothing, whatever the frame claims.
+        let fitting = self
+            .large_pool
+            .iter()
+            .position(|buffer| buffer.len() >= wanted);
+        if let Some(at) = fitting {
+            let mut larger = self.large_pool.swap_remove(at);
+            self.large_pool_bytes -= larger.len();
+            if let (Some(to), Some(from)) = (larger.get_mut(..have), input.buffer.get(..have)) {
+                to.copy_from_slice(from);
+            }
+            let smaller = std::mem::replace(&mut input.buffer, larger);
+            self.recycle(smaller);
+            return input;
+        }
+        input.buffer.resize(size, 0);
+        input
+    }
+
+    /// Works on the frames in `input`; what is left over stays the session's input.
+    pub(super) fn process(&mut self, index: usize, input: Input) {
+        let Input { buffer, start, end } = input;
+        let result = self.dispatch_all(index, &buffer, start, end);
+        let (at, is_blocked) = match result {
+            Ok(found) => found,
+            Err(_) => {
+                // What it sent before is answered still.
+                if let Some(connection) = self.connections.get(index) {
+                    connection.has_ended = true;
+                    let token = self.connections.token_of(index);
+                    self.touched.push(token);
+                }
+                (end, false)
+            }
+        };
+        let Some(connection) = self.connections.get(index) else {
+            if let Some(buffer) = self.stage.end_buffer(buffer) {
+                self.recycle(buffer);
+            }
+            return;
+        };
+        connection.is_blocked = is_blocked;
+        let rest = buffer.get(at..end).unwrap_or_default();
+        let is_whole = rest.len() > buffer.len() / 2;
+        if rest.is_empty() {
+            connection.session.input = Input::default();
+        } else if !self.stage.has_buffer() && is_whole {
+            // Kept as it is.
+            connection.session.input = Input {
+                buffer,
+                start: at,
+                end,
+            };
+            return;
+        } else {
+            connection.session.input = Input {
+                start: 0,
+                end: rest.len(),
+                buffer: rest.to_vec(),
+            };
+        }
+        if let Some(buffer) = self.stage.end_buffer(buffer) {
+            self.recycle(buffer);
+        }
+    }
+
+    /// Begins the frames in `buffer[at..end]`. Returns how far it came, and whether the next frame must
+    /// wait.
+    fn dispatch_all(
+        &mut self,
+        index: usize,
+        buffer: &[u8],
+        mut at: usize,
+        end: usize,
+    ) -> Result<(usize, bool)> {
+        let request_bytes_max = self.shared.settings.request_bytes_max;
+        let bytes = buffer.get(..end).unwrap_or_default();
+        while let Some(rest) = bytes.get(at..)
+            && let Some(size) = frame::frame_size(rest, request_bytes_max)?
+            && size <= rest.len()
+        {
+            if !self.dispatch(index, bytes, at + frame::SIZE_BYTES..at + size)? {
+                return Ok((at, true));
+            }
+            at += size;
+        }
+        Ok((at, false))
+    }
+
+    /// Keeps a buffer for the next frames.
+    pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
+        if buffer.len() == RECEIVE_BYTES && self.pool.len() < RECEIVE_BUFFERS_KEPT {
+            self.pool.push(buffer);
+        } else if buffer.len() > RECEIVE_BYTES
+            && self.large_pool_bytes + buffer.len() <= LARGE_BUFFERS_KEPT_BYTES
+        {
+            self.large_pool_bytes += buffer.len();
+            self.large_pool.push(buffer);
+        }
+    }
+}

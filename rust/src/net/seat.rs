@@ -1,0 +1,304 @@
+//! How a network thread goes on when one of its storage calls does not return.
+//!
+//! Append, look-up and `sendfile` run on the network thread, since most of them take microseconds and a
+//! hop to another thread costs as much as they do. But any of them may meet a frozen or slow disk, or a
+//! lock whose holder met one. So a thread gets up before such a call: it leaves its reactor (sockets,
+//! sessions, everything) on a seat and takes only what the call needs.
+//!
+//! ```text
+//! thread A   ── leave(reactor) ── pwrite … … … … … … … … … returns ── back(): gone ── posts the result, becomes a spare
+//! watchdog            tick      tick: the same call, and A sleeps in it: takes the reactor, closes the gate
+//! thread B                                     └─ goes on with the reactor
+//! ```
+//!
+//! As Go's scheduler takes the processor from a thread that sits in a system call. When the call returns
+//! in time the price was two locks that nobody else wanted. The watchdog sleeps while nobody is away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::gate::Gate;
+use super::plane::Shared;
+use super::poller;
+use super::reactor::{Ended, Reactor, drive};
+use crate::limits::{SPARE_THREADS_MAX, STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS};
+
+/// A reactor without its thread, which is in a storage call.
+struct Away {
+    reactor: Box<Reactor>,
+    gate: Arc<Gate>,
+    thread_id: i32,
+}
+
+/// The seat of one reactor.
+#[derive(Default)]
+pub struct Seat {
+    away: Mutex<Option<Away>>,
+    /// Calls begun.
+    calls: AtomicU64,
+}
+
+impl Seat {
+    /// Before a call: the reactor stays here.
+    pub fn leave(&self, reactor: Box<Reactor>, gate: Arc<Gate>, watch: &Watch) {
+        let thread_id = reactor.thread_id();
+        *self.away.lock() = Some(Away {
+            reactor,
+            gate,
+            thread_id,
+        });
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if watch.is_asleep.load(Ordering::SeqCst) {
+            watch.wake();
+        }
+    }
+
+    /// After the call. `None`: another thread goes on with the reactor.
+    pub fn back(&self) -> Option<Box<Reactor>> {
+        self.away.lock().take().map(|away| away.reactor)
+    }
+}
+
+#[derive(Default)]
+struct WatchState {
+    is_stopping: bool,
+}
+
+/// What wakes the watchdog.
+#[derive(Default)]
+pub struct Watch {
+    is_asleep: AtomicBool,
+    state: Mutex<WatchState>,
+    wake: Condvar,
+}
+
+impl Watch {
+    fn wake(&self) {
+        let _state = self.state.lock();
+        self.wake.notify_one();
+    }
+
+    fn stop(&self) {
+        self.state.lock().is_stopping = true;
+        self.wake.notify_one();
+    }
+}
+
+/// What the watchdog saw of a seat at its last tick.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    calls: u64,
+    /// Ticks for which the same call has been under way.
+    ticks: u32,
+}
+
+/// The watchdog's thread.
+fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
+    let mut seen = vec![Seen::default(); shared.seats.len()];
+    let mut quiet_ticks = 0;
+    loop {
+        let mut state = shared.watch.state.lock();
+        if state.is_stopping {
+            return;
+        }
+        if quiet_ticks < WATCHDOG_QUIET_TICKS {
+            let tick = Duration::from_millis(STORAGE_TICK_MS);
+            shared.watch.wake.wait_for(&mut state, tick);
+        } else {
+            shared.watch.is_asleep.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            let nobody_is_away = shared.seats.iter().all(|seat| seat.away.lock().is_none());
+            if nobody_is_away {
+                shared.watch.wake.wait(&mut state);
+            }
+            shared.watch.is_asleep.store(false, Ordering::SeqCst);
+            quiet_ticks = 0;
+        }
+        drop(state);
+        quiet_ticks += 1;
+        for (seat, seen) in shared.seats.iter().zip(&mut seen) {
+            if look_at(seat, seen, threads, shared) {
+                quiet_ticks = 0;
+            }
+        }
+    }
+}
+
+/// Takes the reactor if its call does not return. True: calls have been made since the last tick.
+fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Shared>) -> bool {
+    let calls = seat.calls.load(Ordering::Relaxed);
+    if calls != seen.calls {
+        *seen = Seen { calls, ticks: 0 };
+        return true;
+    }
+    let mut place = seat.away.lock();
+    let Some(away) = place.as_ref() else {
+        return false;
+    };
+    seen.ticks += 1;
+    // One that computes (a large batch to be inflated) or waits for a processor gets more time.
+    if seen.ticks < STORAGE_BUSY_TICKS && !poller::is_blocked(away.thread_id) {
+        return true;
+    }
+    if !threads.has_room() {
+        return true;
+    }
+    away.gate.stall();
+    let taken = place.take();
+    drop(place);
+    if let Some(away) = taken {
+        shared.counts.hand_overs.fetch_add(1, Ordering::Relaxed);
+        threads.go_on(away.reactor, shared);
+    }
+    true
+}
+
+#[derive(Default)]
+struct Pool {
+    waiting: Vec<Box<Reactor>>,
+    /// Threads that wait for a reactor.
+    idle: usize,
+    /// Threads there are, those that are stuck among them.
+    count: usize,
+    /// Reactors that have not ended.
+    running: usize,
+    is_stopping: bool,
+    handles: Vec<JoinHandle<()>>,
+}
+
+/// The network threads: as many work as there are reactors, others are stuck in a call or wait.
+#[derive(Default)]
+pub struct Threads {
+    pool: Mutex<Pool>,
+    changed: Condvar,
+}
+
+impl Threads {
+    /// Starts the watchdog.
+    pub fn start(self: &Arc<Threads>, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let (threads, shared) = (self.clone(), shared.clone());
+        let builder = std::thread::Builder::new().name("watchdog".to_owned());
+        let handle = builder.spawn(move || watch(&threads, &shared))?;
+        self.pool.lock().handles.push(handle);
+        Ok(())
+    }
+
+    /// Starts a thread with a new reactor.
+    pub fn add(
+        self: &Arc<Threads>,
+        reactor: Box<Reactor>,
+        shared: &Arc<Shared>,
+    ) -> std::io::Result<()> {
+        self.pool.lock().running += 1;
+        self.spawn(reactor, shared)
+    }
+
+    fn spawn(
+        self: &Arc<Threads>,
+        reactor: Box<Reactor>,
+        shared: &Arc<Shared>,
+    ) -> std::io::Result<()> {
+        let mut pool = self.pool.lock();
+        let (threads, shared) = (self.clone(), shared.clone());
+        let name = format!("network-{}", reactor.index());
+        let body = move || threads.run(reactor, &shared);
+        let handle = std::thread::Builder::new().name(name).spawn(body)?;
+        pool.count += 1;
+        pool.handles.retain(|handle| !handle.is_finished());
+        pool.handles.push(handle);
+        Ok(())
+    }
+
+    /// Whether there may be one more thread.
+    fn has_room(&self) -> bool {
+        let pool = self.pool.lock();
+        pool.idle > pool.waiting.len() || pool.count < pool.running + SPARE_THREADS_MAX
+    }
+
+    fn go_on(self: &Arc<Threads>, reactor: Box<Reactor>, shared: &Arc<Shared>) {
+        let mut pool = self.pool.lock();
+        if pool.idle > pool.waiting.len() {
+            pool.waiting.push(reactor);
+            self.changed.notify_all();
+            return;
+        }
+        drop(pool);
+        let index = reactor.index();
+        if let Err(error) = self.spawn(reactor, shared) {
+            let sentence =
+                format!("network thread {index} ended: no thread to go on with: {error}");
+            shared.control().notice(sentence);
+            self.ended();
+        }
+    }
+
+    fn run(self: Arc<Threads>, mut reactor: Box<Reactor>, shared: &Arc<Shared>) {
+        loop {
+            match drive(reactor) {
+                Ended::HandedOver => {}
+                Ended::Stopped(Ok(())) => self.ended(),
+                Ended::Stopped(Err(error)) => {
+                    shared
+                        .control()
+                        .notice(format!("a network thread ended: {error}"));
+                    self.ended();
+                }
+            }
+            let mut pool = self.pool.lock();
+            pool.idle += 1;
+            let next = loop {
+                if let Some(next) = pool.waiting.pop() {
+                    break Some(next);
+                }
+                if pool.is_stopping || pool.idle > SPARE_THREADS_MAX {
+                    break None;
+                }
+                self.changed.wait(&mut pool);
+            };
+            pool.idle -= 1;
+            match next {
+                Some(next) => reactor = next,
+                None => {
+                    pool.count -= 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ended(&self) {
+        self.pool.lock().running -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until every reactor has ended, at most `timeout`, and then for the threads, but not for
+    /// those that are stuck.
+    pub fn stop(&self, timeout: Duration, shared: &Shared) {
+        let deadline = Instant::now() + timeout;
+        let mut pool = self.pool.lock();
+        while pool.running > 0 {
+            if self.changed.wait_until(&mut pool, deadline).timed_out() {
+                break;
+            }
+        }
+        pool.is_stopping = true;
+        self.changed.notify_all();
+        let handles = std::mem::take(&mut pool.handles);
+        drop(pool);
+        shared.watch.stop();
+        for handle in handles {
+            while !handle.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            if handle.is_finished() {
+                // A panic of the thread has been reported by its own message.
+                let _ = handle.join();
+            }
+        }
+    }
+}

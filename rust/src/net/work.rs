@@ -1,0 +1,261 @@
+//! Calls of a network thread that may block: they carry all they need, so that any thread can make them
+//! (`seat.rs`, `gate.rs`), and what becomes of them goes back to the reactor.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use super::gate::{Gate, Gates};
+use super::outbox::{Flushed, Outbox};
+use super::plane::Shared;
+use crate::api::k01_fetch::{Fetch, Looked};
+use crate::api::k02_list_offsets::ListOffsets;
+use crate::batch::validate::AppendOrigin;
+use crate::error::Result;
+use crate::image::Partition;
+use crate::log::log::{AppendInfo, AppendRequest};
+use crate::park::Parked;
+
+/// Which request of which connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    pub connection: u64,
+    pub slot: u64,
+}
+
+pub enum Work {
+    /// The Produce requests of a turn, as far as they concern one log directory.
+    Append(AppendBatch),
+    /// What the logs hold for a Fetch.
+    Look {
+        asker: Asker,
+        parked: Parked,
+        fetch: Box<Fetch>,
+        /// Its time has come, so it does not wait any more.
+        is_over: bool,
+    },
+    /// Offsets by time.
+    Search {
+        asker: Asker,
+        request: Box<ListOffsets>,
+    },
+    /// Ranges of files to a socket.
+    Send {
+        connection: u64,
+        stream: Arc<TcpStream>,
+        outbox: Outbox,
+    },
+}
+
+/// What became of a `Work`.
+pub enum Done {
+    Appended(Appended),
+    Looked {
+        asker: Asker,
+        fetch: Box<Fetch>,
+        /// `None`: it waits at its partitions.
+        looked: Option<Looked>,
+    },
+    Searched {
+        asker: Asker,
+        request: Box<ListOffsets>,
+    },
+    Sent {
+        connection: u64,
+        outbox: Outbox,
+        sent_bytes: usize,
+        result: io::Result<Flushed>,
+    },
+}
+
+impl Work {
+    /// The gate that it has to pass.
+    pub fn gate<'a>(&self, gates: &'a Gates) -> Option<&'a Arc<Gate>> {
+        match self {
+            Work::Append(batch) => gates.get(batch.directory).map(|gates| &gates.writes),
+            Work::Look { fetch, .. } => {
+                gates.reads_of(fetch.parked_at().map(|partition| &partition.directory))
+            }
+            Work::Search { request, .. } => gates.reads_of(request.directories()),
+            Work::Send { outbox, .. } => gates.reads_of(outbox.directory().into_iter()),
+        }
+    }
+
+    /// It reads and perhaps inflates whole batches: never for a network thread.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Work::Search { request, .. } => request.must_search(),
+            _ => false,
+        }
+    }
+
+    /// Bytes of memory that it holds while it waits.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Work::Append(batch) => batch.size_bytes,
+            _ => 0,
+        }
+    }
+
+    pub fn run(self, shared: &Shared) -> Done {
+        match self {
+            Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
+            Work::Look {
+                asker,
+                parked,
+                fetch,
+                is_over,
+            } => Done::Looked {
+                looked: settle_fetch(&fetch, parked, is_over),
+                asker,
+                fetch,
+            },
+            Work::Search { asker, mut request } => {
+                request.search();
+                Done::Searched { asker, request }
+            }
+            Work::Send {
+                connection,
+                stream,
+                mut outbox,
+            } => {
+                let before = outbox.queued_bytes();
+                let result = outbox.flush(&*stream);
+                Done::Sent {
+                    connection,
+                    sent_bytes: before - outbox.queued_bytes(),
+                    outbox,
+                    result,
+                }
+            }
+        }
+    }
+}
+
+/// What the logs hold if the answer is due; else the request is registered at its partitions.
+fn settle_fetch(fetch: &Fetch, parked: Parked, is_over: bool) -> Option<Looked> {
+    let looked = fetch.look();
+    deregister_fetch(fetch, parked);
+    if is_over || fetch.is_due(&looked) {
+        return Some(looked);
+    }
+    for (partition, wait_for) in fetch.wait_for(&looked) {
+        partition.waiters.register(parked, wait_for);
+    }
+    // What came between the look and the registration woke nobody.
+    let looked = fetch.look();
+    if !fetch.is_due(&looked) {
+        return None;
+    }
+    deregister_fetch(fetch, parked);
+    Some(looked)
+}
+
+pub fn deregister_fetch(fetch: &Fetch, parked: Parked) {
+    for partition in fetch.parked_at() {
+        partition.waiters.deregister(parked);
+    }
+}
+
+/// Records of one partition in one Produce request.
+pub struct Piece {
+    pub connection: u64,
+    /// `None` with acks 0.
+    pub slot: Option<u64>,
+    /// Which partition of the request.
+    pub at: usize,
+    pub partition: Arc<Partition>,
+    /// Where they lie: the buffer's number, from where, how many bytes.
+    pub buffer: usize,
+    pub start: usize,
+    pub length: usize,
+}
+
+/// Records to be appended to logs of one directory. Pieces stand in the order of their requests, which
+/// is also that of the buffers and of the bytes in each.
+#[derive(Default)]
+pub struct AppendBatch {
+    pub directory: usize,
+    pub pieces: Vec<Piece>,
+    pub buffers: Vec<Vec<u8>>,
+    /// Bytes of the buffers.
+    pub size_bytes: usize,
+}
+
+/// What the logs said, piece by piece.
+pub struct Appended {
+    pub pieces: Vec<Piece>,
+    pub results: Vec<Option<Result<AppendInfo>>>,
+    pub buffers: Vec<Vec<u8>>,
+    pub size_bytes: usize,
+}
+
+impl AppendBatch {
+    /// Appends all, the records of one partition by one call, and asks for a flush where it is due.
+    fn append(mut self, now_ms: i64) -> Appended {
+        let mut results: Vec<Option<Result<AppendInfo>>> = Vec::new();
+        results.resize_with(self.pieces.len(), || None);
+        let mut slices = slices(&self.pieces, &mut self.buffers);
+        // A stable sort keeps the order of the requests.
+        slices.sort_by_key(|slice| Arc::as_ptr(slice.partition).addr());
+        for group in slices.chunk_by_mut(|one, other| Arc::ptr_eq(one.partition, other.partition)) {
+            let Some(partition) = group.first().map(|slice| slice.partition.clone()) else {
+                continue;
+            };
+            let mut requests: Vec<AppendRequest<'_>> = group
+                .iter_mut()
+                .map(|slice| AppendRequest {
+                    records: &mut *slice.records,
+                    origin: AppendOrigin::Client,
+                    leader_epoch: partition.leader_epoch,
+                    transaction_version: None,
+                })
+                .collect();
+            let appended = partition.log.append(&mut requests, now_ms);
+            drop(requests);
+            if partition.log.config().acks_fsync {
+                partition.request_flush();
+            }
+            for (slice, result) in group.iter().zip(appended) {
+                if let Some(place) = results.get_mut(slice.piece) {
+                    *place = Some(result);
+                }
+            }
+        }
+        drop(slices);
+        Appended {
+            pieces: self.pieces,
+            results,
+            buffers: self.buffers,
+            size_bytes: self.size_bytes,
+        }
+    }
+}
+
+struct Slice<'a> {
+    piece: usize,
+    partition: &'a Arc<Partition>,
+    records: &'a mut [u8],
+}
+
+/// Cuts the buffers into the pieces.
+fn slices<'a>(pieces: &'a [Piece], buffers: &'a mut [Vec<u8>]) -> Vec<Slice<'a>> {
+    let mut slices = Vec::with_capacity(pieces.len());
+    let mut pieces = pieces.iter().enumerate().peekable();
+    for (number, buffer) in buffers.iter_mut().enumerate() {
+        let mut rest: &mut [u8] = buffer;
+        let mut rest_at = 0;
+        while let Some((index, piece)) = pieces.next_if(|(_, piece)| piece.buffer == number) {
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(piece.start - rest_at);
+            let (records, tail) = tail.split_at_mut(piece.length);
+            rest = tail;
+            rest_at = piece.start + piece.length;
+            slices.push(Slice {
+                piece: index,
+                partition: &piece.partition,
+                records,
+            });
+        }
+    }
+    slices
+}
