@@ -214,7 +214,7 @@ class BrokerPlane:
         *,
         names: Sequence[str] = ...,
         connections_by_listener: Sequence[int] = ...,
-        connections_by_address: Mapping[IPv4Address | IPv6Address, int] = ...,
+        connections_by_address: Mapping[str, int] = ...,
     ) -> None:
         """Serves clients from now on. `listeners` are descriptors of listening sockets, given away;
         `endpoints` what clients of each are told; `control_keys` (key, lowest advertised, lowest,

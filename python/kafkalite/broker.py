@@ -31,6 +31,8 @@ from kafkalite.server import ControlServer
 
 READY_PREFIX = "kafkalite ready bootstrap.servers="
 
+INT_MAX = 2**31 - 1
+
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - named so as to be told apart
 
 
@@ -77,6 +79,9 @@ def run(config: Config, log: Log) -> int:
         [(each.host, each.port) for each in advertised],
         config["broker.rack"],
         control_keys,
+        names=[each.name for each in bound],
+        connections_by_listener=[_connections_max(config, each.name) for each in bound],
+        connections_by_address=_connections_by_address(config),
     )
     failed: list[bool] = []
 
@@ -237,6 +242,35 @@ def _advertised(config: Config, bound: list[Endpoint]) -> list[Endpoint]:
 def _parse_advertised(config: Config) -> list[Endpoint]:
     texts = config["advertised.listeners"] or []
     return _parse_listeners(texts, config) if texts else []
+
+
+def _connections_max(config: Config, listener: str) -> int:
+    """`listener.name.<name>.max.connections`, or no limit of the listener's own."""
+    text = config.given.get(f"listener.name.{listener.lower()}.max.connections")
+    if text is None:
+        return INT_MAX
+    if not text.isdigit():
+        raise InvalidArgumentError(
+            f"max.connections of the listener {listener} is no number: {text}"
+        )
+    return int(text)
+
+
+def _connections_by_address(config: Config) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: `HOST:NUMBER` each, a host by its name or address."""
+    limits = {}
+    for text in filter(None, map(str.strip, config["max.connections.per.ip.overrides"].split(","))):
+        host, colon, number = text.rpartition(":")
+        try:
+            if not colon or not number.isdigit():
+                raise ValueError
+            address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
+        except (OSError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"
+            ) from error
+        limits[str(address)] = int(number)
+    return limits
 
 
 def _watch_parent() -> None:

@@ -59,7 +59,10 @@ impl Topic {
     /// The partition exists, and its log directory has been offline since the start.
     pub fn is_offline(&self, index: i32) -> bool {
         let index = usize::try_from(index).ok();
-        matches!(index.and_then(|index| self.partitions.get(index)), Some(None))
+        matches!(
+            index.and_then(|index| self.partitions.get(index)),
+            Some(None)
+        )
     }
 }
 

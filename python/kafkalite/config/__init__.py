@@ -171,6 +171,8 @@ class Config(Mapping[str, Any]):
 
     def _check_given(self, name: str, text: str) -> None:
         if name not in self.broker_keys:
+            if name.startswith("listener.name.") and name.endswith(".max.connections"):
+                return
             if name.startswith(_REFUSED_STARTS):
                 raise InvalidArgumentError(f"{name} is not supported: remove it to start")
             self.warnings.append(f"unknown configuration key {name}")

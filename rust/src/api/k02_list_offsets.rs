@@ -100,20 +100,27 @@ pub fn read(
         let topic = TopicRef::read(reader, false, flexible, ask.image)?;
         let name: Arc<str> = topic.name().into();
         let may_see = ask.may(Operation::Describe, Resource::Topic(&name));
-        let count = reader.array_length(flexible)?;
-        for _ in 0..count {
+        let before = request.partitions.len();
+        for _ in 0..reader.array_length(flexible)? {
             let index = reader.i32()?;
             let current_leader_epoch = if version >= 4 { reader.i32()? } else { -1 };
             let timestamp = reader.i64()?;
             reader.skip_tags(flexible)?;
-            *seen.entry((name.clone(), index)).or_insert(0) += 1;
-            let place = match may_see {
-                true => locate(&topic, index, current_leader_epoch, replica_id, isolation),
-                false => Err(code::TOPIC_AUTHORIZATION_FAILED),
-            };
-            let place = match knows(version, timestamp) {
-                false if may_see => Err(code::UNSUPPORTED_VERSION),
-                _ => place,
+            // One that is named twice is answered once, with an error.
+            let first = seen.entry((name.clone(), index));
+            let first = first.or_insert(request.partitions.len());
+            if let Some(repeated) = request.partitions.get_mut(*first) {
+                if may_see {
+                    repeated.place = Err(code::INVALID_REQUEST);
+                }
+                continue;
+            }
+            let place = if !may_see {
+                Err(code::TOPIC_AUTHORIZATION_FAILED)
+            } else if !knows(version, timestamp) {
+                Err(code::UNSUPPORTED_VERSION)
+            } else {
+                locate(&topic, index, current_leader_epoch, replica_id, isolation)
             };
             request.partitions.push(Asked {
                 index,
@@ -123,6 +130,7 @@ pub fn read(
             });
         }
         reader.skip_tags(flexible)?;
+        let count = request.partitions.len() - before;
         request.topics.push((topic, count));
     }
     if version >= 10 {
@@ -130,27 +138,10 @@ pub fn read(
         reader.i32()?;
     }
     reader.skip_tags(flexible)?;
-    request.refuse_repetitions(&seen);
     Ok(request)
 }
 
 impl ListOffsets {
-    /// A partition that is named twice is refused each time.
-    fn refuse_repetitions(&mut self, seen: &HashMap<(Arc<str>, i32), usize>) {
-        let mut partitions = self.partitions.iter_mut();
-        for (topic, count) in &self.topics {
-            let name: Arc<str> = topic.name().into();
-            for asked in partitions.by_ref().take(*count) {
-                let is_repeated = seen
-                    .get(&(name.clone(), asked.index))
-                    .is_some_and(|times| *times > 1);
-                if is_repeated && !matches!(asked.place, Err(code::TOPIC_AUTHORIZATION_FAILED)) {
-                    asked.place = Err(code::INVALID_REQUEST);
-                }
-            }
-        }
-    }
-
     /// Batches have to be read and perhaps inflated.
     pub fn must_search(&self) -> bool {
         self.partitions.iter().any(|asked| {

@@ -215,12 +215,20 @@ impl BrokerPlane {
         control_keys: Vec<(i16, i16, i16, i16, i16)>,
         names: Vec<String>,
         connections_by_listener: Vec<usize>,
-        connections_by_address: HashMap<IpAddr, usize>,
+        connections_by_address: HashMap<String, usize>,
     ) -> PyResult<()> {
         let mut settings = self.settings.clone();
         settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
         settings.connections.by_listener = connections_by_listener;
-        settings.connections.by_address = connections_by_address;
+        for (address, limit) in connections_by_address {
+            let parsed: IpAddr = address.parse().map_err(|_| {
+                raise(
+                    py,
+                    &Error::InvalidArgument(format!("{address} is no address")),
+                )
+            })?;
+            settings.connections.by_address.insert(parsed, limit);
+        }
         // SAFETY: the caller gives up the descriptors, each of a listening TCP socket.
         let listeners: Vec<TcpListener> = listeners
             .into_iter()
