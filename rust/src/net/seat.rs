@@ -14,6 +14,7 @@
 //! As Go's scheduler takes the processor from a thread that sits in a system call. When the call returns
 //! in time the price was two locks that nobody else wanted. The watchdog sleeps while nobody is away.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
@@ -160,7 +161,7 @@ fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Sh
 
 #[derive(Default)]
 struct Pool {
-    waiting: Vec<Box<Reactor>>,
+    waiting: VecDeque<Box<Reactor>>,
     /// Threads that wait for a reactor.
     idle: usize,
     /// Threads there are, those that are stuck among them.
@@ -223,7 +224,7 @@ impl Threads {
     fn go_on(self: &Arc<Threads>, reactor: Box<Reactor>, shared: &Arc<Shared>) {
         let mut pool = self.pool.lock();
         if pool.idle > pool.waiting.len() {
-            pool.waiting.push(reactor);
+            pool.waiting.push_back(reactor);
             self.changed.notify_all();
             return;
         }
@@ -252,7 +253,7 @@ impl Threads {
             let mut pool = self.pool.lock();
             pool.idle += 1;
             let next = loop {
-                if let Some(next) = pool.waiting.pop() {
+                if let Some(next) = pool.waiting.pop_front() {
                     break Some(next);
                 }
                 if pool.is_stopping || pool.idle > SPARE_THREADS_MAX {
