@@ -89,7 +89,12 @@ def message_lines(message: dict) -> list[str]:
     kind = message["type"] if message["type"] in ("request", "response", "header") else "data"
     key = str(message.get("apiKey", "-"))
     flexible = message.get("flexibleVersions", "none")
-    head = f"message {message['name']} {kind} {key} {message['validVersions']} {flexible}"
+    versions = message["validVersions"]
+    if message.get("latestVersionUnstable"):
+        # A broker does not know it unless `unstable.api.versions.enable` is set.
+        first, last = versions.split("-")
+        versions = f"{first}-{int(last) - 1}"
+    head = f"message {message['name']} {kind} {key} {versions} {flexible}"
     return [head, *field_lines(message["fields"], structs, 1)]
 
 

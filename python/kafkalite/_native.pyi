@@ -201,6 +201,10 @@ class BrokerPlane:
     def repairs(self) -> list[str]:
         """What was not as a clean stop leaves it, a sentence each."""
 
+    @property
+    def cluster_id(self) -> str:
+        """That of the log directories."""
+
     @staticmethod
     def native_keys() -> list[int]:
         """The api keys that Rust answers."""

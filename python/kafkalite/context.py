@@ -73,6 +73,7 @@ class Context:
         self.config = config
         self.log = log
         self.node_id: int = config["node.id"]
+        self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
         self._committing: dict[int, tuple[_native.Log, int, Callable[[int], None]]] = {}
         self._last_number = STOP_NUMBER

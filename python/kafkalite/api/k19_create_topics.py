@@ -5,10 +5,11 @@ number of partitions (-1: `num.partitions`), and the broker's configuration with
 on top; it is on disk before the answer. `validate_only` judges and makes nothing.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createTopics`): INVALID_REQUEST if
-it is named twice; INVALID_TOPIC_EXCEPTION for an illegal name; TOPIC_ALREADY_EXISTS;
+it is named twice, or is `__cluster_metadata`; POLICY_VIOLATION for all topics of a request for more
+than 10,000 partitions; INVALID_TOPIC_EXCEPTION for an illegal name; TOPIC_ALREADY_EXISTS;
 INVALID_TOPIC_EXCEPTION for a name that collides with another (`.` and `_` are one in metric names);
 INVALID_CONFIG; with a manual assignment INVALID_REQUEST, INVALID_REPLICA_ASSIGNMENT; without one
-INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS; POLICY_VIOLATION beyond 10,000 partitions a request.
+INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS.
 
 Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KIP-516).
 """
@@ -35,33 +36,36 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """Makes the topics of the request; one result each, in order."""
     counts = Counter(topic.name for topic in message.topics)
+    single = [topic for topic in message.topics if counts[topic.name] == 1]
+    total = sum(
+        len(topic.assignments) or max(0, _or_default(context, topic.num_partitions))
+        for topic in single
+    )
     response = messages.CreateTopicsResponse()
-    room = PARTITIONS_PER_REQUEST_MAX
-    for name in counts:
-        topic = next(each for each in message.topics if each.name == name)
+    for name, count in counts.items():
         result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         try:
-            if counts[name] > 1:
+            if count > 1:
                 raise ControllerError(INVALID_REQUEST, "Duplicate topic name.")
-            room -= _create(context, topic, message.validate_only, result, room)
+            if total > PARTITIONS_PER_REQUEST_MAX:
+                raise ControllerError(
+                    POLICY_VIOLATION, "Excessively large number of partitions per request."
+                )
+            topic = next(each for each in single if each.name == name)
+            _create(context, topic, message.validate_only, result)
         except ControllerError as refusal:
             result.error_code = refusal.code
             result.error_message = str(refusal)
-            result.configs = None
         response.topics.append(result)
     return response
 
 
-def _create(context: Context, topic: Any, validate_only: bool, result: Any, room: int) -> int:
-    """Fills in `result`; returns how many partitions the topic has."""
+def _create(context: Context, topic: Any, validate_only: bool, result: Any) -> None:
+    """Fills in `result`."""
     context.controller.check_new_topic(topic.name)
     configs = {config.name: config.value for config in topic.configs}
     context.check_topic_configs(configs)
     partition_count = _partition_count(context, topic)
-    if partition_count > room:
-        raise ControllerError(
-            POLICY_VIOLATION, "Excessively large number of partitions per request."
-        )
     if not validate_only:
         result.topic_id = context.create_topic(topic.name, partition_count, configs).id
     result.num_partitions = partition_count
@@ -76,7 +80,11 @@ def _create(context: Context, topic: Any, validate_only: bool, result: Any, room
         )
         for each in context.describe_topic_configs(configs)
     ]
-    return partition_count
+
+
+def _or_default(context: Context, partition_count: int) -> int:
+    default: int = context.config["num.partitions"]
+    return default if partition_count == -1 else partition_count
 
 
 def _partition_count(context: Context, topic: Any) -> int:
@@ -100,8 +108,7 @@ def _partition_count(context: Context, topic: Any) -> int:
             f"Unable to replicate the partition {factor} time(s): The target replication factor "
             f"of {factor} cannot be reached because only 1 broker(s) are registered.",
         )
-    default: int = context.config["num.partitions"]
-    return default if topic.num_partitions == -1 else topic.num_partitions
+    return _or_default(context, topic.num_partitions)
 
 
 def _assigned_partitions(context: Context, topic: Any) -> int:
@@ -116,17 +123,18 @@ def _assigned_partitions(context: Context, topic: Any) -> int:
             INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
-    indexes = sorted(each.partition_index for each in topic.assignments)
-    if indexes != list(range(len(indexes))):
+    indexes = [each.partition_index for each in topic.assignments]
+    for index, count in Counter(indexes).items():
+        if count > 1:
+            raise ControllerError(
+                INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {index}",
+            )
+    for each in topic.assignments:
+        context.controller.check_assignment(each.broker_ids)
+    if sorted(indexes) != list(range(len(indexes))):
         raise ControllerError(
             INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
-    for each in topic.assignments:
-        if each.broker_ids != [context.node_id]:
-            raise ControllerError(
-                INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment of partition {each.partition_index} must be "
-                f"[{context.node_id}], the only broker.",
-            )
     return len(indexes)

@@ -39,6 +39,8 @@ KAFKA_STORAGE_ERROR = 56
 INVALID_TOPIC = 17
 INVALID_PARTITIONS = 37
 TOPIC_ALREADY_EXISTS = 36
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_REQUEST = 42
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
 PRODUCER_IDS_PER_BLOCK = 1000
@@ -48,6 +50,8 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 RESERVED_DIRECTORY_IDS = 100
 """Ids below are no directories: migrating, unassigned, lost (`DirectoryId`)."""
+
+METADATA_TOPIC = "__cluster_metadata"
 
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
@@ -144,6 +148,10 @@ class Controller:
 
     def check_new_topic(self, name: str) -> None:
         """Raises ControllerError where a topic of this name cannot be made."""
+        if name == METADATA_TOPIC:
+            raise ControllerError(
+                INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+            )
         refusal = name_refusal(name)
         if refusal:
             raise ControllerError(INVALID_TOPIC, refusal)
@@ -157,6 +165,27 @@ class Controller:
                     raise ControllerError(
                         INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}"
                     )
+
+    def check_assignment(self, broker_ids: Sequence[int]) -> None:
+        """Raises ControllerError where a partition cannot lie on these brokers."""
+        if not broker_ids:
+            raise ControllerError(
+                INVALID_REPLICA_ASSIGNMENT,
+                "The manual partition assignment includes an empty replica list.",
+            )
+        for broker_id in sorted(broker_ids):
+            if broker_id != self._node_id:
+                raise ControllerError(
+                    INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker_id}, but no such "
+                    "broker is registered.",
+                )
+        if len(broker_ids) > 1:
+            raise ControllerError(
+                INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes the broker {broker_ids[0]} more than "
+                "once.",
+            )
 
     def create_topic(
         self, name: str, partition_count: int, configs: Mapping[str, str]

@@ -114,7 +114,5 @@ def decode_control(key: bytes, value: bytes) -> Any:
     name = CONTROL_NAMES.get(int.from_bytes(key[2:4], "big"))
     if name is None:
         return None
-    # Each of these messages begins with its own version, an int16 (LeaderChangeMessage in version
-    # 0 too, whose first field it is).
-    version = int.from_bytes(value[:2], "big")
-    return getattr(messages, name).decode(value, version)
+    # All are of version 0, which is also their first field.
+    return getattr(messages, name).decode(value, 0)

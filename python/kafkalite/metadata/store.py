@@ -340,13 +340,11 @@ class MetadataLog:
         self._bytes_since += len(batch)
 
     def _leader_change(self) -> bytes:
+        # In version 0 at any kraft.version, as Kafka 4.3 reads it.
         kind = messages.LeaderChangeMessage
-        version = 1 if self._quorum.kraft_version else 0
-        voter = kind.Voter(voter_id=self._node_id, voter_directory_id=self.voter_directory_id)
-        message = kind(
-            version=version, leader_id=self._node_id, voters=[voter], granting_voters=[voter]
-        )
-        body: bytes = message.encode(version)
+        voter = kind.Voter(voter_id=self._node_id)
+        message = kind(leader_id=self._node_id, voters=[voter], granting_voters=[voter])
+        body: bytes = message.encode(0)
         return body
 
     def _write_quorum_state(self) -> None:

@@ -189,6 +189,12 @@ impl BrokerPlane {
         })
     }
 
+    /// That of the log directories.
+    #[getter]
+    fn cluster_id(&self) -> String {
+        self.node.image().cluster_id.clone()
+    }
+
     /// The api keys that Rust answers.
     #[staticmethod]
     fn native_keys() -> Vec<i16> {

@@ -1,0 +1,102 @@
+"""DeleteTopics (key 20), versions 1 to 6.
+
+Behaviour: each topic goes at once, by name or (from version 6) by id: it is out of the metadata on
+disk before the answer, requests that wait at it are answered, and its directories are renamed, to
+be removed after `file.delete.delay.ms`.
+
+Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
+id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
+UNKNOWN_TOPIC_ID. The request, before version 3: INVALID_REQUEST, later TOPIC_DELETION_DISABLED, per
+topic, if `delete.topic.enable=false`.
+
+Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answers with them.
+"""
+
+from collections import Counter
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.protocol import messages
+
+NAME = "DeleteTopics"
+
+INVALID_REQUEST = 42
+TOPIC_DELETION_DISABLED = 73
+UNKNOWN_TOPIC_ID = 100
+
+NO_ID = bytes(16)
+
+
+def handle(context: Context, request: Any, message: Any) -> Any:
+    """Deletes the topics of the request; one result each."""
+    response = messages.DeleteTopicsResponse()
+    asked = [(topic.name, topic.topic_id) for topic in message.topics]
+    asked += [(name, NO_ID) for name in message.topic_names]
+    if context.config["delete.topic.enable"]:
+        judged = _judge(context, asked)
+    else:
+        code = INVALID_REQUEST if request.api_version < 3 else TOPIC_DELETION_DISABLED
+        disabled = ControllerError(code, "Topic deletion is disabled.")
+        judged = [(name, topic_id, disabled) for name, topic_id in asked]
+    for name, topic_id, refusal in judged:
+        result = messages.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
+        response.responses.append(result)
+        outcome = refusal or _delete(context, name)
+        if outcome is not None:
+            result.error_code = outcome.code
+            result.error_message = str(outcome)
+    return response
+
+
+Judged = tuple[str | None, bytes, ControllerError | None]
+
+
+def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judged]:
+    """Name, id and refusal of each topic, those by id before those by name where both are known."""
+    judged: list[Judged] = []
+    by_id, by_name = Counter[bytes](), Counter[str]()
+    for name, topic_id in asked:
+        if name is None and topic_id == NO_ID:
+            sentence = "Neither topic name nor id were specified."
+            judged.append((None, NO_ID, ControllerError(INVALID_REQUEST, sentence)))
+        elif name is None:
+            by_id[topic_id] += 1
+        elif topic_id == NO_ID:
+            by_name[name] += 1
+        else:
+            sentence = "You may not specify both topic name and topic id."
+            judged.append((name, topic_id, ControllerError(INVALID_REQUEST, sentence)))
+    image = context.image
+    for topic_id, count in by_id.items():
+        topic = image.topics_by_id.get(topic_id)
+        if count > 1:
+            refusal = ControllerError(INVALID_REQUEST, "Duplicate topic id.")
+            judged.append((None, topic_id, refusal))
+        elif topic is None:
+            refusal = ControllerError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            judged.append((None, topic_id, refusal))
+        elif topic.name in by_name:
+            sentence = "The provided topic name maps to an ID that was already supplied."
+            judged.append((topic.name, topic_id, ControllerError(INVALID_REQUEST, sentence)))
+        else:
+            judged.append((topic.name, topic_id, None))
+    supplied = {image.topics_by_id[each].name for each in by_id if each in image.topics_by_id}
+    for name, count in by_name.items():
+        topic = image.topics.get(name)
+        if count > 1:
+            refusal = ControllerError(INVALID_REQUEST, "Duplicate topic name.")
+            judged.append((name, NO_ID, refusal))
+        elif name not in supplied:
+            judged.append((name, topic.id if topic else NO_ID, None))
+    return judged
+
+
+def _delete(context: Context, name: str | None) -> ControllerError | None:
+    """Why a topic is there still, or None."""
+    try:
+        context.controller.delete_topic(name or "")
+    except ControllerError as refusal:
+        return refusal
+    context.log.info(f"deleted topic {name}")
+    return None

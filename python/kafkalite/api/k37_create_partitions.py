@@ -1,0 +1,86 @@
+"""CreatePartitions (key 37), versions 0 to 3.
+
+Behaviour: a topic gets as many more partitions as it takes to have `count`; they are on disk
+before the answer. `validate_only` judges and makes nothing.
+
+Refusals, per topic, in Kafka's order (`ReplicationControlManager.createPartitions`):
+INVALID_REQUEST if it is named twice; UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if it has as
+many or more; INVALID_REPLICA_ASSIGNMENT for an assignment of another number of partitions, or not
+to this node; POLICY_VIOLATION beyond 10,000 new partitions a request, which Kafka takes up to and
+then answers UNKNOWN_SERVER_ERROR.
+
+Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
+"""
+
+from collections import Counter
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.metadata.controller import UNKNOWN_TOPIC_OR_PARTITION, ControllerError
+from kafkalite.protocol import messages
+
+NAME = "CreatePartitions"
+
+INVALID_PARTITIONS = 37
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_REQUEST = 42
+POLICY_VIOLATION = 44
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """Makes the partitions of the request; one result a topic."""
+    counts = Counter(topic.name for topic in message.topics)
+    response = messages.CreatePartitionsResponse()
+    room = PARTITIONS_PER_REQUEST_MAX
+    kind = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
+    # Kafka answers those that come twice first.
+    for name in sorted(counts, key=lambda name: counts[name] == 1):
+        topic = next(each for each in message.topics if each.name == name)
+        result = kind(name=name, error_message=None)
+        try:
+            if counts[name] > 1:
+                raise ControllerError(INVALID_REQUEST, "Duplicate topic name.")
+            room -= _grow(context, topic, message.validate_only, room)
+        except ControllerError as refusal:
+            result.error_code = refusal.code
+            # Kafka has no sentence for a topic that is not there.
+            is_unknown = refusal.code == UNKNOWN_TOPIC_OR_PARTITION
+            result.error_message = None if is_unknown else str(refusal)
+        response.results.append(result)
+    return response
+
+
+def _grow(context: Context, topic: Any, validate_only: bool, room: int) -> int:
+    """Returns how many partitions are new."""
+    known = context.image.topics.get(topic.name)
+    if known is None:
+        raise ControllerError(UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
+    count = len(known.partitions)
+    if topic.count == count:
+        raise ControllerError(INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+    if topic.count < count:
+        raise ControllerError(
+            INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not "
+            "be an increase.",
+        )
+    news: int = topic.count - count
+    if topic.assignments is not None:
+        if len(topic.assignments) != news:
+            raise ControllerError(
+                INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {news} additional partition(s), but only "
+                f"{len(topic.assignments)} assignment(s) were specified.",
+            )
+        for each in topic.assignments:
+            context.controller.check_assignment(each.broker_ids)
+    if news > room:
+        raise ControllerError(
+            POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+    if not validate_only:
+        context.controller.create_partitions(topic.name, topic.count)
+        context.log.info(f"topic {topic.name} has {topic.count} partitions now")
+    return news

@@ -1,0 +1,62 @@
+"""DescribeCluster (key 60), versions 0 to 2.
+
+Behaviour: the cluster's id, its controller, and its one broker with the endpoint of the listener
+that the client came in by.
+
+Refusals: MISMATCHED_ENDPOINT_TYPE for a client that looks for controllers,
+UNSUPPORTED_ENDPOINT_TYPE for a kind of endpoint that there is not
+(`AuthHelper.computeDescribeClusterResponse`).
+
+Version notes: v1 has kinds of endpoints (KIP-919); v2 fenced brokers (KIP-1073).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "DescribeCluster"
+
+MISMATCHED_ENDPOINT_TYPE = 114
+UNSUPPORTED_ENDPOINT_TYPE = 115
+
+BROKERS = 1
+CONTROLLERS = 2
+
+OPERATIONS_OMITTED = -(2**31)
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE: a bit
+each at its code."""
+
+
+def handle(context: Context, request: Any, message: Any) -> Any:
+    """What the cluster consists of."""
+    kind = messages.DescribeClusterResponse
+    if message.endpoint_type == CONTROLLERS:
+        return kind(
+            error_code=MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an "
+            "endpoint of type CONTROLLER",
+        )
+    if message.endpoint_type != BROKERS:
+        return kind(
+            error_code=UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {message.endpoint_type}",
+        )
+    broker = context.controller.broker
+    endpoint = broker.endpoints[request.listener]
+    operations = (
+        CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else OPERATIONS_OMITTED
+    )
+    return kind(
+        error_message=None,
+        endpoint_type=BROKERS,
+        cluster_id=context.cluster_id,
+        controller_id=context.node_id,
+        brokers=[
+            kind.DescribeClusterBroker(
+                broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+        ],
+        cluster_authorized_operations=operations,
+    )

@@ -1,0 +1,252 @@
+"""The metadata's log and snapshots on disk: whatever is cut off, the rest adds up."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkalite import _native
+from kafkalite.errors import LogDirRefusedError
+from kafkalite.metadata import records, store
+from kafkalite.metadata.image import Image, snapshot_records
+from kafkalite.protocol import messages
+from metadata.test_image import folded, histories
+
+NODE = 1
+NOW_MS = 1_700_000_000_000
+
+
+class World:
+    """A metadata directory without a broker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self) -> store.MetadataLog:
+        self.claimed = _native.ClaimedDirectories(
+            node_id=NODE,
+            cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
+            log_dirs=[str(self.path)],
+            metadata_dir=str(self.path),
+            recovery_threads=1,
+            flush_threads=1,
+            open_segments=64,
+        )
+        found = store.read(self.path)
+        log, self.repairs = self.claimed.open_metadata_log({})
+        return store.MetadataLog(found, log, NODE, self.claimed.directories[0][1], NOW_MS)
+
+    def abandon(self) -> None:
+        """As a kill: the lock is let go and nothing else."""
+        del self.claimed
+
+    @property
+    def folder(self) -> Path:
+        return self.path / store.FOLDER
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "00000000000000000000.log"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "data")
+
+
+def same(image: Image) -> Image:
+    """Without what says when it was."""
+    return image._replace(last_offset=0, last_timestamp=0, leader_epoch=0)
+
+
+def topic(number: int, partitions: int = 1) -> list[Any]:
+    topic_id = number.to_bytes(16, "big")
+    return [
+        messages.TopicRecord(name=f"topic-{number}", topic_id=topic_id),
+        *(
+            messages.PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=[NODE],
+                isr=[NODE],
+                leader=NODE,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[bytes([9]) * 16],
+            )
+            for index in range(partitions)
+        ),
+    ]
+
+
+def test_what_was_appended_is_there_after_a_kill(world: World) -> None:
+    log = world.open()
+    log.append(topic(1, 3), NOW_MS)
+    log.append(topic(2), NOW_MS)
+    image = log.image
+    world.abandon()
+    del log
+    assert same(store.read(world.path).image) == same(image)
+
+
+def test_each_start_leads_in_the_next_epoch_and_says_so_in_quorum_state(world: World) -> None:
+    for epoch in (1, 2, 3):
+        log = world.open()
+        assert log.leader_epoch == epoch
+        assert f'"leaderEpoch":{epoch}' in (world.folder / "quorum-state").read_text()
+        log.append(topic(epoch), NOW_MS)
+        if epoch == 2:
+            log.close(NOW_MS)
+        world.abandon()
+        del log
+    batches = _native.read_batches(world.log_file.read_bytes())
+    assert [batch.leader_epoch for batch in batches] == [1, 1, 2, 2, 3, 3]
+    assert [batch.is_control for batch in batches] == [True, False] * 3
+
+
+@given(data=st.data())
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_a_torn_tail_costs_the_torn_batch_and_nothing_else(tmp_path: Path, data: Any) -> None:
+    """Whatever byte the file ends at, or has wrong: what is before that batch adds up, and the next
+    start cuts off the rest and goes on."""
+    path = tmp_path / "torn"
+    shutil.rmtree(path, ignore_errors=True)
+    world = World(path)
+    log = world.open()
+    for number in range(1, 5):
+        log.append(topic(number), NOW_MS)
+    world.abandon()
+    del log
+    content = bytearray(world.log_file.read_bytes())
+    ends = []
+    for batch in _native.read_batches(bytes(content)):
+        ends.append((ends[-1] if ends else 0) + batch.size_bytes)
+    at = data.draw(st.integers(ends[0], len(content) - 1))
+    if data.draw(st.booleans()):
+        del content[at:]
+    else:
+        # Base offset, length, epoch and magic are outside of the CRC: neighbours judge them.
+        batch_start = max(end for end in ends if end <= at)
+        if at - batch_start < 17:
+            at = batch_start + 17
+        content[at] ^= 1
+    world.log_file.write_bytes(content)
+    whole = sum(end <= at for end in ends)
+    found = store.read(world.path)
+    assert len(found.image.topics) == whole - 1
+    log = world.open()
+    assert same(log.image) == same(found.image)
+    log.append(topic(9), NOW_MS)
+    world.abandon()
+    del log
+    assert set(store.read(world.path).image.topics) == {
+        *(f"topic-{number}" for number in range(1, whole)),
+        "topic-9",
+    }
+
+
+@given(written=histories(), cut=st.integers(0, 40))
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_snapshot_and_tail_are_the_whole_log(tmp_path: Path, written: list[Any], cut: int) -> None:
+    path = tmp_path / "snapshots"
+    shutil.rmtree(path, ignore_errors=True)
+    world = World(path)
+    log = world.open()
+    log.append(written[:cut], NOW_MS)
+    log.write_snapshot(NOW_MS)
+    log.append(written[cut:], NOW_MS)
+    world.abandon()
+    del log
+    found = store.read(world.path)
+    assert found.snapshot_end_offset == 1 + len(written[:cut])
+    assert same(found.image) == same(folded(written))
+    snapshot = next(iter(world.folder.glob("*.checkpoint")))
+    snapshot.unlink()
+    assert same(store.read(world.path).image) == same(found.image)
+
+
+def test_a_snapshot_that_was_cut_off_is_passed_over(world: World) -> None:
+    log = world.open()
+    log.append(topic(1), NOW_MS)
+    log.write_snapshot(NOW_MS)
+    image = log.image
+    world.abandon()
+    del log
+    snapshot = next(iter(world.folder.glob("*.checkpoint")))
+    snapshot.write_bytes(snapshot.read_bytes()[:-20])
+    assert same(store.read(world.path).image) == same(image)
+
+
+def test_two_snapshots_are_kept_and_a_clean_stop_with_little_to_read_writes_none(
+    world: World,
+) -> None:
+    log = world.open()
+    for number in range(1, 5):
+        log.append(topic(number), NOW_MS)
+        log.write_snapshot(NOW_MS)
+    names = sorted(path.name for path in world.folder.glob("*.checkpoint"))
+    assert len(names) == store.SNAPSHOTS_KEPT
+    log.append(topic(7), NOW_MS)
+    log.close(NOW_MS)
+    assert sorted(path.name for path in world.folder.glob("*.checkpoint")) == names
+
+
+def test_a_clean_stop_with_much_to_read_writes_a_snapshot(world: World) -> None:
+    log = world.open()
+    log.append(topic(1, store.SNAPSHOT_AFTER_RECORDS), NOW_MS)
+    image = log.image
+    log.close(NOW_MS)
+    world.abandon()
+    del log
+    found = store.read(world.path)
+    assert (found.record_count, same(found.image)) == (0, same(image))
+
+
+def test_a_log_without_the_records_behind_its_snapshot_is_refused(world: World) -> None:
+    log = world.open()
+    log.append(topic(1), NOW_MS)
+    log.write_snapshot(NOW_MS)
+    world.abandon()
+    del log
+    world.log_file.unlink()
+    with pytest.raises(LogDirRefusedError, match="ends at offset 0"):
+        world.open()
+
+
+def test_a_transaction_that_a_kill_left_open_is_taken_back_by_the_next_start(
+    world: World,
+) -> None:
+    log = world.open()
+    log.append(topic(1), NOW_MS)
+    log.append([messages.BeginTransactionRecord(name="cut off"), *topic(2)], NOW_MS)
+    world.abandon()
+    del log
+    log = world.open()
+    assert set(log.image.topics) == {"topic-1"}
+    log.append(topic(3), NOW_MS)
+    world.abandon()
+    del log
+    values = [
+        records.decode(row[3])._name
+        for batch in _native.read_batches(world.log_file.read_bytes())
+        if not batch.is_control
+        for row in batch.records
+        if row[3] is not None
+    ]
+    assert values.count("AbortTransactionRecord") == 1
+    assert set(store.read(world.path).image.topics) == {"topic-1", "topic-3"}
+
+
+def test_bootstrap_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    levels = [messages.FeatureLevelRecord(name="metadata.version", feature_level=30)]
+    store.write_bootstrap(tmp_path, levels, NOW_MS)
+    found = store.read(tmp_path)
+    assert (found.bootstrap, found.is_new) == (levels, True)
+    assert snapshot_records(found.image) == []
