@@ -91,6 +91,7 @@ def run(config: Config, log: Log) -> int:
             os.kill(os.getpid(), signal.SIGTERM)
 
     context = Context(plane, config, log, controller)
+    context.timers.call_at(context.now_ms(), context.load_groups)
     server = ControlServer(context, handlers, on_control_end)
     control = threading.Thread(target=server.run, name="control")
     control.start()

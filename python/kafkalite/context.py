@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
@@ -12,8 +12,12 @@ from kafkalite.metadata.controller import Controller, ControllerError
 from kafkalite.metadata.image import Image, TopicImage
 from kafkalite.timers import Timers
 
+if TYPE_CHECKING:
+    from kafkalite.groups.coordinator import GroupCoordinator
+
 INVALID_CONFIG = 40
 KAFKA_STORAGE_ERROR = 56
+OFFSETS_TOPIC = "__consumer_offsets"
 
 STOP_NUMBER = 0
 """Wakes the control thread for the stop (`BrokerPlane.wake`); others are higher."""
@@ -78,6 +82,7 @@ class Context:
         self._committing: dict[int, tuple[_native.Log, int, Callable[[int], None]]] = {}
         self._last_number = STOP_NUMBER
         self._stop_callbacks: list[Callable[[], None]] = []
+        self._groups: GroupCoordinator | None = None
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, the clock of `timers`."""
@@ -86,6 +91,26 @@ class Context:
     def wall_ms(self) -> int:
         """Milliseconds since 1970, for timestamps."""
         return time.time_ns() // 1_000_000
+
+    @property
+    def groups(self) -> "GroupCoordinator":
+        """The group coordinator, which begins to load its groups when it is first asked for."""
+        if self._groups is None:
+            from kafkalite.groups.coordinator import GroupCoordinator
+
+            self._groups = GroupCoordinator(self)
+            self._groups.start()
+        return self._groups
+
+    def load_groups(self) -> None:
+        """Has the coordinator load what the last process left, if there is anything."""
+        if OFFSETS_TOPIC in self.image.topics:
+            _ = self.groups
+
+    def advertised(self, listener: int) -> tuple[str, int]:
+        """Host and port that clients of a listener (`Request.listener`) are told."""
+        endpoint = self.controller.broker.endpoints[listener]
+        return endpoint.host, endpoint.port
 
     def when_committed(
         self, topic: str, partition: int, offset: int, callback: Callable[[int], None]

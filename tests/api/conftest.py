@@ -13,7 +13,9 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[kafkalite.Broker]:
-    with kafkalite.Broker(config={"kafkalite.acks.fsync": "group"}) as running:
+    with kafkalite.Broker(
+        config={"kafkalite.acks.fsync": "group", "group.initial.rebalance.delay.ms": "0"}
+    ) as running:
         yield running
 
 

@@ -1,0 +1,83 @@
+"""OffsetCommit (key 8), versions 2 to 10.
+
+Behaviour: how far a group has read is written to `__consumer_offsets` and on disk before the
+answer, with the metadata, the leader epoch and the id of the topic. A commit of a member is a sign
+of life. Without generation and member (-1, empty) it comes from an operator or from a consumer that
+assigns itself its partitions: the group must be without members then, and is made if it is not
+there.
+
+Refusals, per partition: UNKNOWN_TOPIC_OR_PARTITION (with topic ids UNKNOWN_TOPIC_ID); then for all
+others alike COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; GROUP_ID_NOT_FOUND (before version 9
+ILLEGAL_GENERATION) for a member of a group that is not there; UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; then per partition
+OFFSET_METADATA_TOO_LARGE (`offset.metadata.max.bytes`).
+
+Version notes: v2 to v4 may say when the offset expires (`retention_time_ms`); v5 leaves that to the
+broker (KIP-211); v6 has leader epochs (KIP-320); v7 static members (KIP-345); v9 GROUP_ID_NOT_FOUND
+(KIP-848); v10 topic ids instead of names.
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.groups.coordinator import OffsetToCommit
+from kafkalite.protocol import codes, messages
+
+NAME = "OffsetCommit"
+
+
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Answers once the offsets are on disk."""
+    by_id = request.api_version >= 10
+    response = messages.OffsetCommitResponse()
+    kind = messages.OffsetCommitResponse.OffsetCommitResponseTopic
+    taken: list[OffsetToCommit] = []
+    places: list[Any] = []
+    for asked in message.topics:
+        answered = kind(name=asked.name, topic_id=asked.topic_id)
+        response.topics.append(answered)
+        topic = (
+            context.image.topics_by_id.get(asked.topic_id)
+            if by_id
+            else context.image.topics.get(asked.name)
+        )
+        count = 0 if topic is None else len(topic.partitions)
+        unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None and by_id:
+            unknown = codes.UNKNOWN_TOPIC_ID
+        for each in asked.partitions:
+            place = kind.OffsetCommitResponsePartition(partition_index=each.partition_index)
+            answered.partitions.append(place)
+            if topic is None or not 0 <= each.partition_index < count:
+                place.error_code = unknown
+                continue
+            places.append(place)
+            taken.append(
+                OffsetToCommit(
+                    topic.name,
+                    topic.id,
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                )
+            )
+
+    def reply(results: list[int]) -> None:
+        for place, code in zip(places, results, strict=True):
+            place.error_code = code
+        context.plane.respond(request, response)
+
+    if not taken:
+        reply([])
+        return
+    context.groups.commit(
+        message.group_id,
+        message.member_id,
+        message.group_instance_id,
+        message.generation_id_or_member_epoch,
+        request.api_version,
+        message.retention_time_ms,
+        taken,
+        reply,
+    )

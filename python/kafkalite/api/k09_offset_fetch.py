@@ -1,0 +1,126 @@
+"""OffsetFetch (key 9), versions 1 to 10.
+
+Behaviour: how far groups have read, of the partitions that are named or, with null for the topics,
+of all that they have an offset in. What a group has not committed is offset -1 with empty metadata,
+whether topic, partition or group exist or not. With `require_stable` commits that are being written
+are waited for.
+
+Refusals, per group: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; per partition UNKNOWN_TOPIC_ID,
+and with `require_stable` UNSTABLE_OFFSET_COMMIT while a transaction that commits it is open.
+
+Version notes: v2 takes null for all topics, and has an error for the group; v5 leader epochs
+(KIP-320); v7 `require_stable` (KIP-447); v8 several groups (KIP-709); v9 member and epoch, which
+concern newer types of groups (KIP-848); v10 topic ids instead of names.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
+from kafkalite.protocol import codes, messages
+
+NAME = "OffsetFetch"
+
+NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+
+
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Answers once all groups are known."""
+    version = request.api_version
+    kind = messages.OffsetFetchResponse
+    response = kind()
+    if version < 8:
+        whole, topic_kind = response, kind.OffsetFetchResponseTopic
+        part_kind = topic_kind.OffsetFetchResponsePartition
+        asked = [(message.group_id, message.topics, whole)]
+    else:
+        group_kind = kind.OffsetFetchResponseGroup
+        topic_kind = group_kind.OffsetFetchResponseTopics
+        part_kind = topic_kind.OffsetFetchResponsePartitions
+        response.groups = [group_kind(group_id=each.group_id) for each in message.groups]
+        asked = [
+            (each.group_id, each.topics, place)
+            for each, place in zip(message.groups, response.groups, strict=True)
+        ]
+    waiting = len(asked)
+
+    def answer_for(group: tuple[str, Any, Any]) -> Callable[..., None]:
+        _, topics, place = group
+
+        def answer(
+            code: int, offsets: GroupOffsets, is_unstable: Callable[[str, int], bool]
+        ) -> None:
+            nonlocal waiting
+            place.error_code = code
+            if code == codes.NONE or version < 2:
+                place.topics = list(
+                    _topics(
+                        context, version, topics, offsets, is_unstable, code, topic_kind, part_kind
+                    )
+                )
+            waiting -= 1
+            if waiting == 0:
+                context.plane.respond(request, response)
+
+        return answer
+
+    for group in asked:
+        context.groups.fetch_offsets(group[0], message.require_stable, answer_for(group))
+    if not asked:
+        context.plane.respond(request, response)
+
+
+def _topics(
+    context: Context,
+    version: int,
+    asked: Any,
+    offsets: GroupOffsets,
+    is_unstable: Callable[[str, int], bool],
+    code: int,
+    topic_kind: Any,
+    part_kind: Any,
+) -> Iterator[Any]:
+    """The answer for each topic; `code` is that of the group, which version 1 has no room for."""
+    by_id = version >= 10
+    for name, topic_id, indexes in _wanted(context, by_id, asked, offsets):
+        topic = topic_kind(name=name or "")
+        if version >= 8:
+            topic.topic_id = topic_id
+        known = offsets.get(name, {}) if name is not None else {}
+        for index in indexes:
+            found = known.get(index, NO_OFFSET)
+            error_code = code
+            if name is None:
+                error_code = codes.UNKNOWN_TOPIC_ID
+            elif is_unstable(name, index):
+                found, error_code = NO_OFFSET, codes.UNSTABLE_OFFSET_COMMIT
+            topic.partitions.append(
+                part_kind(
+                    partition_index=index,
+                    committed_offset=found.offset,
+                    committed_leader_epoch=found.leader_epoch,
+                    metadata=found.metadata,
+                    error_code=error_code,
+                )
+            )
+        yield topic
+
+
+def _wanted(
+    context: Context, by_id: bool, asked: Any, offsets: GroupOffsets
+) -> Iterator[tuple[str | None, bytes, list[int]]]:
+    """Name (None for an id that nobody knows), id and partitions of each topic to answer for."""
+    image = context.image
+    if asked is None:
+        for name, partitions in offsets.items():
+            topic = image.topics.get(name)
+            if topic is not None or not by_id:
+                yield name, bytes(16) if topic is None else topic.id, list(partitions)
+        return
+    for each in asked:
+        if by_id:
+            topic = image.topics_by_id.get(each.topic_id)
+            yield None if topic is None else topic.name, each.topic_id, each.partition_indexes
+        else:
+            yield each.name, bytes(16), each.partition_indexes

@@ -1,0 +1,81 @@
+"""FindCoordinator (key 10), versions 0 to 6.
+
+Behaviour: the coordinator of a group (key type 0) is this node. The first one to ask has
+`__consumer_offsets` made; Kafka answers COORDINATOR_NOT_AVAILABLE until its controller has done so,
+here it is there before the answer. The address is that of the listener that the client came in by.
+
+Refusals, per key: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction (key type 1): there are
+none yet, and clients give up at once on this code; INVALID_REQUEST for a share group's state (key
+type 2), which is not kept here, and for other types; COORDINATOR_NOT_AVAILABLE if the topic cannot
+be made or its partition's log directory has failed.
+
+Version notes: v1 has key types and an error message; v4 asks for several keys (KIP-699); v6 knows
+share groups (KIP-932).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
+from kafkalite.protocol import codes, messages
+
+NAME = "FindCoordinator"
+
+GROUP = 0
+TRANSACTION = 1
+
+NO_NODE = (-1, "", -1)
+
+SENTENCES = {
+    codes.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactions are not supported by this broker.",
+    codes.INVALID_REQUEST: "There is no coordinator of this type.",
+}
+
+
+def handle(context: Context, request: Any, message: Any) -> Any:
+    """Answers at once; the first time, after the topic was made."""
+    kind = messages.FindCoordinatorResponse
+    version = request.api_version
+    if version < 4:
+        code, (node_id, host, port) = _find(context, request, message.key_type, message.key)
+        return kind(
+            error_code=code,
+            error_message=SENTENCES.get(code, "NONE"),
+            node_id=node_id,
+            host=host,
+            port=port,
+        )
+    response = kind()
+    for key in message.coordinator_keys:
+        code, (node_id, host, port) = _find(context, request, message.key_type, key)
+        response.coordinators.append(
+            kind.Coordinator(
+                key=key,
+                node_id=node_id,
+                host=host,
+                port=port,
+                error_code=code,
+                error_message=SENTENCES.get(code, ""),
+            )
+        )
+    return response
+
+
+def _find(
+    context: Context, request: Any, key_type: int, key: str
+) -> tuple[int, tuple[int, str, int]]:
+    """The code, and id, host and port of the node."""
+    if key_type == TRANSACTION:
+        return codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
+    if key_type != GROUP:
+        return codes.INVALID_REQUEST, NO_NODE
+    try:
+        context.groups.make_topic()
+    except KafkaliteError as error:
+        context.log.error(f"the topic of the group coordinator cannot be made: {error}")
+        return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
+    if context.groups.refusal(key) == codes.NOT_COORDINATOR:
+        return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
+    host, port = context.advertised(request.listener)
+    return codes.NONE, (context.node_id, host, port)

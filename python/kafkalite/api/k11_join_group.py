@@ -1,0 +1,67 @@
+"""JoinGroup (key 11), versions 0 to 9.
+
+Behaviour: a client becomes, or stays, a member. The answer comes when the rebalance has gathered
+the members: when all have joined, when the slowest time-out is over, and for a group's first
+rebalance after `group.initial.rebalance.delay.ms`, again as long as new ones come. The leader gets
+what every member can do and is to answer with an assignment (SyncGroup). A static member that comes
+back without its id gets a new one and, if nothing else has changed, no rebalance takes place.
+
+Refusals: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
+UNKNOWN_MEMBER_ID for an id in a group that is not there, GROUP_MAX_SIZE_REACHED,
+INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+
+Version notes: v0 has one time-out for session and rebalance; v1 two (KIP-62); v4 comes back with
+the id that it is given (KIP-394); v5 static members (KIP-345); v7 the protocol's type in the answer
+(KIP-559); v8 reasons (KIP-800); v9 tells a returning leader to skip the assignment (KIP-814).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.groups.classic import JoinAnswer, JoinRequest
+from kafkalite.groups.coordinator import java_address
+from kafkalite.protocol import messages
+
+NAME = "JoinGroup"
+
+
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Answers when the rebalance is complete."""
+    version = request.api_version
+    kind = messages.JoinGroupResponse
+
+    def reply(answer: JoinAnswer) -> None:
+        protocol_name = answer.protocol_name
+        response = kind(
+            error_code=answer.error_code,
+            generation_id=answer.generation_id,
+            protocol_type=answer.protocol_type,
+            protocol_name="" if protocol_name is None and version < 7 else protocol_name,
+            leader=answer.leader,
+            skip_assignment=answer.skip_assignment,
+            member_id=answer.member_id,
+            members=[
+                kind.JoinGroupResponseMember(
+                    member_id=member_id, group_instance_id=group_instance_id, metadata=metadata
+                )
+                for member_id, group_instance_id, metadata in answer.members
+            ],
+        )
+        context.plane.respond(request, response)
+
+    timeout_ms = message.rebalance_timeout_ms if version >= 1 else message.session_timeout_ms
+    joining = JoinRequest(
+        message.member_id,
+        "",
+        message.group_instance_id,
+        request.client_id or "",
+        java_address(request.peer),
+        timeout_ms,
+        message.session_timeout_ms,
+        message.protocol_type,
+        tuple((each.name, each.metadata) for each in message.protocols),
+        message.reason,
+        version >= 4,
+        version >= 9,
+    )
+    context.groups.join(message.group_id, joining, reply)

@@ -1,0 +1,26 @@
+"""Heartbeat (key 12), versions 0 to 4.
+
+Behaviour: a member lives, and learns whether it is to join again. It costs one look-up and one
+number, so that thousands of members are no load.
+
+Refusals: INVALID_GROUP_ID, NOT_COORDINATOR, UNKNOWN_MEMBER_ID (also for a group that is not there),
+FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS. While the group is loaded the answer
+is NONE, as in Kafka: nobody is to leave a group because its coordinator has just started.
+
+Version notes: v3 has static members (KIP-345).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "Heartbeat"
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """Answers at once."""
+    code = context.groups.heartbeat(
+        message.group_id, message.member_id, message.group_instance_id, message.generation_id
+    )
+    return messages.HeartbeatResponse(error_code=code)

@@ -1,0 +1,46 @@
+"""LeaveGroup (key 13), versions 0 to 5.
+
+Behaviour: members go, and the others rebalance at once. An operator takes static members out by
+their instance id, with an empty member id. The last member hears of it once the empty group is on
+disk.
+
+Refusals: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; per member
+UNKNOWN_MEMBER_ID (also for a group that is not there), FENCED_INSTANCE_ID.
+
+Version notes: up to v2 one member, whose code is the answer's; v3 several (KIP-345); v5 reasons
+(KIP-800).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "LeaveGroup"
+
+
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Answers at once, or when an empty group is on disk."""
+    version = request.api_version
+    kind = messages.LeaveGroupResponse
+    if version < 3:
+        leaving: list[Any] = [(message.member_id, None, None)]
+    else:
+        leaving = [
+            (each.member_id, each.group_instance_id, each.reason) for each in message.members
+        ]
+
+    def reply(code: int, results: list[int]) -> None:
+        response = kind(error_code=code)
+        if version < 3:
+            response.error_code = code or results[0]
+        else:
+            response.members = [
+                kind.MemberResponse(
+                    member_id=member_id, group_instance_id=group_instance_id, error_code=result
+                )
+                for (member_id, group_instance_id, _), result in zip(leaving, results, strict=False)
+            ]
+        context.plane.respond(request, response)
+
+    context.groups.leave(message.group_id, leaving, reply)

@@ -1,0 +1,49 @@
+"""SyncGroup (key 14), versions 0 to 5.
+
+Behaviour: a member asks for its assignment. The leader's request brings everyone's; it is written
+to `__consumer_offsets`, and once it is on disk all members that wait get theirs. Members that do
+not ask within the rebalance time-out are taken out.
+
+Refusals: INCONSISTENT_GROUP_PROTOCOL without the protocol's type and name from version 5 on;
+INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, UNKNOWN_MEMBER_ID (also for a group
+that is empty or not there), FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+REBALANCE_IN_PROGRESS.
+
+Version notes: v3 has static members (KIP-345); v5 the protocol's type and name, both ways
+(KIP-559).
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.groups.classic import SyncAnswer, SyncRequest
+from kafkalite.protocol import codes, messages
+
+NAME = "SyncGroup"
+
+
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Answers once the leader's assignment is on disk."""
+
+    def reply(answer: SyncAnswer) -> None:
+        response = messages.SyncGroupResponse(
+            error_code=answer.error_code,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            assignment=answer.assignment,
+        )
+        context.plane.respond(request, response)
+
+    names_protocol = message.protocol_type is not None and message.protocol_name is not None
+    if request.api_version >= 5 and not names_protocol:
+        reply(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    asked = SyncRequest(
+        message.member_id,
+        message.group_instance_id,
+        message.generation_id,
+        message.protocol_type,
+        message.protocol_name,
+        {each.member_id: each.assignment for each in message.assignments},
+    )
+    context.groups.sync(message.group_id, asked, reply)

@@ -1,0 +1,40 @@
+"""ListGroups (key 16), versions 0 to 5.
+
+Behaviour: every group of this node, with its type of protocol and its state; those in one of the
+states, and of one of the types, if any are named. Case does not matter in either.
+
+Refusals: COORDINATOR_LOAD_IN_PROGRESS while some groups are not known yet.
+
+Version notes: v4 has states (KIP-518); v5 types (KIP-848), of which `classic` is the one served
+here.
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.protocol import messages
+
+NAME = "ListGroups"
+
+CLASSIC = "classic"
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """Answers at once."""
+    states = {each.strip().lower() for each in message.states_filter}
+    types = {each.strip().lower() for each in message.types_filter}
+    code, groups = context.groups.list_groups()
+    kind = messages.ListGroupsResponse
+    return kind(
+        error_code=code,
+        groups=[
+            kind.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state,
+                group_type=CLASSIC,
+            )
+            for group in groups
+            if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
+        ],
+    )

@@ -1,0 +1,838 @@
+"""The state machine of one classic consumer group (`ClassicGroup` and `GroupMetadataManager`).
+
+    Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance
+      ▲               ▲   │  │                                           │    │
+      └──nobody left──┼───┘  └──────────────nobody joined──► Empty       │    │ the leader's sync
+                      └──join, leave, silence, no sync, new protocols────┘    │ is on disk
+                      └──────────────────────────────────────────────Stable ◄─┘
+
+No clock, no socket, no log: an event and the time go in, effects come out. An event that is a
+request brings a token, which comes back in the `Reply` that answers it, at once or much later.
+`Store` asks for the group to be written; what came of it is told by `on_stored`. Between events the
+group waits until `next_wake_ms`, when `on_time` is due; being called earlier does no harm.
+
+KIP-62 (rebalance time-out), KIP-134 (initial delay), KIP-345 (static members), KIP-394 (member ids
+come from the coordinator), KIP-800 (reasons), KIP-814 (a returning static leader assigns nothing).
+Where Kafka forgets a request (a join that its client repeats, a sync of a member that is removed)
+it is answered here, since a request without an answer holds its connection.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from kafkalite.errors import KafkaliteError
+from kafkalite.groups.members import Member, Members, Protocols
+from kafkalite.protocol import codes, messages
+
+EMPTY: Final = "Empty"
+PREPARING_REBALANCE: Final = "PreparingRebalance"
+COMPLETING_REBALANCE: Final = "CompletingRebalance"
+STABLE: Final = "Stable"
+DEAD: Final = "Dead"
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a join of a new member may wait; its client joins again then."""
+
+
+class Moment(NamedTuple):
+    """When an event happens: monotonic, for time-outs, and since 1970, for records."""
+
+    now_ms: int
+    wall_ms: int
+
+
+class Limits(NamedTuple):
+    """What the broker's configuration says of every group."""
+
+    size_max: int
+    initial_rebalance_delay_ms: int
+
+
+class JoinRequest(NamedTuple):
+    """`member_id` is empty for a client that has none; `fresh_member_id` is what it would get."""
+
+    member_id: str
+    fresh_member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    reason: str | None
+    needs_member_id: bool
+    """The client comes back with the id that it is given (KIP-394, from version 4)."""
+    can_skip_assignment: bool
+    """From version 9 (KIP-814)."""
+
+
+class JoinAnswer(NamedTuple):
+    error_code: int
+    member_id: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    """Id, instance id and metadata of every member, for the leader only."""
+
+
+class SyncRequest(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: dict[str, bytes]
+
+
+class SyncAnswer(NamedTuple):
+    error_code: int
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class MemberRecord(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupRecord(NamedTuple):
+    """What the log keeps of a group. `state_timestamp_ms` is -1 where it is not known."""
+
+    protocol_type: str
+    generation_id: int
+    protocol_name: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+class Reply(NamedTuple):
+    """The answer to the request behind `token`."""
+
+    token: Any
+    answer: JoinAnswer | SyncAnswer
+
+
+class AssignmentStored(NamedTuple):
+    """The leader's assignment is in the log, or could not be written."""
+
+    generation_id: int
+    assignments: dict[str, bytes]
+
+
+class StaticMemberStored(NamedTuple):
+    """A static member's new id is in the log, or could not be written: then the old one holds."""
+
+    member_id: str
+    old_member_id: str
+    old_leader: str
+    old_rebalance_timeout_ms: int
+    old_session_timeout_ms: int
+    old_protocols: Protocols
+    can_skip_assignment: bool
+
+
+class Store(NamedTuple):
+    """Write the group; tell `on_stored` about `what`, unless it is None."""
+
+    record: GroupRecord
+    what: AssignmentStored | StaticMemberStored | None
+
+
+class Note(NamedTuple):
+    """A sentence for the log."""
+
+    sentence: str
+
+
+Effect = Reply | Store | Note
+
+
+class ClassicGroup:
+    """One group. Every event returns its effects, in the order in which they are to happen."""
+
+    __slots__ = (
+        "_effects",
+        "_initial_delay",
+        "_join_deadline_ms",
+        "_limits",
+        "_sync_deadline_ms",
+        "generation_id",
+        "group_id",
+        "has_new_member",
+        "members",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "subscribed_topics",
+    )
+
+    def __init__(self, group_id: str, limits: Limits, wall_ms: int) -> None:
+        self.group_id = group_id
+        self.state: str = EMPTY
+        self.previous_state: str = DEAD
+        self.state_timestamp_ms = wall_ms
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.generation_id = 0
+        self.members = Members()
+        self.pending_sync: set[str] = set()
+        """Members of this generation whose sync has not come yet."""
+        self.subscribed_topics: frozenset[str] | None = None
+        """Topics that the members read, None where that cannot be told."""
+        self.has_new_member = False
+        """Somebody joined while the first rebalance was waiting for more."""
+        self._limits = limits
+        self._join_deadline_ms: int | None = None
+        self._sync_deadline_ms: int | None = None
+        self._initial_delay: tuple[int, int] | None = None
+        """Length of the present wait for the first rebalance, and what may still follow."""
+        self._effects: list[Effect] = []
+
+    @classmethod
+    def from_record(
+        cls, group_id: str, record: GroupRecord, limits: Limits, moment: Moment
+    ) -> "ClassicGroup":
+        """The group as the log knows it; its members have one session to be heard of."""
+        group = cls(group_id, limits, record.state_timestamp_ms)
+        group.generation_id = record.generation_id
+        group.protocol_type = record.protocol_type or None
+        group.protocol_name = record.protocol_name
+        for each in record.members:
+            timeout_ms = each.rebalance_timeout_ms
+            member = Member(
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                each.session_timeout_ms if timeout_ms == -1 else timeout_ms,
+                each.session_timeout_ms,
+                ((record.protocol_name or "", each.subscription),),
+                each.assignment,
+            )
+            group.members.add(member)
+            group._extend_session(member, moment.now_ms)
+        if record.members:
+            group.state = STABLE
+            is_known = record.leader is not None and record.leader in group.members
+            group.members.leader = record.leader if is_known else None
+        group.subscribed_topics = group._parse_subscriptions()
+        return group
+
+    def on_loaded(self, moment: Moment) -> list[Effect]:
+        """The whole log has been read: a group that has grown too large since is made to join
+        again."""
+        if len(self.members) > self._limits.size_max:
+            self._prepare_rebalance("the group is larger than group.max.size", moment)
+        return self._take_effects()
+
+    # --- what may be asked without changing anything ----------------------------------------------
+
+    @property
+    def is_simple(self) -> bool:
+        """Holds offsets and never had a member."""
+        return self.protocol_type is None and self.state == EMPTY and not self.members.pending
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members read a topic; true where that cannot be told of a consumer group."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self.subscribed_topics
+
+    def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
+        """The group for the log, with these assignments instead of the present ones."""
+        return GroupRecord(
+            self.protocol_type or "",
+            self.generation_id,
+            self.protocol_name,
+            self.members.leader,
+            self.state_timestamp_ms,
+            tuple(
+                MemberRecord(
+                    each.member_id,
+                    each.group_instance_id,
+                    each.client_id,
+                    each.client_host,
+                    each.rebalance_timeout_ms,
+                    each.session_timeout_ms,
+                    each.metadata(self.protocol_name),
+                    each.assignment
+                    if assignments is None
+                    else assignments.get(each.member_id, b""),
+                )
+                for each in self.members
+            ),
+        )
+
+    def next_wake_ms(self) -> int | None:
+        """When `on_time` is due next; None while nothing is waited for."""
+        times = [
+            self._join_deadline_ms,
+            self._sync_deadline_ms,
+            self.members.next_deadline_ms(),
+        ]
+        return min((time for time in times if time is not None), default=None)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, token: Any, moment: Moment) -> list[Effect]:
+        """A client wants to be, or to stay, a member; answered when the rebalance is complete."""
+        member_id = request.member_id
+        if not self._has_room_for(member_id):
+            self._drop(member_id)
+            self._reply(token, JoinAnswer(codes.GROUP_MAX_SIZE_REACHED, ""))
+            self._complete_join_if_due(moment)
+        elif self.state == DEAD:
+            self._reply(token, JoinAnswer(codes.COORDINATOR_NOT_AVAILABLE, member_id))
+        elif not self._supports(request):
+            self._reply(token, JoinAnswer(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif not member_id:
+            self._join_without_id(request, token, moment)
+        elif member_id in self.members.pending:
+            if request.group_instance_id is not None:
+                # Nobody was given an id to come back with as a static member.
+                self._reply(token, JoinAnswer(codes.UNKNOWN_SERVER_ERROR, ""))
+            else:
+                self._add_member(request, member_id, token, moment)
+        elif error_code := self.check_member(member_id, request.group_instance_id):
+            self._reply(token, JoinAnswer(error_code, member_id))
+        else:
+            self._rejoin(request, self.members[member_id], token, moment)
+        return self._take_effects()
+
+    def sync(self, request: SyncRequest, token: Any) -> list[Effect]:
+        """A member asks for its assignment; the leader's request brings everyone's."""
+        member_id = request.member_id
+        if error_code := self._check_sync(request):
+            self._reply(token, SyncAnswer(error_code))
+            return self._take_effects()
+        member = self.members[member_id]
+        self.pending_sync.discard(member_id)
+        if not self.pending_sync:
+            self._sync_deadline_ms = None
+        if self.state == STABLE:
+            self._reply(token, self._assignment_of(member))
+            return self._take_effects()
+        if member.awaiting_sync is not None:
+            self._reply(member.awaiting_sync, SyncAnswer(codes.REBALANCE_IN_PROGRESS))
+        member.awaiting_sync = token
+        if self.members.leader == member_id:
+            assignments = {
+                each.member_id: request.assignments.get(each.member_id, b"")
+                for each in self.members
+            }
+            what = AssignmentStored(self.generation_id, assignments)
+            self._effects.append(Store(self.to_record(assignments), what))
+        return self._take_effects()
+
+    def heartbeat(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
+    ) -> int:
+        """A member lives. The code tells it to join again where that is due."""
+        if self.state == DEAD:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        if error_code := self.check_member(member_id, group_instance_id):
+            return error_code
+        if generation_id != self.generation_id:
+            return codes.ILLEGAL_GENERATION
+        member = self.members[member_id]
+        self._extend_session(member, now_ms)
+        return codes.REBALANCE_IN_PROGRESS if self.state == PREPARING_REBALANCE else codes.NONE
+
+    def leave(
+        self, leaving: list[tuple[str, str | None, str | None]], moment: Moment
+    ) -> tuple[list[int], list[Effect]]:
+        """Members go: id, instance id and reason of each. An empty id with an instance id is an
+        operator who removes a static member. One code each."""
+        results = [self._leave_one(*each) for each in leaving]
+        if codes.NONE in results:
+            if self.state in (STABLE, COMPLETING_REBALANCE):
+                self._rebalance("members have left", moment)
+            elif self.state == PREPARING_REBALANCE:
+                self._complete_join_if_due(moment)
+        return results, self._take_effects()
+
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
+    ) -> int:
+        """Whether offsets may be committed; a commit of a member is a sign of life."""
+        if self.state == DEAD:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state == EMPTY:
+            return codes.NONE
+        if generation_id < 0 and not member_id and group_instance_id is None:
+            return codes.UNKNOWN_MEMBER_ID
+        if error_code := self.check_member(member_id, group_instance_id):
+            return error_code
+        if generation_id != self.generation_id:
+            return codes.ILLEGAL_GENERATION
+        if self.state == COMPLETING_REBALANCE:
+            return codes.REBALANCE_IN_PROGRESS
+        member = self.members[member_id]
+        self._extend_session(member, now_ms)
+        return codes.NONE
+
+    def on_time(self, moment: Moment) -> list[Effect]:
+        """Time has passed: rebalances go on without those who did not come, silent members go."""
+        now_ms = moment.now_ms
+        if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
+            self._join_deadline_ms = None
+            self._end_join_wait(moment)
+        if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
+            self._sync_deadline_ms = None
+            self._expire_sync(moment)
+        overdue, lapsed = self.members.take_overdue(now_ms)
+        for member_id in lapsed:
+            self._note(f"expected a new member {member_id} that did not come back")
+        if lapsed and self.state == PREPARING_REBALANCE and self._have_all_joined():
+            self._complete_join(moment)
+        for member in overdue:
+            if member.deadline_ms <= now_ms:
+                self._expire(member, moment)
+        return self._take_effects()
+
+    def on_stored(
+        self, what: AssignmentStored | StaticMemberStored, error_code: int, moment: Moment
+    ) -> list[Effect]:
+        """What was to be written is on disk, or could not be written (`error_code` for clients)."""
+        if isinstance(what, AssignmentStored):
+            self._on_assignment_stored(what, error_code, moment)
+        else:
+            self._on_static_member_stored(what, error_code, moment)
+        return self._take_effects()
+
+    def unload(self) -> list[Effect]:
+        """The group is no longer coordinated here: whoever waits is told to look elsewhere."""
+        self._set_state(DEAD, self.state_timestamp_ms)
+        for member in self.members:
+            self._answer_join(member, JoinAnswer(codes.NOT_COORDINATOR, member.member_id))
+            self._answer_sync(member, SyncAnswer(codes.NOT_COORDINATOR))
+        return self._take_effects()
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> int:
+        """UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where another holds the instance id."""
+        if group_instance_id is not None:
+            holder = self.members.static_member_id(group_instance_id)
+            if holder is None:
+                return codes.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return codes.FENCED_INSTANCE_ID
+        return codes.NONE if member_id in self.members else codes.UNKNOWN_MEMBER_ID
+
+    # --- joining ----------------------------------------------------------------------------------
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """While a rebalance is prepared those who wait already are counted, so that the last to
+        come back to a group that is too large are left out."""
+        size_max = self._limits.size_max
+        member = self.members.get(member_id)
+        if self.state == PREPARING_REBALANCE:
+            is_waiting = member is not None and member.awaiting_join is not None
+            return is_waiting or self.members.awaiting_join < size_max
+        if self.state in (COMPLETING_REBALANCE, STABLE):
+            return member is not None or len(self.members) < size_max
+        return True
+
+    def _supports(self, request: JoinRequest) -> bool:
+        if self.state == EMPTY:
+            return bool(request.protocol_type) and bool(request.protocols)
+        if request.protocol_type != self.protocol_type:
+            return False
+        return self.members.supports(request.protocols)
+
+    def _join_without_id(self, request: JoinRequest, token: Any, moment: Moment) -> None:
+        fresh = request.fresh_member_id
+        old_member_id = self.members.static_member_id(request.group_instance_id)
+        if old_member_id is not None:
+            self._replace_static_member(request, old_member_id, token, moment)
+        elif request.group_instance_id is None and request.needs_member_id:
+            self.members.add_pending(fresh, moment.now_ms + request.session_timeout_ms)
+            self._reply(token, JoinAnswer(codes.MEMBER_ID_REQUIRED, fresh))
+        else:
+            self._add_member(request, fresh, token, moment)
+
+    def _add_member(self, request: JoinRequest, member_id: str, token: Any, moment: Moment) -> None:
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+        )
+        member.is_new = True
+        if self.state == PREPARING_REBALANCE and self.previous_state == EMPTY:
+            self.has_new_member = True
+        if not self.members:
+            self.protocol_type = request.protocol_type
+        self.members.add(member)
+        self.members.set_awaiting_join(member, token)
+        self.members.pending.pop(member_id, None)
+        self.members.set_deadline(member, moment.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance(f"member {member_id} joins{_because(request.reason)}", moment)
+
+    def _rejoin(self, request: JoinRequest, member: Member, token: Any, moment: Moment) -> None:
+        """A member joins again: with nothing new it gets what it may have missed."""
+        is_same = member.protocols == request.protocols
+        is_leader = self.members.leader == member.member_id
+        if self.state == PREPARING_REBALANCE:
+            self._update_and_rebalance(request, member, token, moment)
+        elif is_same and (self.state == COMPLETING_REBALANCE or not is_leader):
+            self._reply(token, self._join_answer(member))
+        else:
+            # The leader of a stable group joins again to have partitions assigned anew.
+            self._update_and_rebalance(request, member, token, moment)
+
+    def _update_and_rebalance(
+        self, request: JoinRequest, member: Member, token: Any, moment: Moment
+    ) -> None:
+        self._update(member, request, token)
+        self._rebalance(f"member {member.member_id} joins again{_because(request.reason)}", moment)
+
+    def _update(self, member: Member, request: JoinRequest, token: Any) -> None:
+        self.members.set_protocols(member, request.protocols)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        forgotten = self.members.set_awaiting_join(member, token)
+        if forgotten is not None:
+            self._reply(forgotten, JoinAnswer(codes.REBALANCE_IN_PROGRESS, member.member_id))
+
+    def _replace_static_member(
+        self, request: JoinRequest, old_member_id: str, token: Any, moment: Moment
+    ) -> None:
+        """A static member comes back without its id: it gets a new one and its old place."""
+        member = self.members[old_member_id]
+        self._answer_join(member, JoinAnswer(codes.FENCED_INSTANCE_ID, old_member_id))
+        self._answer_sync(member, SyncAnswer(codes.FENCED_INSTANCE_ID))
+        what = StaticMemberStored(
+            request.fresh_member_id,
+            old_member_id,
+            self.members.leader or "",
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.protocols,
+            request.can_skip_assignment,
+        )
+        self._rename(member, request.fresh_member_id)
+        self._extend_session(member, moment.now_ms)
+        self._update(member, request, token)
+        reason = f"static member {request.group_instance_id} is now {member.member_id}"
+        if self.state == STABLE:
+            if self.members.select_protocol() == self.protocol_name:
+                self._note(f"{reason}, without a rebalance")
+                self._effects.append(Store(self.to_record(), what))
+            else:
+                self._rebalance(f"{reason}, with other protocols", moment)
+        elif self.state == COMPLETING_REBALANCE:
+            # The leader may be assigning partitions to the old id at this moment.
+            self._prepare_rebalance(reason, moment)
+        else:
+            self._complete_join_if_due(moment)
+
+    def _on_static_member_stored(
+        self, what: StaticMemberStored, error_code: int, moment: Moment
+    ) -> None:
+        member = self.members.get(what.member_id)
+        if member is None or self.state not in (STABLE, PREPARING_REBALANCE):
+            return
+        if error_code != codes.NONE:
+            answer = JoinAnswer(
+                error_code,
+                "",
+                self.generation_id,
+                self.protocol_type,
+                self.protocol_name,
+                what.old_leader,
+            )
+            self._answer_join(member, answer)
+            self.members.set_protocols(member, what.old_protocols)
+            member.rebalance_timeout_ms = what.old_rebalance_timeout_ms
+            member.session_timeout_ms = what.old_session_timeout_ms
+            self._rename(member, what.old_member_id)
+        elif self.state == STABLE and what.can_skip_assignment:
+            is_leader = self.members.leader == member.member_id
+            self._answer_join(member, self._join_answer(member)._replace(skip_assignment=is_leader))
+        elif self.state == STABLE:
+            # To be told that the old id leads keeps an old client from assigning partitions.
+            answer = self._join_answer(member)._replace(leader=what.old_leader, members=())
+            self._answer_join(member, answer)
+        self._extend_session(member, moment.now_ms)
+
+    def _rename(self, member: Member, member_id: str) -> None:
+        if member.member_id in self.pending_sync:
+            self.pending_sync.discard(member.member_id)
+            self.pending_sync.add(member_id)
+        self.members.rename(member, member_id)
+
+    # --- rebalances -------------------------------------------------------------------------------
+
+    def _rebalance(self, reason: str, moment: Moment) -> None:
+        """Starts a rebalance, or goes on with the one that is being prepared."""
+        if self.state == PREPARING_REBALANCE:
+            self._complete_join_if_due(moment)
+        else:
+            self._prepare_rebalance(reason, moment)
+
+    def _prepare_rebalance(self, reason: str, moment: Moment) -> None:
+        if self.state == COMPLETING_REBALANCE:
+            self._reset_assignments(codes.REBALANCE_IN_PROGRESS, moment)
+        self.pending_sync.clear()
+        self._sync_deadline_ms = None
+        is_first = self.state == EMPTY
+        self._set_state(PREPARING_REBALANCE, moment.wall_ms)
+        self._note(f"rebalances from generation {self.generation_id}: {reason}")
+        timeout_ms = self.members.rebalance_timeout_ms()
+        if is_first:
+            delay_ms = self._limits.initial_rebalance_delay_ms
+            self._initial_delay = (delay_ms, max(timeout_ms - delay_ms, 0))
+            self._join_deadline_ms = moment.now_ms + delay_ms
+        elif self._have_all_joined():
+            self._complete_join(moment)
+        else:
+            self._initial_delay = None
+            self._join_deadline_ms = moment.now_ms + timeout_ms
+
+    def _end_join_wait(self, moment: Moment) -> None:
+        """Those who have not come are waited for no longer, except before the first rebalance."""
+        if self._initial_delay is not None:
+            delay_ms, remaining_ms = self._initial_delay
+            if self.has_new_member and remaining_ms != 0:
+                self.has_new_member = False
+                next_ms = min(self._limits.initial_rebalance_delay_ms, remaining_ms)
+                self._initial_delay = (next_ms, max(remaining_ms - delay_ms, 0))
+                self._join_deadline_ms = moment.now_ms + next_ms
+                return
+        self._complete_join(moment)
+
+    def _have_all_joined(self) -> bool:
+        return len(self.members) == self.members.awaiting_join and not self.members.pending
+
+    def _complete_join_if_due(self, moment: Moment) -> None:
+        """The first rebalance of a group waits for its delay whoever is there."""
+        if self.state != PREPARING_REBALANCE or self.previous_state == EMPTY:
+            return
+        if self._have_all_joined():
+            self._complete_join(moment)
+
+    def _complete_join(self, moment: Moment) -> None:
+        """The next generation consists of those who have joined, and of static members."""
+        self._join_deadline_ms = None
+        self._initial_delay = None
+        for member in list(self.members):
+            if member.awaiting_join is None and not member.is_static:
+                self._note(f"member {member.member_id} did not join in time")
+                self._drop(member.member_id)
+        if self.members and not self._elect_leader_who_joined():
+            # Static members only, none of which is here: their sessions will end one by one.
+            self._join_deadline_ms = moment.now_ms + self.members.rebalance_timeout_ms()
+            return
+        self.generation_id += 1
+        self.has_new_member = False
+        self.pending_sync.clear()
+        if not self.members:
+            self.protocol_name = None
+            self.subscribed_topics = self._parse_subscriptions()
+            self._set_state(EMPTY, moment.wall_ms)
+            self._note(f"is empty in generation {self.generation_id}")
+            self._effects.append(Store(self.to_record(), None))
+            return
+        self.protocol_name = self.members.select_protocol()
+        self.subscribed_topics = self._parse_subscriptions()
+        self._set_state(COMPLETING_REBALANCE, moment.wall_ms)
+        self._note(f"has {len(self.members)} members in generation {self.generation_id}")
+        for member in self.members:
+            self._answer_join(member, self._join_answer(member))
+            self._extend_session(member, moment.now_ms)
+            member.is_new = False
+            self.pending_sync.add(member.member_id)
+        self._sync_deadline_ms = moment.now_ms + self.members.rebalance_timeout_ms()
+
+    def _elect_leader_who_joined(self) -> bool:
+        """The leader stays if it has joined; false if nobody has."""
+        leader = self.members.get(self.members.leader or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        joined = next((each for each in self.members if each.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.members.leader = joined.member_id
+        return True
+
+    def _expire_sync(self, moment: Moment) -> None:
+        """Members that never asked for their assignment are taken out."""
+        if self.state not in (COMPLETING_REBALANCE, STABLE) or not self.pending_sync:
+            return
+        missing = sorted(self.pending_sync)
+        for member_id in missing:
+            self._drop(member_id)
+        self._prepare_rebalance(f"no sync from {', '.join(missing)}", moment)
+
+    def _on_assignment_stored(
+        self, what: AssignmentStored, error_code: int, moment: Moment
+    ) -> None:
+        if self.state != COMPLETING_REBALANCE or what.generation_id != self.generation_id:
+            return  # another rebalance has begun meanwhile
+        if error_code != codes.NONE:
+            self._reset_assignments(error_code, moment)
+            self._prepare_rebalance(f"the assignment could not be stored ({error_code})", moment)
+            return
+        for member in self.members:
+            member.assignment = what.assignments.get(member.member_id, b"")
+            if member.awaiting_sync is not None:
+                self._answer_sync(member, self._assignment_of(member))
+                self._extend_session(member, moment.now_ms)
+        self._set_state(STABLE, moment.wall_ms)
+
+    def _reset_assignments(self, error_code: int, moment: Moment) -> None:
+        for member in self.members:
+            member.assignment = b""
+            if member.awaiting_sync is not None:
+                self._answer_sync(member, SyncAnswer(error_code))
+                self._extend_session(member, moment.now_ms)
+
+    # --- leaving ----------------------------------------------------------------------------------
+
+    def _leave_one(self, member_id: str, group_instance_id: str | None, reason: str | None) -> int:
+        if self.state == DEAD:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        if not member_id:
+            holder = self.members.static_member_id(group_instance_id)
+            if holder is None:
+                return codes.UNKNOWN_MEMBER_ID
+            member_id = holder
+        elif member_id in self.members.pending:
+            del self.members.pending[member_id]
+            return codes.NONE
+        elif error_code := self.check_member(member_id, group_instance_id):
+            return error_code
+        self._note(f"member {member_id} leaves{_because(reason)}")
+        self._drop(member_id)
+        return codes.NONE
+
+    def _expire(self, member: Member, moment: Moment) -> None:
+        """A session has ended. Who waits for an answer cannot be heard of; a new member's join is
+        ended all the same, since its client may be gone and have joined again."""
+        is_waiting = member.awaiting_join is not None or member.awaiting_sync is not None
+        if is_waiting and not member.is_new:
+            return
+        if self.members.get(member.member_id) is not member:
+            return
+        self._note(f"member {member.member_id} has failed")
+        self._drop(member.member_id)
+        if self.state in (STABLE, COMPLETING_REBALANCE):
+            self._rebalance(f"member {member.member_id} has failed", moment)
+        elif self.state == PREPARING_REBALANCE and self._have_all_joined():
+            self._complete_join(moment)
+
+    def _drop(self, member_id: str) -> None:
+        """Takes a member out, if it is one; requests of its that wait are answered."""
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        self._answer_join(member, JoinAnswer(codes.UNKNOWN_MEMBER_ID, ""))
+        self._answer_sync(member, SyncAnswer(codes.UNKNOWN_MEMBER_ID))
+        self.members.remove(member_id)
+        self.pending_sync.discard(member_id)
+
+    # --- the small parts --------------------------------------------------------------------------
+
+    def _check_sync(self, request: SyncRequest) -> int:
+        if self.state == DEAD:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        if self.state == EMPTY:
+            return codes.UNKNOWN_MEMBER_ID
+        if error_code := self.check_member(request.member_id, request.group_instance_id):
+            return error_code
+        if request.generation_id != self.generation_id:
+            return codes.ILLEGAL_GENERATION
+        for asked, own in (
+            (request.protocol_type, self.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if asked is not None and own is not None and asked != own:
+                return codes.INCONSISTENT_GROUP_PROTOCOL
+        if self.state == PREPARING_REBALANCE:
+            return codes.REBALANCE_IN_PROGRESS
+        return codes.NONE
+
+    def _join_answer(self, member: Member) -> JoinAnswer:
+        leader = self.members.leader or ""
+        everyone: tuple[tuple[str, str | None, bytes], ...] = ()
+        if member.member_id == leader:
+            name = self.protocol_name
+            everyone = tuple(
+                (each.member_id, each.group_instance_id, each.metadata(name))
+                for each in self.members
+            )
+        return JoinAnswer(
+            codes.NONE,
+            member.member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            leader,
+            False,
+            everyone,
+        )
+
+    def _assignment_of(self, member: Member) -> SyncAnswer:
+        return SyncAnswer(codes.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
+        token = self.members.set_awaiting_join(member, None)
+        if token is not None:
+            self._reply(token, answer)
+
+    def _answer_sync(self, member: Member, answer: SyncAnswer) -> None:
+        token, member.awaiting_sync = member.awaiting_sync, None
+        if token is not None:
+            self._reply(token, answer)
+
+    def _extend_session(self, member: Member, now_ms: int) -> None:
+        self.members.set_deadline(member, now_ms + member.session_timeout_ms)
+
+    def _set_state(self, state: str, wall_ms: int) -> None:
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = wall_ms
+
+    def _parse_subscriptions(self) -> frozenset[str] | None:
+        """Every version of the consumer protocol's subscription begins as version 0 does."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        for member in self.members:
+            data = member.metadata(self.protocol_name)
+            try:
+                topics.update(messages.ConsumerProtocolSubscription.decode(data[2:], 0).topics)
+            except KafkaliteError:
+                return None
+        return frozenset(topics)
+
+    def _reply(self, token: Any, answer: JoinAnswer | SyncAnswer) -> None:
+        self._effects.append(Reply(token, answer))
+
+    def _note(self, sentence: str) -> None:
+        self._effects.append(Note(f"group {self.group_id} {sentence}"))
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+def _because(reason: str | None) -> str:
+    return f" ({reason})" if reason else ""

@@ -1,0 +1,235 @@
+"""The members of a classic group: who they are, which protocols they share, when they are due.
+
+Sessions cost little: a heartbeat writes one number. The heap holds at most one valid entry a
+member; an entry that comes up early is put back with the member's present deadline, so that a
+member costs one heap operation a session, however often it is heard of.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Name and metadata of each protocol that a member can do, in its order of preference."""
+
+
+class Member:
+    """One member. Tokens stand for requests that are not answered yet."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "wake_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.awaiting_join: Any = None
+        self.awaiting_sync: Any = None
+        self.is_new = False
+        """Has not got an answer to its first join: it cannot send heartbeats yet."""
+        self.deadline_ms = 0
+        self.wake_ms: int | None = None
+        """Time of the member's valid entry in the heap of sessions."""
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """What the member sent with a protocol; empty for one that it cannot do."""
+        return next((data for name, data in self.protocols if name == protocol_name), b"")
+
+    def vote(self, candidates: Iterable[str]) -> str:
+        """The first of the candidates in the member's own order."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+class Members:
+    """The members of one group. `leader` is the id of one of them, None without members."""
+
+    __slots__ = (
+        "_by_id",
+        "_protocol_counts",
+        "_sessions",
+        "_static",
+        "awaiting_join",
+        "leader",
+        "pending",
+    )
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self._protocol_counts: dict[str, int] = {}
+        self._sessions: list[tuple[int, str]] = []
+        self.awaiting_join = 0
+        """How many wait for the answer to their join."""
+        self.leader: str | None = None
+        self.pending: dict[str, int] = {}
+        """Ids that were given out and not used yet, with the time when they lapse."""
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._by_id.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._by_id
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._by_id[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        return self._by_id.get(member_id)
+
+    def static_member_id(self, group_instance_id: str | None) -> str | None:
+        """Who holds a `group.instance.id`; None for nobody."""
+        return None if group_instance_id is None else self._static.get(group_instance_id)
+
+    def add(self, member: Member) -> None:
+        """The first one becomes the leader."""
+        if member.member_id in self._by_id:
+            raise ValueError(f"{member.member_id} is a member already")
+        if member.group_instance_id is not None:
+            if member.group_instance_id in self._static:
+                raise ValueError(f"{member.group_instance_id} is a static member already")
+            self._static[member.group_instance_id] = member.member_id
+        self._by_id[member.member_id] = member
+        self._count(member, 1)
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """Another member becomes the leader if this one was. Its tokens are the caller's to
+        answer."""
+        member = self._by_id.pop(member_id, None)
+        if member is None:
+            return None
+        self._count(member, -1)
+        if member.awaiting_join is not None:
+            self.awaiting_join -= 1
+        if member.group_instance_id is not None:
+            del self._static[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self._by_id), None)
+        return member
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """A static member goes on under a new id, with its place, its session and its lead."""
+        if member.group_instance_id is None:
+            raise ValueError(f"{member.member_id} is not static")
+        del self._by_id[member.member_id]
+        if self.leader == member.member_id:
+            self.leader = member_id
+        member.member_id = member_id
+        member.wake_ms = None
+        self._by_id[member_id] = member
+        self._static[member.group_instance_id] = member_id
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def set_awaiting_join(self, member: Member, token: Any) -> Any:
+        """The token that stood there before."""
+        self.awaiting_join += (token is not None) - (member.awaiting_join is not None)
+        before, member.awaiting_join = member.awaiting_join, token
+        return before
+
+    def supports(self, protocols: Protocols) -> bool:
+        """Whether one of the protocols is known to every member."""
+        counts = self._protocol_counts
+        return any(counts.get(name, 0) == len(self._by_id) for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """Every member votes for the first of its protocols that all members know; the most votes
+        win, and among equals the one voted for first."""
+        size = len(self._by_id)
+        candidates = {name for name, count in self._protocol_counts.items() if count == size}
+        votes: dict[str, int] = {}
+        for member in self:
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest time that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    def set_deadline(self, member: Member, deadline_ms: int) -> None:
+        """The member must be heard of before `deadline_ms`."""
+        member.deadline_ms = deadline_ms
+        if member.wake_ms is None or deadline_ms < member.wake_ms:
+            member.wake_ms = deadline_ms
+            heapq.heappush(self._sessions, (deadline_ms, member.member_id))
+
+    def add_pending(self, member_id: str, deadline_ms: int) -> None:
+        """An id was given out, to be used before `deadline_ms`."""
+        self.pending[member_id] = deadline_ms
+        heapq.heappush(self._sessions, (deadline_ms, member_id))
+
+    def next_deadline_ms(self) -> int | None:
+        """No session ends before it; it may be earlier than the first that does."""
+        return self._sessions[0][0] if self._sessions else None
+
+    def take_overdue(self, now_ms: int) -> tuple[list[Member], list[str]]:
+        """Members whose session has ended, each named once until it gets a new deadline; and
+        pending ids that have lapsed, which are forgotten."""
+        overdue: list[Member] = []
+        lapsed: list[str] = []
+        while self._sessions and self._sessions[0][0] <= now_ms:
+            wake_ms, member_id = heapq.heappop(self._sessions)
+            if self.pending.get(member_id) == wake_ms:
+                del self.pending[member_id]
+                lapsed.append(member_id)
+                continue
+            member = self._by_id.get(member_id)
+            if member is None or member.wake_ms != wake_ms:
+                continue
+            member.wake_ms = None
+            if member.deadline_ms > now_ms:
+                self.set_deadline(member, member.deadline_ms)
+            else:
+                overdue.append(member)
+        return overdue, lapsed
+
+    def _count(self, member: Member, by: int) -> None:
+        counts = self._protocol_counts
+        for name in {name for name, _ in member.protocols}:
+            count = counts.get(name, 0) + by
+            if count:
+                counts[name] = count
+            else:
+                counts.pop(name, None)

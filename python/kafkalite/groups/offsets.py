@@ -1,0 +1,130 @@
+"""Committed offsets: how far each group has read each partition, and when that is forgotten.
+
+Values are as the log has them; only what is on disk is in here, so that nobody is told an offset
+that a power cut could take back. Offsets that were committed within a transaction wait beside them
+for its marker.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkalite.groups.classic import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE, ClassicGroup
+
+
+class CommittedOffset(NamedTuple):
+    """`leader_epoch` and `expire_timestamp_ms` are -1 where there is none; times since 1970."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    """Set by clients of versions 2 to 4 only (`retention_time_ms`)."""
+    topic_id: bytes = bytes(16)
+    record_offset: int = -1
+    """Where in the log it stands."""
+
+
+GroupOffsets = dict[str, dict[int, CommittedOffset]]
+"""Topic -> partition -> offset."""
+
+
+class Offsets:
+    """The offsets of the groups of one partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, GroupOffsets] = {}
+        self._open: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
+        """Producer id -> what its open transaction commits."""
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+
+    def of_group(self, group_id: str) -> GroupOffsets:
+        """Not to be changed by the caller."""
+        return self._by_group.get(group_id, {})
+
+    def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
+        """Topic and partition of every offset, those of open transactions included."""
+        found = {
+            (topic, partition): None
+            for topic, partitions in self.of_group(group_id).items()
+            for partition in partitions
+        }
+        for transaction in self._open.values():
+            found.update({key[1:]: None for key in transaction if key[0] == group_id})
+        return list(found)
+
+    def group_ids(self) -> list[str]:
+        """Groups with an offset, be it of an open transaction."""
+        found = dict.fromkeys(self._by_group)
+        for transaction in self._open.values():
+            found.update(dict.fromkeys(key[0] for key in transaction))
+        return list(found)
+
+    def groups_reading(self, topic: str) -> list[str]:
+        """Groups with an offset in the topic."""
+        return [group_id for group_id, topics in self._by_group.items() if topic in topics]
+
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction commits an offset of the partition."""
+        key = (group_id, topic, partition)
+        return any(key in transaction for transaction in self._open.values())
+
+    def has_open_transaction(self, group_id: str) -> bool:
+        return any(key[0] == group_id for transaction in self._open.values() for key in transaction)
+
+    def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
+        self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        for transaction in self._open.values():
+            transaction.pop((group_id, topic, partition), None)
+        topics = self._by_group.get(group_id, {})
+        partitions = topics.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            topics.pop(topic, None)
+        if not topics:
+            self._by_group.pop(group_id, None)
+
+    def put_open(
+        self, producer_id: int, group_id: str, topic: str, partition: int, offset: CommittedOffset
+    ) -> None:
+        """An offset that counts once the producer's transaction is committed."""
+        self._open.setdefault(producer_id, {})[group_id, topic, partition] = offset
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Of an offset within and one without a transaction the later in the log holds."""
+        for key, offset in self._open.pop(producer_id, {}).items():
+            present = self.get(*key)
+            if commit and (present is None or offset.record_offset > present.record_offset):
+                self.put(*key, offset)
+
+    def expired(
+        self, group: ClassicGroup, wall_ms: int, retention_ms: int
+    ) -> Iterator[tuple[str, int]]:
+        """Topic and partition of each offset of the group that is to be forgotten (KIP-211): of an
+        empty group, so long after it became empty; of a group without members, and of topics that
+        no member reads, so long after the commit."""
+        is_consumer = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        counts_from_empty = group.protocol_type is not None and group.state == EMPTY
+        counts_from_commit = group.protocol_type is None or (
+            is_consumer and group.state == STABLE and group.subscribed_topics is not None
+        )
+        if not counts_from_empty and not counts_from_commit:
+            return
+        since_empty_ms = group.state_timestamp_ms if counts_from_empty else -1
+        for topic, partitions in self.of_group(group.group_id).items():
+            if group.is_subscribed_to(topic):
+                continue
+            for partition, offset in partitions.items():
+                if self.is_unstable(group.group_id, topic, partition):
+                    continue
+                since_ms = offset.commit_timestamp_ms if since_empty_ms == -1 else since_empty_ms
+                if offset.expire_timestamp_ms != -1:
+                    is_over = wall_ms >= offset.expire_timestamp_ms
+                else:
+                    is_over = wall_ms - since_ms >= retention_ms
+                if is_over:
+                    yield topic, partition

@@ -1,0 +1,503 @@
+"""The groups of one partition of `__consumer_offsets`: loaded from it, and written to it.
+
+    request ──► group or offsets ──► records ──► one append at the end of the turn ──► flush
+                                                                                        │
+    answer  ◄── state that others may see ◄── in the order of the log ◄── committed ◄───┘
+
+What a write changes is seen, and its request answered, once it is on disk; several writes of a turn
+are one batch, and all that come while a flush is under way share the next. A partition whose log
+directory fails answers NOT_COORDINATOR from then on: whoever waits is told, nobody else is made to
+wait for it.
+
+Loading goes in small pieces between other work (`load_some`), newest state wins, tombstones erase;
+requests for its groups get COORDINATOR_LOAD_IN_PROGRESS meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from kafkalite import _native
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.groups import records
+from kafkalite.groups.classic import (
+    EMPTY,
+    ClassicGroup,
+    Effect,
+    GroupRecord,
+    Limits,
+    Moment,
+    Note,
+    Reply,
+    Store,
+)
+from kafkalite.groups.offsets import CommittedOffset, Offsets
+from kafkalite.protocol import codes
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+LOADING: Final = "loading"
+ACTIVE: Final = "active"
+FAILED: Final = "failed"
+
+LOAD_PIECE_BYTES: Final = 128 * 1024
+"""What is read of a log before other work has its turn."""
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""Writes of one turn are appended early when they have so many bytes."""
+
+Then = Callable[[int, int], None]
+"""Called with an error code for clients and the offset of a write's first record."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Host(Protocol):
+    """What the broker offers to the coordinator (`kafkalite.context.Context`)."""
+
+    @property
+    def plane(self) -> Any: ...
+    @property
+    def timers(self) -> Any: ...
+    @property
+    def log(self) -> Any: ...
+    def now_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
+    def when_committed(
+        self, topic: str, partition: int, offset: int, callback: Callable[[int], None]
+    ) -> None: ...
+
+
+class _Write(NamedTuple):
+    """Records that stand or fall together; none at all waits for those before it."""
+
+    records: list[records.Record]
+    size_bytes: int
+    then: Then
+
+
+class Shard:
+    """One partition. Used by the control thread only."""
+
+    def __init__(self, host: Host, partition: int, limits: Limits, codec: str = "none") -> None:
+        self.partition = partition
+        self.state: str = LOADING
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = Offsets()
+        self.newer_groups: dict[str, str] = {}
+        """Groups of types that are not served here, with their type."""
+        self._host = host
+        self._limits = limits
+        self._codec = codec
+        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._buffer: list[_Write] = []
+        self._buffer_bytes = 0
+        self._is_flush_due = False
+        self._in_flight: dict[tuple[str, str, int], int] = {}
+        """How many commits of a partition by a group are not on disk yet."""
+        self._committing: deque[tuple[int, int, Then]] = deque()
+        """Offset after the write, offset of its first record, whom to tell; in log order."""
+        self._loader: _Loader | None = None
+
+    def moment(self) -> Moment:
+        return Moment(self._host.now_ms(), self._host.wall_ms())
+
+    def refusal(self) -> int:
+        """Why no group of the partition can be served at present; NONE if they can."""
+        if self.state == LOADING:
+            return codes.COORDINATOR_LOAD_IN_PROGRESS
+        return codes.NOT_COORDINATOR if self.state == FAILED else codes.NONE
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def load_some(self) -> None:
+        """Reads the next piece of the log; the state tells whether there is more."""
+        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
+        if log is None:
+            self.state = FAILED
+            return
+        offsets = log.offsets
+        if self._loader is None:
+            self._loader = _Loader(self.offsets, offsets.log_start_offset)
+        loader = self._loader
+        try:
+            if loader.next_offset < offsets.log_end_offset:
+                batches = _native.read_batches(log.read(loader.next_offset, LOAD_PIECE_BYTES))
+                for problem in loader.replay(batches):
+                    self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition}: {problem}")
+                if not batches:
+                    # The cleaner has taken whatever was there up to the end.
+                    loader.next_offset = offsets.log_end_offset
+        except KafkaliteError as error:
+            self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} cannot be loaded: {error}")
+            self.state = FAILED
+            return
+        if loader.next_offset >= offsets.log_end_offset:
+            self._finish_loading(loader)
+
+    def _finish_loading(self, loader: "_Loader") -> None:
+        moment = self.moment()
+        self.newer_groups = loader.newer_groups
+        for group_id, record in loader.group_records.items():
+            group = ClassicGroup.from_record(group_id, record, self._limits, moment)
+            self.groups[group_id] = group
+        for group_id in self.offsets.group_ids():
+            if group_id not in self.groups and group_id not in self.newer_groups:
+                self.groups[group_id] = ClassicGroup(group_id, self._limits, moment.wall_ms)
+        self.state = ACTIVE
+        self._loader = None
+        for group in list(self.groups.values()):
+            self.run(group, group.on_loaded(moment))
+        if self.groups:
+            count = len(self.groups)
+            self._host.log.info(f"{OFFSETS_TOPIC}-{self.partition}: loaded {count} group(s)")
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def get_or_make(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = ClassicGroup(group_id, self._limits, self._host.wall_ms())
+            self.groups[group_id] = group
+        return group
+
+    def run(self, group: ClassicGroup, effects: list[Effect]) -> bool:
+        """Has the effects of an event happen; whether the group is to be written."""
+        is_stored = False
+        for effect in effects:
+            if isinstance(effect, Reply):
+                effect.token(effect.answer)
+            elif isinstance(effect, Store):
+                is_stored = True
+                self._store(group, effect)
+            elif isinstance(effect, Note):
+                self._host.log.info(effect.sentence)
+        self._arm(group)
+        return is_stored
+
+    def store_new(self, group: ClassicGroup) -> None:
+        """Writes that a group exists that has no generation yet."""
+        record = GroupRecord("", 0, None, None, group.state_timestamp_ms, ())
+        self.write([records.group_record(group.group_id, record)], _nothing)
+
+    def _store(self, group: ClassicGroup, effect: Store) -> None:
+        def stored(error_code: int, _base_offset: int) -> None:
+            if effect.what is not None:
+                self.run(group, group.on_stored(effect.what, error_code, self.moment()))
+
+        self.write([records.group_record(group.group_id, effect.record)], stored)
+
+    def commit(
+        self,
+        group_id: str,
+        committed: list[tuple[str, int, CommittedOffset]],
+        then: Callable[[int], None],
+    ) -> None:
+        """Writes offsets: topic, partition and offset of each."""
+        keys = [(group_id, topic, partition) for topic, partition, _ in committed]
+        for key in keys:
+            self._in_flight[key] = self._in_flight.get(key, 0) + 1
+
+        def stored(error_code: int, base_offset: int) -> None:
+            for index, (key, (_, _, offset)) in enumerate(zip(keys, committed, strict=True)):
+                self._in_flight[key] -= 1
+                if self._in_flight[key] == 0:
+                    del self._in_flight[key]
+                if error_code == codes.NONE:
+                    self.offsets.put(*key, offset._replace(record_offset=base_offset + index))
+            then(error_code)
+
+        self.write([records.offset_record(group_id, *each) for each in committed], stored)
+
+    def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
+        """Topic and partition of every offset of a group, those being written included."""
+        found = dict.fromkeys(self.offsets.partitions_of(group_id))
+        found.update({key[1:]: None for key in self._in_flight if key[0] == group_id})
+        return list(found)
+
+    def delete_group(self, group: ClassicGroup, then: Callable[[int], None]) -> None:
+        """Ends a group that has no members, and forgets its offsets. It is gone at once for those
+        who come after; if that cannot be written it is back."""
+        group_id = group.group_id
+        partitions = self.partitions_of(group_id)
+        del self.groups[group_id]
+        self._disarm(group_id)
+
+        def stored(error_code: int, _base_offset: int) -> None:
+            if error_code == codes.NONE:
+                self._forget(group_id, partitions)
+            elif self.state == ACTIVE:
+                self.groups.setdefault(group_id, group)
+            then(error_code)
+
+        self.write(
+            [
+                *(records.offset_record(group_id, *each, None) for each in partitions),
+                records.group_record(group_id, None),
+            ],
+            stored,
+        )
+
+    def delete_offsets(
+        self, group_id: str, partitions: list[tuple[str, int]], then: Callable[[int], None]
+    ) -> None:
+        """Forgets offsets of a group."""
+
+        def stored(error_code: int, _base_offset: int) -> None:
+            if error_code == codes.NONE:
+                self._forget(group_id, partitions)
+            then(error_code)
+
+        self.write([records.offset_record(group_id, *each, None) for each in partitions], stored)
+
+    def expire(self, retention_ms: int) -> None:
+        """Forgets offsets whose time is over, and groups that have neither members nor offsets."""
+        if self.state != ACTIVE:
+            return
+        wall_ms = self._host.wall_ms()
+        for group in list(self.groups.values()):
+            expired = [
+                each
+                for each in self.offsets.expired(group, wall_ms, retention_ms)
+                if (group.group_id, *each) not in self._in_flight
+            ]
+            left = len(self.partitions_of(group.group_id)) - len(expired)
+            if left == 0 and group.state == EMPTY and not group.members.pending:
+                self.delete_group(group, _ignore)
+            elif expired:
+                self.delete_offsets(group.group_id, expired, _ignore)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forgets every offset in a topic that was deleted."""
+        in_flight = {key[0]: None for key in self._in_flight if key[1] == topic}
+        for group_id in {**dict.fromkeys(self.offsets.groups_reading(topic)), **in_flight}:
+            partitions = [each for each in self.partitions_of(group_id) if each[0] == topic]
+            self.delete_offsets(group_id, partitions, _ignore)
+
+    def _forget(self, group_id: str, partitions: list[tuple[str, int]]) -> None:
+        for topic, partition in partitions:
+            self.offsets.remove(group_id, topic, partition)
+
+    def unload(self) -> None:
+        """Answers whoever waits for a group of this partition, which is served no longer."""
+        if self.state == LOADING:
+            self.state = FAILED
+        if self.state == FAILED:
+            return
+        self.state = FAILED
+        for group in list(self.groups.values()):
+            self._disarm(group.group_id)
+            for effect in group.unload():
+                if isinstance(effect, Reply):
+                    effect.token(effect.answer)
+        self.groups.clear()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _arm(self, group: ClassicGroup) -> None:
+        """Sees to it that the group hears of time in time; a timer that is early is left alone."""
+        wake_ms = group.next_wake_ms()
+        armed = self._timers.get(group.group_id)
+        if armed is not None and wake_ms is not None and armed[0] <= wake_ms:
+            return
+        self._disarm(group.group_id)
+        if wake_ms is not None and self.groups.get(group.group_id) is group:
+            timer = self._host.timers.call_at(wake_ms, lambda: self._on_time(group))
+            self._timers[group.group_id] = (wake_ms, timer)
+
+    def _disarm(self, group_id: str) -> None:
+        armed = self._timers.pop(group_id, None)
+        if armed is not None:
+            armed[1].cancel()
+
+    def _on_time(self, group: ClassicGroup) -> None:
+        self._timers.pop(group.group_id, None)
+        self.run(group, group.on_time(self.moment()))
+
+    def touch(self, group: ClassicGroup) -> None:
+        """A heartbeat has come: cheap, since deadlines only move away."""
+        if group.group_id not in self._timers:
+            self._arm(group)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is not on disk yet."""
+        return bool(self._buffer or self._committing)
+
+    def write(self, added: list[records.Record], then: Then) -> None:
+        """Appends records at the end of this turn; `then` is called once they are on disk, in the
+        order of the calls, or with the reason why they are not. Never from within this call."""
+        size_bytes = sum(len(key) + len(value or b"") + 16 for key, value in added)
+        if self._buffer and self._buffer_bytes + size_bytes > BATCH_BYTES_MAX:
+            self._append_buffer()
+        self._buffer.append(_Write(added, size_bytes, then))
+        self._buffer_bytes += size_bytes
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._host.timers.call_at(self._host.now_ms(), self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_flush_due = False
+        self._append_buffer()
+
+    def _append_buffer(self) -> None:
+        writes, self._buffer = self._buffer, []
+        self._buffer_bytes = 0
+        if not writes:
+            return
+        was_idle = not self._committing
+        self._append(writes)
+        if was_idle and self._committing:
+            self._await_first()
+
+    def _append(self, writes: list[_Write]) -> None:
+        """One batch of all; if it is refused, one batch each, so that one that is too large does
+        not take others with it."""
+        if self.state == FAILED:
+            for each in writes:
+                each.then(codes.NOT_COORDINATOR, -1)
+            return
+        wall_ms = self._host.wall_ms()
+        builder = _native.BatchBuilder(self._codec)
+        count = 0
+        for write in writes:
+            for key, value in write.records:
+                builder.append(wall_ms, key, value)
+                count += 1
+        if count == 0:
+            end_offset = self._end_offset()
+        else:
+            try:
+                batch = builder.finish()
+                end_offset = self._host.plane.append(OFFSETS_TOPIC, self.partition, batch)
+            except KafkaliteError as error:
+                self._on_append_failed(writes, error)
+                return
+        offset = end_offset - count
+        for write in writes:
+            self._committing.append((end_offset, offset, write.then))
+            offset += len(write.records)
+
+    def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
+        if len(writes) > 1:
+            for each in writes:
+                self._append([each])
+            return
+        code = _client_code(error.kafka_code)
+        self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} takes no record: {error}")
+        if code == codes.NOT_COORDINATOR:
+            self.unload()
+        writes[0].then(code, -1)
+
+    def _end_offset(self) -> int:
+        if self._committing:
+            return self._committing[-1][0]
+        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
+        end_offset: int = log.offsets.high_watermark
+        return end_offset
+
+    def _await_first(self) -> None:
+        try:
+            self._host.when_committed(
+                OFFSETS_TOPIC, self.partition, self._committing[0][0], self._on_committed
+            )
+        except InvalidArgumentError:
+            self._on_committed(codes.KAFKA_STORAGE_ERROR)
+
+    def _on_committed(self, error_code: int) -> None:
+        """The first write that is waited for is on disk, and maybe others behind it."""
+        if error_code != codes.NONE:
+            code = _client_code(error_code)
+            self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} is lost ({error_code})")
+            self.unload()
+            while self._committing:
+                self._committing.popleft()[2](code, -1)
+            return
+        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
+        high_watermark = self._committing[0][0]
+        if log is not None:
+            high_watermark = max(high_watermark, log.offsets.high_watermark)
+        while self._committing and self._committing[0][0] <= high_watermark:
+            _, base_offset, then = self._committing.popleft()
+            then(codes.NONE, base_offset)
+        if self._committing:
+            self._await_first()
+
+
+class _Loader:
+    """Replays the records of a partition; what is left is what counts."""
+
+    def __init__(self, offsets: Offsets, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.group_records: dict[str, GroupRecord] = {}
+        self.newer_groups: dict[str, str] = {}
+        self._offsets = offsets
+
+    def replay(self, batches: list[_native.RecordBatch]) -> list[str]:
+        """Takes whole batches; a sentence for each record that cannot be read."""
+        problems = []
+        for batch in batches:
+            if batch.last_offset < self.next_offset:
+                continue
+            if batch.is_control:
+                self._end_transaction(batch)
+            else:
+                producer_id = batch.producer_id if batch.is_transactional else -1
+                for offset, _, key, value, _ in batch.records:
+                    if offset < self.next_offset:
+                        continue
+                    try:
+                        self._apply(records.parse(key, value, offset), producer_id)
+                    except KafkaliteError as error:
+                        problems.append(f"the record at offset {offset} is not taken: {error}")
+            self.next_offset = batch.last_offset + 1
+        return problems
+
+    def _end_transaction(self, batch: _native.RecordBatch) -> None:
+        """The marker's key: version and kind, 0 abort, 1 commit, two bytes each."""
+        for _, _, key, _, _ in batch.records:
+            if key is not None and key[2:4] in (b"\0\0", b"\0\1"):
+                self._offsets.end_transaction(batch.producer_id, commit=key[3] == 1)
+
+    def _apply(self, change: Any, producer_id: int) -> None:
+        if isinstance(change, records.OffsetCommit):
+            group_id, topic, partition, offset = change
+            if offset is None:
+                self._offsets.remove(group_id, topic, partition)
+            elif producer_id != -1:
+                self._offsets.put_open(producer_id, group_id, topic, partition, offset)
+            else:
+                self._offsets.put(group_id, topic, partition, offset)
+        elif isinstance(change, records.GroupChange):
+            if change.record is None:
+                self.group_records.pop(change.group_id, None)
+            else:
+                self.group_records[change.group_id] = change.record
+        elif isinstance(change, records.NewerGroup):
+            if change.exists:
+                self.newer_groups[change.group_id] = change.group_type
+            else:
+                self.newer_groups.pop(change.group_id, None)
+
+
+def _client_code(kafka_code: int) -> int:
+    """What a client is told of a write that failed
+    (`GroupMetadataManager.appendGroupMetadataErrorToResponseError`)."""
+    match kafka_code:
+        case codes.UNKNOWN_TOPIC_OR_PARTITION | codes.NOT_ENOUGH_REPLICAS | codes.REQUEST_TIMED_OUT:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        case codes.NOT_LEADER_OR_FOLLOWER | codes.KAFKA_STORAGE_ERROR:
+            return codes.NOT_COORDINATOR
+        case _:
+            return codes.UNKNOWN_SERVER_ERROR
+
+
+def _nothing(_error_code: int, _base_offset: int) -> None:
+    """The writer has nothing to do afterwards."""
+
+
+def _ignore(_error_code: int) -> None:
+    """A failed deletion is tried again the next time."""

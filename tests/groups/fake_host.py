@@ -1,0 +1,190 @@
+"""A broker for the coordinator without one: logs in memory, a clock that stands, a disk that can be
+made to wait and to fail."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kafkalite import _native
+from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
+from kafkalite.groups.shard import OFFSETS_TOPIC
+from kafkalite.timers import Timers
+
+CONFIG = {
+    "group.max.size": 100,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 6000,
+    "group.max.session.timeout.ms": 1_800_000,
+    "offsets.retention.minutes": 10_080,
+    "offsets.retention.check.interval.ms": 600_000,
+    "offset.metadata.max.bytes": 4096,
+    "offsets.topic.compression.codec": 0,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.segment.bytes": 1 << 20,
+}
+
+
+class Offsets(NamedTuple):
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+
+class MemoryLog:
+    """Batches with their offsets given, and how far they are on disk."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, bytes]] = []
+        self.end = 0
+        self.high_watermark = 0
+        self.reads = 0
+
+    @property
+    def offsets(self) -> Offsets:
+        return Offsets(0, self.end, self.high_watermark)
+
+    def append(self, batch: bytes) -> int:
+        (parsed,) = _native.read_batches(batch)
+        batch = self.end.to_bytes(8, "big") + batch[8:]
+        self.batches.append((self.end, batch))
+        self.end += len(parsed.records)
+        return self.end
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        self.reads += 1
+        found = b""
+        for base, batch in self.batches:
+            if base >= offset and (not found or len(found) + len(batch) <= max_bytes):
+                found += batch
+        return found
+
+
+class Partition(NamedTuple):
+    index: int
+
+
+class Topic(NamedTuple):
+    partitions: tuple[Partition, ...]
+
+
+class Image(NamedTuple):
+    topics: dict[str, Topic]
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, sentence: str) -> None:
+        self.lines.append(sentence)
+
+    error = info
+
+
+class FakeHost:
+    """Plane, controller and context in one. `run` does what the control thread does."""
+
+    def __init__(self, logs: dict[int, MemoryLog] | None = None, **config: Any) -> None:
+        self.config: Mapping[str, Any] = {**CONFIG, **config}
+        self.timers = Timers()
+        self.log = FakeLog()
+        self.logs = logs or {}
+        count = self.config["offsets.topic.num.partitions"]
+        self.image = Image({})
+        if logs is not None:
+            self.create_topic(OFFSETS_TOPIC, count, {})
+        self.plane = self.controller = self
+        self.time_ms = 1000
+        self.append_error: KafkaliteError | None = None
+        self.waiting: list[tuple[int, int, Callable[[int], None]]] = []
+        self.appends = 0
+        self.stops: list[Callable[[], None]] = []
+
+    # --- what the coordinator uses ----------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + self.time_ms
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        self.stops.append(callback)
+
+    def create_topic(self, name: str, count: int, configs: Mapping[str, str]) -> Topic:
+        assert name == OFFSETS_TOPIC
+        self.topic_configs = dict(configs)
+        topic = Topic(tuple(Partition(index) for index in range(count)))
+        self.image.topics[name] = topic
+        for index in range(count):
+            self.logs.setdefault(index, MemoryLog())
+        return topic
+
+    def append(self, topic: str, partition: int, records: bytes) -> int:
+        assert topic == OFFSETS_TOPIC
+        if self.append_error is not None:
+            raise self.append_error
+        if len(records) > 1 << 20:
+            raise MessageTooLargeError("larger than max.message.bytes")
+        self.appends += 1
+        return self.logs[partition].append(records)
+
+    def when_committed(
+        self, topic: str, partition: int, offset: int, callback: Callable[[int], None]
+    ) -> None:
+        assert topic == OFFSETS_TOPIC
+        self.waiting.append((partition, offset, callback))
+
+    # --- the test's side --------------------------------------------------------------------------
+
+    def memory_log(self, partition: int) -> MemoryLog:
+        return self.logs[partition]
+
+    def turn(self) -> None:
+        """The timers that are due: the end of a turn of the control thread."""
+        while (callback := self.timers.pop_due(self.time_ms)) is not None:
+            callback()
+
+    def flush(self) -> None:
+        """Everything that was appended is on disk."""
+        for each in self.logs.values():
+            each.high_watermark = each.end
+        waiting, self.waiting = self.waiting, []
+        for _, _, callback in waiting:
+            callback(0)
+
+    def run(self) -> None:
+        """Turns and flushes until nothing is left to do at this time."""
+        for _ in range(50):
+            self.turn()
+            self.flush()
+
+    def pass_time(self, by_ms: int) -> None:
+        end_ms = self.time_ms + by_ms
+        while (next_ms := self.timers.next_ms()) is not None and next_ms <= end_ms:
+            self.time_ms = max(self.time_ms, next_ms)
+            self.run()
+        self.time_ms = end_ms
+
+    def fail_disk(self) -> None:
+        """The log directory goes offline: appends raise, and whoever waits hears of it."""
+        self.append_error = StorageError("fdatasync failed")
+        waiting, self.waiting = self.waiting, []
+        for _, _, callback in waiting:
+            callback(56)
+
+
+class Plane:
+    """`FakeHost.log` is the logger, `FakeHost.plane.log` gives logs: this is the latter."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+        self.append = host.append
+
+    def log(self, _topic: str, partition: int) -> MemoryLog | None:
+        return self._host.logs.get(partition)
+
+
+def make_host(logs: dict[int, MemoryLog] | None = None, **config: Any) -> FakeHost:
+    host = FakeHost(logs, **config)
+    host.plane = Plane(host)  # type: ignore[assignment]
+    return host

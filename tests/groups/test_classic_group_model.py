@@ -1,0 +1,224 @@
+"""One classic group under any order of events, held against a plain model and its invariants.
+
+Clients join, come back, sync, leave and fall silent; the disk writes in order, or fails; time goes.
+The model keeps what the answers say: which ids are members, who leads which generation, and what
+was assigned.
+"""
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from groups.play import Play
+from kafkalite.groups.classic import AssignmentStored, JoinAnswer, SyncAnswer
+from kafkalite.protocol import codes
+
+PROTOCOLS = st.sampled_from(
+    [
+        (("range", b"1"),),
+        (("range", b"2"), ("sticky", b"2")),
+        (("sticky", b"3"), ("range", b"3")),
+        (("sticky", b"4"),),
+    ]
+)
+INSTANCES = st.sampled_from([None, None, "i", "j"])
+SESSION_MS = 6000
+REBALANCE_MS = 9000
+
+
+class GroupMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.play = Play(size_max=4, delay_ms=1000)
+        self.seen: set[int] = set()
+        self.ids: list[tuple[str, str | None]] = [("stranger", None)]
+        self.asked: dict[int, tuple[str, str | None]] = {}
+        self.syncs: dict[int, str] = {}
+        self.leaders: dict[int, str] = {}
+        self.protocols: dict[int, str | None] = {}
+        self.gatherings: dict[int, set[str]] = {}
+        self.stored_assignments: dict[int, dict[str, bytes]] = {}
+        self.generation_id = 0
+
+    # --- events -----------------------------------------------------------------------------------
+
+    @rule(protocols=PROTOCOLS, instance=INSTANCES, needs_id=st.booleans(), can_skip=st.booleans())
+    def join_without_id(
+        self, protocols: Any, instance: Any, needs_id: bool, can_skip: bool
+    ) -> None:
+        token = self.play.join(
+            "",
+            instance=instance,
+            protocols=protocols,
+            needs_id=needs_id,
+            can_skip=can_skip,
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+        )
+        self.asked[token] = ("", instance)
+
+    @rule(data=st.data(), protocols=PROTOCOLS)
+    def join_with_id(self, data: Any, protocols: Any) -> None:
+        member_id, instance = data.draw(st.sampled_from(self.ids))
+        token = self.play.join(
+            member_id,
+            instance=instance,
+            protocols=protocols,
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+        )
+        self.asked[token] = (member_id, instance)
+
+    @rule(data=st.data(), behind=st.sampled_from([0, 0, 0, 1]))
+    def sync(self, data: Any, behind: int) -> None:
+        member_id, instance = data.draw(st.sampled_from(self.ids))
+        generation_id = self.play.group.generation_id - behind
+        assignments = {
+            each.member_id: f"{generation_id} {each.member_id}".encode()
+            for each in self.play.group.members
+        }
+        token = self.play.sync(member_id, generation_id, assignments, instance)
+        self.syncs[token] = member_id
+
+    @rule(data=st.data())
+    def heartbeat(self, data: Any) -> None:
+        member_id, instance = data.draw(st.sampled_from(self.ids))
+        code = self.play.heartbeat(member_id, self.play.group.generation_id, instance)
+        state = self.play.group.state
+        if member_id not in self.play.group.members:
+            assert code in (codes.UNKNOWN_MEMBER_ID, codes.FENCED_INSTANCE_ID)
+        elif instance is None:
+            expected = codes.REBALANCE_IN_PROGRESS if state == "PreparingRebalance" else codes.NONE
+            assert code == expected
+
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        member_id, instance = data.draw(st.sampled_from(self.ids))
+        was_known = member_id in self.play.group.members or member_id in (
+            self.play.group.members.pending
+        )
+        (code,) = self.play.leave((member_id, instance))
+        assert (code == codes.NONE) <= was_known
+        if code == codes.NONE:
+            assert member_id not in self.play.group.members
+
+    @rule(instance=st.sampled_from(["i", "j"]))
+    def remove_static_member(self, instance: str) -> None:
+        self.play.leave(("", instance))
+        assert self.play.group.members.static_member_id(instance) is None
+
+    @precondition(lambda self: self.play.stores)
+    @rule(error_code=st.sampled_from([0, 0, 0, codes.NOT_COORDINATOR]))
+    def disk_writes(self, error_code: int) -> None:
+        store = self.play.stores[0]
+        before = set(self.play.answers)
+        if isinstance(store.what, AssignmentStored) and not error_code:
+            self.stored_assignments[store.what.generation_id] = store.what.assignments
+        self.play.stored(error_code)
+        if error_code:
+            new = [self.play.answers[token] for token in set(self.play.answers) - before]
+            assert all(each.error_code != codes.NONE or each.generation_id for each in new)
+
+    @rule(by_ms=st.sampled_from([1, 500, 1000, 3000, 7000, 400_000]))
+    def time_passes(self, by_ms: int) -> None:
+        self.play.pass_time(by_ms)
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    @invariant()
+    def answers_fit_each_other(self) -> None:
+        for token in sorted(set(self.play.answers) - self.seen):
+            self.seen.add(token)
+            answer = self.play.answers[token]
+            if isinstance(answer, JoinAnswer):
+                self._see_join(token, answer)
+            elif answer.error_code == codes.NONE:
+                self._see_sync(token, answer)
+
+    def _see_join(self, token: int, answer: JoinAnswer) -> None:
+        member_id, instance = self.asked[token]
+        if answer.error_code == codes.MEMBER_ID_REQUIRED:
+            assert not member_id
+            self.ids.append((answer.member_id, None))
+            return
+        if answer.error_code != codes.NONE:
+            return
+        assert not member_id or member_id == answer.member_id
+        if not member_id:
+            self.ids.append((answer.member_id, instance))
+        generation_id = answer.generation_id
+        assert self.protocols.setdefault(generation_id, answer.protocol_name) == (
+            answer.protocol_name
+        )
+        if answer.members:
+            ids = [each[0] for each in answer.members]
+            assert answer.leader == answer.member_id
+            assert len(set(ids)) == len(ids) and answer.member_id in ids
+            assert len(ids) <= 4
+        if instance is None and self.play.group.generation_id == generation_id:
+            # Static members come and go under new ids within a generation.
+            leader = self.leaders.setdefault(generation_id, answer.leader)
+            assert leader == answer.leader or not leader.startswith("member")
+
+    def _see_sync(self, token: int, answer: SyncAnswer) -> None:
+        generation_id = self.play.group.generation_id
+        stored = self.stored_assignments[generation_id]
+        assert answer.assignment in (*stored.values(), b"")
+        member_id = self.syncs[token]
+        if member_id in stored:
+            assert answer.assignment == stored[member_id]
+
+    @invariant()
+    def the_group_fits_itself(self) -> None:
+        group = self.play.group
+        members = list(group.members)
+        assert group.generation_id >= self.generation_id
+        self.generation_id = group.generation_id
+        assert len({each.member_id for each in members}) == len(members)
+        assert all(each.member_id in group.members for each in members)
+        assert (group.members.leader in {each.member_id for each in members}) == bool(members)
+        assert group.members.awaiting_join == sum(
+            each.awaiting_join is not None for each in members
+        )
+        counts: dict[str, int] = {}
+        for each in members:
+            for name, _ in each.protocols:
+                counts[name] = counts.get(name, 0) + 1
+        assert counts == group.members._protocol_counts
+        assert not members or max(counts.values()) == len(members)
+        if group.state in ("Stable", "CompletingRebalance"):
+            assert members
+            assert all(
+                any(name == group.protocol_name for name, _ in each.protocols) for each in members
+            )
+            assert not any(each.awaiting_join is not None for each in members if not each.is_static)
+        if group.state == "Empty":
+            assert not members
+        assert group.pending_sync <= {each.member_id for each in members}
+
+    @invariant()
+    def nobody_is_forgotten(self) -> None:
+        """Whoever can fall silent has a time when it is noticed; a rebalance has an end."""
+        group = self.play.group
+        wake_ms = group.next_wake_ms()
+        for each in group.members:
+            is_waiting = each.awaiting_join is not None or each.awaiting_sync is not None
+            if not is_waiting or each.is_new:
+                assert wake_ms is not None and wake_ms <= each.deadline_ms
+        if group.state == "PreparingRebalance":
+            assert wake_ms is not None
+
+    def teardown(self) -> None:
+        self.play.take(self.play.group.unload())
+        assert set(self.play.answers) == set(range(1, self.play.asked + 1)), "a request is lost"
+
+
+TestGroup = GroupMachine.TestCase
+TestGroup.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)

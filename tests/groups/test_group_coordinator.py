@@ -1,0 +1,418 @@
+"""The coordinator over a log in memory: order, group commit, failures, loading."""
+
+from typing import Any
+
+import pytest
+
+from groups.fake_host import FakeHost, MemoryLog, make_host
+from groups.play import subscription
+from kafkalite import _native
+from kafkalite.groups import records
+from kafkalite.groups.classic import JoinAnswer, JoinRequest, SyncRequest
+from kafkalite.groups.coordinator import GroupCoordinator, OffsetToCommit
+from kafkalite.groups.offsets import CommittedOffset
+from kafkalite.protocol import codes, messages
+
+ID = b"i" * 16
+
+
+def started(host: FakeHost) -> GroupCoordinator:
+    coordinator = GroupCoordinator(host)
+    coordinator.start()
+    return coordinator
+
+
+def made(host: FakeHost) -> GroupCoordinator:
+    coordinator = started(host)
+    coordinator.make_topic()
+    return coordinator
+
+
+def commit(
+    coordinator: GroupCoordinator, group: str, offset: int, partition: int = 0, **fields: Any
+) -> list[list[int]]:
+    """Where the codes arrive."""
+    arrived: list[list[int]] = []
+    given = {"member_id": "", "generation_id": -1, "metadata": "", "retention_ms": -1, **fields}
+    coordinator.commit(
+        group,
+        given["member_id"],
+        None,
+        given["generation_id"],
+        9,
+        given["retention_ms"],
+        [OffsetToCommit("t", ID, partition, offset, -1, given["metadata"])],
+        arrived.append,
+    )
+    return arrived
+
+
+def fetched(coordinator: GroupCoordinator, group: str, stable: bool = False) -> dict[int, int]:
+    found: list[dict[int, int]] = []
+
+    def reply(_code: int, offsets: Any, _is_unstable: Any) -> None:
+        found.append({index: each.offset for index, each in offsets.get("t", {}).items()})
+
+    coordinator.fetch_offsets(group, stable, reply)
+    return found[0] if found else {}
+
+
+def join(coordinator: GroupCoordinator, group: str, member_id: str = "") -> list[JoinAnswer]:
+    arrived: list[JoinAnswer] = []
+    request = JoinRequest(
+        member_id,
+        "",
+        None,
+        "client",
+        "/h",
+        60_000,
+        10_000,
+        "consumer",
+        (("range", subscription("u")),),
+        None,
+        False,
+        True,
+    )
+    coordinator.join(group, request, arrived.append)
+    return arrived
+
+
+def stable(host: FakeHost, coordinator: GroupCoordinator, group: str) -> str:
+    joined = join(coordinator, group)
+    host.run()
+    member_id = joined[0].member_id
+    arrived: list[Any] = []
+    request = SyncRequest(member_id, None, 1, None, None, {member_id: b"all"})
+    coordinator.sync(group, request, arrived.append)
+    host.run()
+    assert arrived[0].assignment == b"all"
+    return member_id
+
+
+def test_an_offset_is_seen_and_answered_once_it_is_on_disk_and_not_before() -> None:
+    host = make_host()
+    coordinator = made(host)
+    arrived = commit(coordinator, "g", 7)
+    host.turn()
+    assert arrived == []
+    assert fetched(coordinator, "g") == {}
+    host.flush()
+    assert arrived == [[0]]
+    assert fetched(coordinator, "g") == {0: 7}
+
+
+def test_commits_of_one_turn_are_one_batch() -> None:
+    host = make_host()
+    coordinator = made(host)
+    arrived = [commit(coordinator, "g", index, index) for index in range(50)]
+    host.run()
+    assert arrived == [[[0]]] * 50
+    assert host.appends == 1
+    assert fetched(coordinator, "g") == {index: index for index in range(50)}
+
+
+def test_a_stable_fetch_waits_for_what_is_being_written() -> None:
+    host = make_host()
+    coordinator = made(host)
+    commit(coordinator, "g", 7)
+    found: list[int] = []
+    coordinator.fetch_offsets("g", True, lambda _c, offsets, _u: found.append(len(offsets)))
+    host.turn()
+    assert found == []
+    host.flush()
+    assert found == [1]
+
+
+def test_the_topic_is_made_with_kafkas_configs() -> None:
+    host = make_host()
+    coordinator = started(host)
+    assert coordinator.refusal("g") == codes.NOT_COORDINATOR
+    coordinator.make_topic()
+    assert host.topic_configs == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(1 << 20),
+    }
+    assert coordinator.refusal("g") == codes.NONE
+
+
+def test_a_record_that_is_too_large_does_not_take_others_of_its_turn_with_it() -> None:
+    host = make_host(**{"offset.metadata.max.bytes": 1 << 22})
+    coordinator = made(host)
+    before = commit(coordinator, "g", 1, 0)
+    large = commit(coordinator, "g", 2, 1, metadata="x" * (1 << 21))
+    after = commit(coordinator, "g", 3, 2)
+    host.run()
+    assert (before, large, after) == ([[0]], [[codes.UNKNOWN_SERVER_ERROR]], [[0]])
+    assert fetched(coordinator, "g") == {0: 1, 2: 3}
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+def test_a_disk_that_fails_answers_everybody_and_the_partition_is_given_up(
+    is_appended: bool,
+) -> None:
+    host = make_host(**{"offsets.topic.num.partitions": 1})
+    coordinator = made(host)
+    member_id = stable(host, coordinator, "members")
+    commit(coordinator, "g", 1)
+    host.run()
+    waiting = join(coordinator, "members", member_id)
+    extra = join(coordinator, "members")
+    arrived = commit(coordinator, "g", 2)
+    if is_appended:
+        host.turn()
+    host.fail_disk()
+    host.run()
+    assert arrived == [[codes.NOT_COORDINATOR]]
+    assert {each[0].error_code for each in (waiting, extra) if each} <= {0, codes.NOT_COORDINATOR}
+    assert coordinator.refusal("g") == codes.NOT_COORDINATOR
+    assert coordinator.heartbeat("members", member_id, None, 1) == codes.NOT_COORDINATOR
+    assert commit(coordinator, "g", 3) == [[codes.NOT_COORDINATOR]]
+
+
+def test_a_failing_partition_leaves_the_others_alone() -> None:
+    host = make_host()
+    coordinator = made(host)
+    other = next(f"g{n}" for n in range(99) if coordinator.partition_of(f"g{n}") == 1)
+    first = next(f"g{n}" for n in range(99) if coordinator.partition_of(f"g{n}") == 0)
+    commit(coordinator, other, 5)
+    host.run()
+    lost = commit(coordinator, first, 5)
+    host.turn()
+    host.fail_disk()
+    assert lost == [[codes.NOT_COORDINATOR]]
+    assert fetched(coordinator, other) == {0: 5}
+    assert coordinator.refusal(other) == codes.NONE
+
+
+def restarted(host: FakeHost) -> tuple[FakeHost, GroupCoordinator]:
+    """What a new process finds in the logs."""
+    again = make_host(host.logs, **dict(host.config))
+    coordinator = started(again)
+    again.pass_time(1000)
+    return again, coordinator
+
+
+def test_groups_members_and_offsets_come_back_out_of_the_log() -> None:
+    host = make_host()
+    coordinator = made(host)
+    member_id = stable(host, coordinator, "members")
+    commit(coordinator, "members", 42, member_id=member_id, generation_id=1)
+    commit(coordinator, "simple", 1)
+    commit(coordinator, "simple", 2)
+    commit(coordinator, "ended", 3)
+    host.run()
+    coordinator.delete_group("ended", lambda _code: None)
+    host.run()
+    again, coordinator = restarted(host)
+    assert fetched(coordinator, "members") == {0: 42}
+    assert fetched(coordinator, "simple") == {0: 2}
+    assert fetched(coordinator, "ended") == {}
+    assert coordinator.heartbeat("members", member_id, None, 1) == codes.NONE
+    _, group = coordinator.describe("members")
+    assert group is not None
+    assert (group.state, group.subscribed_topics) == ("Stable", {"u"})
+    assert coordinator.describe("ended") == (codes.NONE, None)
+    again.pass_time(20_000)
+    assert coordinator.heartbeat("members", member_id, None, 1) == codes.UNKNOWN_MEMBER_ID
+
+
+def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are_not() -> None:
+    host = make_host(**{"offsets.topic.num.partitions": 2})
+    coordinator = made(host)
+    names = {coordinator.partition_of(f"g{n}"): f"g{n}" for n in range(20)}
+    for partition in (0, 1):
+        for offset in range(3000):
+            commit(coordinator, names[partition], offset, offset, metadata="m" * 100)
+            if offset % 300 == 0:
+                host.run()
+        host.run()
+    again = make_host(host.logs, **dict(host.config))
+    coordinator = started(again)
+    late = names[1]
+    assert coordinator.refusal(late) == codes.COORDINATOR_LOAD_IN_PROGRESS
+    assert commit(coordinator, late, 1) == [[codes.COORDINATOR_LOAD_IN_PROGRESS]]
+    assert coordinator.heartbeat(late, "m", None, 1) == codes.NONE
+    assert coordinator.list_groups()[0] == codes.COORDINATOR_LOAD_IN_PROGRESS
+    while coordinator.refusal(late):
+        again.pass_time(1)
+    assert coordinator.refusal(names[0]) == codes.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(fetched(coordinator, late)) == 3000
+    again.pass_time(1000)
+    assert len(fetched(coordinator, names[0])) == 3000
+    assert again.logs[0].reads > 3
+
+
+def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
+    log = MemoryLog()
+
+    def transactional(producer_id: int, offset: int) -> None:
+        builder = _native.BatchBuilder(
+            producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+        )
+        committed = CommittedOffset(offset, -1, "", 5, -1, ID)
+        builder.append(1, *records.offset_record("g", "t", producer_id, committed))
+        log.append(builder.finish())
+
+    def marker(producer_id: int, commit: bool) -> None:
+        log.append(_native.end_transaction_marker(1, producer_id, 0, commit=commit))
+
+    def plain(partition: int, offset: int) -> None:
+        builder = _native.BatchBuilder()
+        committed = CommittedOffset(offset, -1, "", 5, -1, ID)
+        builder.append(1, *records.offset_record("g", "t", partition, committed))
+        log.append(builder.finish())
+
+    transactional(1, 10)
+    marker(1, True)
+    transactional(2, 20)
+    marker(2, False)
+    transactional(3, 30)
+    plain(3, 33)
+    marker(3, True)
+    transactional(4, 40)
+    log.high_watermark = log.end
+    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
+    coordinator = started(host)
+    host.pass_time(100)
+    assert fetched(coordinator, "g") == {1: 10, 3: 33}
+    unstable: list[bool] = []
+    coordinator.fetch_offsets("g", True, lambda _c, _o, check: unstable.append(check("t", 4)))
+    coordinator.fetch_offsets("g", False, lambda _c, _o, check: unstable.append(check("t", 4)))
+    assert unstable == [True, False]
+
+
+def test_records_of_newer_kinds_are_passed_over_and_their_groups_not_taken_over() -> None:
+    log = MemoryLog()
+    builder = _native.BatchBuilder()
+    key = b"\0\3" + messages.ConsumerGroupMetadataKey(group_id="modern").encode(0)
+    builder.append(1, key, b"\0\0" + messages.ConsumerGroupMetadataValue(epoch=3).encode(0))
+    builder.append(1, b"\x7f\xff new", b"new")
+    builder.append(1, b"\0\2\xff", b"torn")
+    committed = CommittedOffset(8, -1, "", 5, -1, ID)
+    builder.append(1, *records.offset_record("modern", "t", 0, committed))
+    log.append(builder.finish())
+    log.high_watermark = log.end
+    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
+    coordinator = started(host)
+    host.pass_time(100)
+    assert fetched(coordinator, "modern") == {0: 8}
+    answer = join(coordinator, "modern")[0]
+    assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
+    assert any("offset 2 is not taken" in line for line in host.log.lines)
+
+
+def test_a_commit_on_its_way_does_not_outlive_its_group() -> None:
+    host = make_host()
+    coordinator = made(host)
+    commit(coordinator, "g", 1, 0)
+    host.run()
+    commit(coordinator, "g", 2, 1)
+    deleted: list[int] = []
+    coordinator.delete_group("g", deleted.append)
+    later = commit(coordinator, "g", 3, 2)
+    host.run()
+    assert (deleted, later) == ([0], [[0]])
+    assert fetched(coordinator, "g") == {2: 3}
+    assert fetched(restarted(host)[1], "g") == {2: 3}
+
+
+def test_a_group_whose_deletion_cannot_be_written_is_still_there() -> None:
+    host = make_host(**{"offset.metadata.max.bytes": 1 << 22})
+    coordinator = made(host)
+    commit(coordinator, "g", 1)
+    host.run()
+    host.append_error = codes_error()
+    deleted: list[int] = []
+    coordinator.delete_group("g", deleted.append)
+    host.run()
+    host.append_error = None
+    assert deleted == [codes.UNKNOWN_SERVER_ERROR]
+    assert fetched(coordinator, "g") == {0: 1}
+    assert coordinator.describe("g")[1] is not None
+
+
+def codes_error() -> Any:
+    from kafkalite.errors import MessageTooLargeError
+
+    return MessageTooLargeError("too large")
+
+
+def test_offsets_and_groups_expire() -> None:
+    host = make_host(**{"offsets.retention.minutes": 60})
+    coordinator = made(host)
+    member_id = stable(host, coordinator, "members")
+    commit(coordinator, "members", 1, member_id=member_id, generation_id=1)
+    commit(coordinator, "simple", 2)
+    commit(coordinator, "short", 3, retention_ms=1000)
+    host.run()
+    host.pass_time(0)
+    for _ in range(70):
+        host.pass_time(9_000)
+        coordinator.heartbeat("members", member_id, None, 1)
+    assert fetched(coordinator, "short") == {}
+    assert fetched(coordinator, "simple") == {0: 2}
+    for _ in range(400):
+        host.pass_time(9_000)
+        coordinator.heartbeat("members", member_id, None, 1)
+    assert fetched(coordinator, "simple") == {}
+    # No member reads the topic, and the commit is old: this is what KIP-211 asks for.
+    assert fetched(coordinator, "members") == {}
+    assert coordinator.describe("simple")[1] is None
+    assert coordinator.describe("members")[1] is not None
+    _, again = restarted(host)
+    assert {group.group_id for group in again.list_groups()[1]} == {"members"}
+
+
+def test_offsets_of_an_empty_group_last_from_when_it_became_empty() -> None:
+    host = make_host(**{"offsets.retention.minutes": 60})
+    coordinator = made(host)
+    member_id = stable(host, coordinator, "g")
+    commit(coordinator, "g", 1, member_id=member_id, generation_id=1)
+    host.run()
+    for _ in range(200):
+        host.pass_time(9_000)
+        coordinator.heartbeat("g", member_id, None, 1)
+    coordinator.leave("g", [(member_id, None, None)], lambda _c, _r: None)
+    host.pass_time(50 * 60_000)
+    assert fetched(coordinator, "g") == {0: 1}
+    host.pass_time(20 * 60_000)
+    assert fetched(coordinator, "g") == {}
+
+
+def test_a_topic_that_is_deleted_takes_its_offsets_with_it() -> None:
+    host = make_host()
+    coordinator = made(host)
+    for index in range(10):
+        commit(coordinator, f"g{index}", index)
+    host.run()
+    commit(coordinator, "g0", 99, 1)
+    coordinator.forget_topic("t")
+    host.run()
+    assert [fetched(coordinator, f"g{index}") for index in range(10)] == [{}] * 10
+    assert [fetched(restarted(host)[1], f"g{index}") for index in range(3)] == [{}] * 3
+
+
+def test_whoever_waits_is_answered_when_the_broker_stops() -> None:
+    host = make_host(**{"group.initial.rebalance.delay.ms": 3000})
+    coordinator = made(host)
+    waiting = join(coordinator, "g")
+    host.run()
+    assert waiting == []
+    for stop in host.stops:
+        stop()
+    assert waiting[0].error_code == codes.NOT_COORDINATOR
+
+
+def test_a_new_group_is_written_before_its_first_generation() -> None:
+    host = make_host(**{"group.initial.rebalance.delay.ms": 3000})
+    coordinator = made(host)
+    join(coordinator, "g")
+    host.run()
+    log = host.logs[coordinator.partition_of("g")]
+    (batch,) = _native.read_batches(log.batches[0][1])
+    _, _, key, value, _ = batch.records[0]
+    change = records.parse(key, value, 0)
+    assert isinstance(change, records.GroupChange)
+    assert change.record is not None
+    assert (change.record.generation_id, change.record.protocol_type) == (0, "")

@@ -1,0 +1,145 @@
+"""Records of `__consumer_offsets`, held against the codec and against bytes that Kafka wrote."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalite.errors import MalformedRequestError
+from kafkalite.groups import records
+from kafkalite.groups.classic import GroupRecord, MemberRecord
+from kafkalite.groups.coordinator import java_address, java_hash
+from kafkalite.groups.offsets import CommittedOffset
+from kafkalite.protocol import messages
+
+TOPIC_ID = bytes.fromhex("917cee62633f46a1a120efd36cf9c6d9")
+
+# Key, value and meaning, out of a segment that Apache Kafka 4.3.1 has written.
+KAFKAS_OFFSET = (
+    b"\x00\x01\x00\x06simple\x00\x01t\x00\x00\x00\x01",
+    bytes.fromhex("0004 000000000000000a 00000000 04")
+    + b"m10"
+    + bytes.fromhex("000001a1fcb3cc53 01 0010")
+    + TOPIC_ID,
+    ("simple", "t", 1, CommittedOffset(10, 0, "m10", 1795241004115, -1, TOPIC_ID)),
+)
+KAFKAS_OFFSET_WITH_EXPIRY = (
+    b"\x00\x01\x00\x06simple\x00\x01t\x00\x00\x00\x00",
+    bytes.fromhex("0001 0000000000000003 0002")
+    + b"m3"
+    + bytes.fromhex("000001a1fcb3cc1c 000001a1fcb552bc"),
+    ("simple", "t", 0, CommittedOffset(3, -1, "m3", 1795241004060, 1795241104060)),
+)
+KAFKAS_EMPTY_GROUP = (
+    b"\x00\x02\x00\x01j",
+    bytes.fromhex("0003 0008")
+    + b"consumer"
+    + bytes.fromhex("00000002 ffff ffff 000001a1fcb3cde0 00000000"),
+    GroupRecord("consumer", 2, None, None, 1795241004512, ()),
+)
+
+names = st.text(st.characters(codec="utf-8"), max_size=200)
+int64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize("written", [KAFKAS_OFFSET, KAFKAS_OFFSET_WITH_EXPIRY])
+def test_offsets_are_written_as_kafka_writes_them(
+    written: tuple[bytes, bytes, tuple[str, str, int, CommittedOffset]],
+) -> None:
+    key, value, meaning = written
+    assert records.offset_record(*meaning) == (key, value)
+    assert records.parse(key, value, -1) == records.OffsetCommit(*meaning)
+
+
+def test_groups_are_written_as_kafka_writes_them() -> None:
+    key, value, meaning = KAFKAS_EMPTY_GROUP
+    assert records.group_record("j", meaning) == (key, value)
+    assert records.parse(key, value, 7) == records.GroupChange("j", meaning)
+
+
+@given(names, names, st.integers(-(2**31), 2**31 - 1), int64, names, int64, st.booleans())
+def test_the_offset_record_is_what_the_codec_makes(
+    group: str, topic: str, partition: int, offset: int, metadata: str, time_ms: int, has_id: bool
+) -> None:
+    committed = CommittedOffset(
+        offset, partition, metadata, time_ms, -1, TOPIC_ID if has_id else bytes(16)
+    )
+    key = messages.OffsetCommitKey(group=group, topic=topic, partition=partition)
+    value = messages.OffsetCommitValue(
+        offset=offset,
+        leader_epoch=partition,
+        metadata=metadata,
+        commit_timestamp=time_ms,
+        topic_id=TOPIC_ID if has_id else bytes(16),
+    )
+    made = records.offset_record(group, topic, partition, committed)
+    assert made == (b"\0\1" + key.encode(0), b"\0\4" + value.encode(4))
+    assert records.parse(*made, -1) == records.OffsetCommit(group, topic, partition, committed)
+
+
+def test_every_older_version_of_an_offset_is_read() -> None:
+    key = records.offset_key("g", "t", 3)
+    for version in range(5):
+        value = messages.OffsetCommitValue(offset=9, metadata="m", commit_timestamp=5)
+        read = records.parse(key, version.to_bytes(2, "big") + value.encode(version), 1)
+        assert isinstance(read, records.OffsetCommit)
+        assert read.offset is not None
+        assert (read.offset.offset, read.offset.metadata, read.offset.leader_epoch) == (9, "m", -1)
+
+
+@given(st.lists(st.tuples(names, names, st.binary(max_size=50)), max_size=3))
+def test_groups_come_back_as_they_were_written(members: list[tuple[str, str, bytes]]) -> None:
+    record = GroupRecord(
+        "consumer",
+        7,
+        "range",
+        "leader",
+        99,
+        tuple(
+            MemberRecord(member_id, None, client, "/h", 1, 2, data, data)
+            for member_id, client, data in members
+        ),
+    )
+    assert records.parse(*records.group_record("g", record), 0) == records.GroupChange("g", record)
+
+
+def test_newer_kinds_of_groups_are_remembered_and_unknown_kinds_passed_over() -> None:
+    key = b"\0\3" + messages.ConsumerGroupMetadataKey(group_id="modern").encode(0)
+    assert records.parse(key, b"\0\0", 0) == records.NewerGroup("modern", "consumer", True)
+    assert records.parse(key, None, 0) == records.NewerGroup("modern", "consumer", False)
+    assert records.parse(b"\x7f\x7fwhatever", b"x", 0) is None
+
+
+@given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
+def test_any_bytes_are_a_record_or_refused(key: bytes, value: bytes | None) -> None:
+    for kind in (b"", b"\0\0", b"\0\1", b"\0\2", b"\0\3"):
+        try:
+            records.parse(kind + key, value, 0)
+        except MalformedRequestError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"),
+    [
+        ("", 0),
+        ("g", 103),
+        ("console-consumer-12345", 158_455_506),
+        ("my-group", 1_906_497_762),
+        ("gruppe-ä-日本-😀", 1_790_726_578),
+        ("polygenelubricants", 0),
+    ],
+)
+def test_groups_are_hashed_as_java_hashes_strings(text: str, hashed: int) -> None:
+    assert java_hash(text) == hashed
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("127.0.0.1:40000", "/127.0.0.1"),
+        ("[::1]:40000", "/0:0:0:0:0:0:0:1"),
+        ("[fe80::a:0:1%eth0]:1", "/fe80:0:0:0:0:a:0:1"),
+    ],
+)
+def test_addresses_are_printed_as_java_prints_them(peer: str, address: str) -> None:
+    assert java_address(peer) == address
