@@ -25,11 +25,13 @@ from kafkalite.groups.classic import (
     SyncRequest,
 )
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
-from kafkalite.groups.shard import ACTIVE, LOADING, OFFSETS_TOPIC, Host, Shard
+from kafkalite.groups.shard import LOADING, OFFSETS_TOPIC, Host, Shard
 from kafkalite.protocol import codes
 
 LOAD_PAUSE_MS: Final = 1
 """Between two pieces of a log that is loaded: other requests have their turn."""
+PARTITIONS_KNOWN_MAX: Final = 10_000
+"""Groups whose partition is remembered; beyond, all are worked out anew."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their numbers, in which `offsets.topic.compression.codec` names them."""
 
@@ -73,6 +75,8 @@ class GroupCoordinator:
         self._codec = CODECS[codec] if 0 <= codec < len(CODECS) else CODECS[0]
         self._shards: list[Shard] = []
         self._loading: list[Shard] = []
+        self._partitions: dict[str, int] = {}
+        """Group -> partition, of groups that were asked for lately."""
 
     # --- the topic --------------------------------------------------------------------------------
 
@@ -104,8 +108,14 @@ class GroupCoordinator:
 
     def partition_of(self, group_id: str) -> int:
         """The partition that a group belongs to, as in Kafka's `partitionFor`."""
-        count = len(self._shards) or self._host.config["offsets.topic.num.partitions"]
-        return java_hash(group_id) % int(count)
+        partition = self._partitions.get(group_id)
+        if partition is None:
+            count = len(self._shards) or self._host.config["offsets.topic.num.partitions"]
+            partition = java_hash(group_id) % int(count)
+            if len(self._partitions) >= PARTITIONS_KNOWN_MAX:
+                self._partitions.clear()
+            self._partitions[group_id] = partition
+        return partition
 
     def refusal(self, group_id: str) -> int:
         """Why the group cannot be served here at present; NONE if it can."""
@@ -113,6 +123,7 @@ class GroupCoordinator:
         return codes.NOT_COORDINATOR if shard is None else shard.refusal()
 
     def _take_shards(self, count: int) -> None:
+        self._partitions.clear()
         self._shards = [
             Shard(self._host, index, self._limits, self._codec) for index in range(count)
         ]
@@ -164,8 +175,7 @@ class GroupCoordinator:
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: nobody has read anything of it any more."""
         for shard in self._shards:
-            if shard.state == ACTIVE:
-                shard.forget_topic(topic)
+            shard.forget_topic(topic)
 
     # --- members ----------------------------------------------------------------------------------
 

@@ -99,6 +99,7 @@ class Shard:
         self._committing: deque[tuple[int, int, Then]] = deque()
         """Offset after the write, offset of its first record, whom to tell; in log order."""
         self._loader: _Loader | None = None
+        self._deleted_topics: list[str] = []
 
     def moment(self) -> Moment:
         return Moment(self._host.now_ms(), self._host.wall_ms())
@@ -149,6 +150,8 @@ class Shard:
         self._loader = None
         for group in list(self.groups.values()):
             self.run(group, group.on_loaded(moment))
+        for topic in self._deleted_topics:
+            self.forget_topic(topic)
         if self.groups:
             count = len(self.groups)
             self._host.log.info(f"{OFFSETS_TOPIC}-{self.partition}: loaded {count} group(s)")
@@ -269,7 +272,10 @@ class Shard:
                 self.delete_offsets(group.group_id, expired, _ignore)
 
     def forget_topic(self, topic: str) -> None:
-        """Forgets every offset in a topic that was deleted."""
+        """Forgets every offset in a topic that was deleted; while it loads, afterwards."""
+        if self.state != ACTIVE:
+            self._deleted_topics.append(topic)
+            return
         in_flight = {key[0]: None for key in self._in_flight if key[1] == topic}
         for group_id in {**dict.fromkeys(self.offsets.groups_reading(topic)), **in_flight}:
             partitions = [each for each in self.partitions_of(group_id) if each[0] == topic]
