@@ -107,6 +107,13 @@ class Context:
         if OFFSETS_TOPIC in self.image.topics:
             _ = self.groups
 
+    def on_topic_deleted(self, name: str) -> None:
+        """A topic is gone: groups forget what they have read of it."""
+        if name == OFFSETS_TOPIC and self._groups is not None:
+            self._groups.drop_topic()
+        elif name != OFFSETS_TOPIC and OFFSETS_TOPIC in self.image.topics:
+            self.groups.forget_topic(name)
+
     def advertised(self, listener: int) -> tuple[str, int]:
         """Host and port that clients of a listener (`Request.listener`) are told."""
         endpoint = self.controller.broker.endpoints[listener]

@@ -5,6 +5,7 @@ import pytest
 from api.group_requests import commit, committed, fetch_offsets, find_coordinator, join
 from api.group_requests import stable_member as stable
 from api.raw import Connection
+from kafkalite.protocol import messages
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +104,16 @@ def test_a_group_that_waits_for_its_assignment_takes_no_commit(
 
 
 def test_a_request_without_topics_is_answered(connection: Connection) -> None:
-    from kafkalite.protocol import messages
-
     request = messages.OffsetCommitRequest(group_id="g")
     assert connection.ask("OffsetCommit", 9, request).topics == []
+
+
+def test_a_topic_that_is_deleted_and_made_again_has_no_offsets(connection: Connection) -> None:
+    assert connection.create_topic("comes-again").error_code == 0
+    assert commit(connection, "reader", "comes-again", (0, 9)) == [0]
+    kind = messages.DeleteTopicsRequest
+    request = kind(topics=[kind.DeleteTopicState(name="comes-again")])
+    assert connection.ask("DeleteTopics", 6, request).responses[0].error_code == 0
+    assert connection.create_topic("comes-again").error_code == 0
+    while committed(connection, "reader", "comes-again") != -1:
+        pass

@@ -330,6 +330,48 @@ def test_an_assignment_of_a_generation_that_is_over_is_not_given_out() -> None:
     assert play.group.state == "PreparingRebalance"
 
 
+def test_an_assignment_that_comes_late_belongs_to_its_generation() -> None:
+    play = Play()
+    token = play.join()
+    play.pass_time(0)
+    leader = play.joined(token).member_id
+    play.sync(leader, 1, {leader: b"old"})
+    play.join()
+    play.join(leader)
+    assert (play.group.state, play.group.generation_id) == ("CompletingRebalance", 2)
+    sync = play.sync(leader, 2, {leader: b"new"})
+    play.stored()
+    assert sync not in play.answers
+    play.stored()
+    assert play.synced(sync).assignment == b"new"
+
+
+def test_a_session_that_ends_while_its_member_waits_begins_anew_with_the_answer() -> None:
+    play = Play()
+    token = play.join(session_ms=6000)
+    play.pass_time(0)
+    leader = play.joined(token).member_id
+    play.sync(leader, 1, {})
+    play.pass_time(7000)
+    play.stored()
+    assert play.heartbeat(leader, 1) == codes.NONE
+    play.pass_time(5000)
+    assert play.heartbeat(leader, 1) == codes.NONE
+    play.pass_time(7000)
+    assert play.heartbeat(leader, 1) == codes.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_waits_for_its_assignment_and_leaves_is_answered() -> None:
+    play = Play()
+    tokens = [play.join() for _ in range(2)]
+    play.pass_time(0)
+    leader = play.joined(tokens[0]).leader
+    (follower,) = {play.joined(token).member_id for token in tokens} - {leader}
+    sync = play.sync(follower, 1)
+    assert play.leave((follower, None)) == [codes.NONE]
+    assert play.synced(sync).error_code == codes.UNKNOWN_MEMBER_ID
+
+
 def test_a_group_is_not_larger_than_it_may_be() -> None:
     play = Play(size_max=2)
     ids = play.stabilise(2)

@@ -42,6 +42,12 @@ class GroupMachine(RuleBasedStateMachine):
         self.stored_assignments: dict[int, dict[str, bytes]] = {}
         self.generation_id = 0
 
+    def pick(self, data: Any) -> tuple[str, str | None]:
+        """Mostly a member of now, sometimes anyone who ever was."""
+        present = [(each.member_id, each.group_instance_id) for each in self.play.group.members]
+        found: tuple[str, str | None] = data.draw(st.sampled_from([*present, *present, *self.ids]))
+        return found
+
     # --- events -----------------------------------------------------------------------------------
 
     @rule(protocols=PROTOCOLS, instance=INSTANCES, needs_id=st.booleans(), can_skip=st.booleans())
@@ -61,7 +67,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), protocols=PROTOCOLS)
     def join_with_id(self, data: Any, protocols: Any) -> None:
-        member_id, instance = data.draw(st.sampled_from(self.ids))
+        member_id, instance = self.pick(data)
         token = self.play.join(
             member_id,
             instance=instance,
@@ -73,7 +79,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), behind=st.sampled_from([0, 0, 0, 1]))
     def sync(self, data: Any, behind: int) -> None:
-        member_id, instance = data.draw(st.sampled_from(self.ids))
+        member_id, instance = self.pick(data)
         generation_id = self.play.group.generation_id - behind
         assignments = {
             each.member_id: f"{generation_id} {each.member_id}".encode()
@@ -84,7 +90,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def heartbeat(self, data: Any) -> None:
-        member_id, instance = data.draw(st.sampled_from(self.ids))
+        member_id, instance = self.pick(data)
         code = self.play.heartbeat(member_id, self.play.group.generation_id, instance)
         state = self.play.group.state
         if member_id not in self.play.group.members:
@@ -95,7 +101,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def leave(self, data: Any) -> None:
-        member_id, instance = data.draw(st.sampled_from(self.ids))
+        member_id, instance = self.pick(data)
         was_known = member_id in self.play.group.members or member_id in (
             self.play.group.members.pending
         )

@@ -98,5 +98,6 @@ def _delete(context: Context, name: str | None) -> ControllerError | None:
         context.controller.delete_topic(name or "")
     except ControllerError as refusal:
         return refusal
+    context.on_topic_deleted(name or "")
     context.log.info(f"deleted topic {name}")
     return None

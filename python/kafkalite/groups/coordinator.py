@@ -177,6 +177,12 @@ class GroupCoordinator:
         for shard in self._shards:
             shard.forget_topic(topic)
 
+    def drop_topic(self) -> None:
+        """`__consumer_offsets` itself was deleted, and every group with it."""
+        self._stop()
+        self._shards = []
+        self._loading = []
+
     # --- members ----------------------------------------------------------------------------------
 
     def join(
