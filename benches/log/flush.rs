@@ -88,7 +88,7 @@ fn engine(home: &Path, producers: usize, batches: usize) -> Sample {
     let log = new_log(&directory, LogConfig::default(), &open_segments(16));
     let durable = Arc::new(Durable::default());
     log.set_observer(durable.clone());
-    let flusher = Flusher::start("bench", 1).unwrap();
+    let flusher = Flusher::start("bench", 1, None).unwrap();
     let batch = batch_of(BATCH_BYTES, 100, BatchOptions::default());
     let mut idle = vec![batch; producers];
     // Last offset and the batch, of each producer that waits.
@@ -163,6 +163,7 @@ fn many_files() {
             .map(|number| File::create_new(home.path().join(number.to_string())).unwrap())
             .collect();
         let mut ways: [Vec<Sample>; 3] = Default::default();
+        let file_system = DiskStorage.file_system(home.path()).unwrap().unwrap();
         for round in 0..=ROUNDS {
             for (way, samples) in ways.iter_mut().enumerate() {
                 let position = ((round * 3 + way) * BATCH_BYTES) as u64;
@@ -172,7 +173,7 @@ fn many_files() {
                 let (sample, ()) = timed(|| match way {
                     0 => sync_all(&files, 1),
                     1 => sync_all(&files, 4),
-                    _ => DiskStorage.sync_file_system(home.path()).unwrap(),
+                    _ => file_system.sync().unwrap(),
                 });
                 if round > 0 {
                     samples.push(sample);
@@ -205,7 +206,7 @@ fn beside_a_flush() {
     for (name, is_flushed) in [("alone", false), ("beside the flusher", true)] {
         let directory = home.path().join(format!("{name}-0"));
         let log = new_log(&directory, LogConfig::default(), &open_segments(16));
-        let flusher = Flusher::start("bench", 1).unwrap();
+        let flusher = Flusher::start("bench", 1, None).unwrap();
         let mut batch = batch_of(BATCH_BYTES, 100, BatchOptions::default());
         let mut times = Vec::new();
         for _ in 0..4000 {

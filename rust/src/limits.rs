@@ -31,11 +31,27 @@ pub const CLEANER_WRITE_BYTES: usize = 1 << 20;
 /// Bytes read at once while a look-up walks headers behind an index entry; more are read in turn.
 pub const LOOK_UP_BYTES_MAX: u64 = 16 * 1024;
 
+/// Of a closed segment, bytes behind the last entry of its time index whose headers prove, at its
+/// first use, that no batch is later; beyond, the last batch alone is asked, and by whoever deletes
+/// the segment for its age every batch.
+pub const TIMESTAMP_PROOF_BYTES_MAX: u64 = 1 << 20;
+
 /// Batches that the idempotence window remembers for a producer (`ProducerStateEntry`).
 pub const PRODUCER_BATCHES_MAX: usize = 5;
 
 /// Default of `kafkalite.open.segments.max`: descriptors (and maps) held for segments.
 pub const OPEN_SEGMENTS_MAX: usize = 1024;
+
+/// Descriptors that a process is to have beside those of segments: connections, and files that are
+/// open for the length of a call. Where the system allows fewer, segments get at most half of all.
+pub const DESCRIPTORS_RESERVED: u64 = 16_384;
+
+/// Logs that wait for a flush, from which on one `syncfs` replaces a `fdatasync` each.
+pub const SYNC_FILE_SYSTEM_LOGS_MIN: usize = 10;
+
+/// A `syncfs` that took longer than the files one by one would have is not tried again for so many
+/// times its length: somebody else is writing much on that file system.
+pub const SYNC_FILE_SYSTEM_REST: u32 = 50;
 
 /// Appends written by one `pwritev`; more are split. Linux allows 1,024 vectors a call.
 pub const APPEND_VECTORS_MAX: usize = 1024;

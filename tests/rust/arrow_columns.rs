@@ -12,7 +12,8 @@ use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, Projection, Rea
 use kafkalite::batch::{BatchBuilder, BatchHeader, BatchOptions, Codec, RecordReader};
 use kafkalite::error::{Error, Result};
 use kafkalite::log::storage::{
-    DirectoryEntry, DiskStorage, Mapping, OpenMode, Storage, StorageFile, StorageLock,
+    DirectoryEntry, DiskStorage, Mapping, OpenMode, Storage, StorageFile, StorageFileSystem,
+    StorageLock,
 };
 use proptest::prelude::*;
 
@@ -326,8 +327,11 @@ impl Storage for FailingStorage {
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
         panic!("a reader writes nothing")
     }
-    fn sync_file_system(&self, _: &Path) -> io::Result<()> {
+    fn file_system(&self, _: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>> {
         panic!("a reader writes nothing")
+    }
+    fn allow_descriptors(&self, _: u64) -> u64 {
+        u64::MAX
     }
     fn lock(&self, _: &Path) -> io::Result<Option<Box<dyn StorageLock>>> {
         panic!("a reader takes no lock")

@@ -28,7 +28,7 @@ fn small_groups() -> LogConfig {
 /// idempotent producer whose records are all superseded. All of it is on disk.
 fn dirty_log(storage: &MemoryStorage) -> Partition {
     storage.create_directory_all(Path::new(HOME)).unwrap();
-    storage.sync_file_system(Path::new(HOME)).unwrap();
+    storage.sync_directory(Path::new("/")).unwrap();
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let mut partition = Partition::with_storage(Path::new(HOME), small_groups(), storage);
     for round in 0..3 {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kafkalite::log::storage::{
-    DirectoryEntry, Mapping, OpenMode, Storage, StorageFile, StorageLock,
+    DirectoryEntry, Mapping, OpenMode, Storage, StorageFile, StorageFileSystem, StorageLock,
 };
 use parking_lot::Mutex;
 
@@ -539,17 +539,12 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
-    fn sync_file_system(&self, path: &Path) -> io::Result<()> {
-        self.call(Operation::SyncFileSystem, path)?;
-        let mut state = self.state.lock();
-        state.durable = state.live.clone();
-        state.unsynced.clear();
-        for entry in state.live.values() {
-            if let Entry::File(content) = entry {
-                content.lock().sync();
-            }
-        }
-        Ok(())
+    fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>> {
+        self.call(Operation::Open, directory)?;
+        Ok(Some(Box::new(MemoryFileSystem {
+            storage: self.clone(),
+            directory: directory.to_path_buf(),
+        })))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>> {
@@ -575,6 +570,37 @@ impl Storage for MemoryStorage {
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
         self.call(Operation::AvailableBytes, path)?;
         Ok(1 << 40)
+    }
+
+    fn allow_descriptors(&self, wanted: u64) -> u64 {
+        wanted
+    }
+}
+
+struct MemoryFileSystem {
+    storage: MemoryStorage,
+    directory: PathBuf,
+}
+
+impl StorageFileSystem for MemoryFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        let result = self
+            .storage
+            .call(Operation::SyncFileSystem, &self.directory);
+        let mut state = self.storage.state.lock();
+        for entry in state.live.values() {
+            if let Entry::File(content) = entry {
+                match &result {
+                    Ok(()) => content.lock().sync(),
+                    Err(_) => content.lock().sync_has_failed = true,
+                }
+            }
+        }
+        if result.is_ok() {
+            state.durable = state.live.clone();
+            state.unsynced.clear();
+        }
+        result
     }
 }
 

@@ -86,10 +86,23 @@ impl AbortedIndex {
                     transaction.last_offset
                 ));
             }
-            if transaction.first_offset < 0 || transaction.first_offset >= transaction.last_offset {
+            if transaction.first_offset < 0
+                || transaction.first_offset >= transaction.last_offset
+                || transaction.last_offset == i64::MAX
+            {
                 return refuse(format!(
                     "a transaction from offset {} to its marker at {}",
                     transaction.first_offset, transaction.last_offset
+                ));
+            }
+            if transaction.producer_id < 0
+                || !(0..=transaction.last_offset + 1).contains(&transaction.last_stable_offset)
+            {
+                return refuse(format!(
+                    "producer {} and last stable offset {} with a marker at offset {}",
+                    transaction.producer_id,
+                    transaction.last_stable_offset,
+                    transaction.last_offset
                 ));
             }
             if index
@@ -155,6 +168,19 @@ impl AbortedIndex {
             }
         }
         false
+    }
+
+    /// The entries on which the answer of `collect` rests.
+    pub fn relevant(&self, fetch_offset: i64, upper_bound_offset: i64) -> &[AbortedTransaction] {
+        let start = self
+            .entries
+            .partition_point(|entry| entry.last_offset < fetch_offset)
+            .saturating_sub(1);
+        let rest = &self.entries[start..];
+        let stop = rest
+            .iter()
+            .position(|entry| entry.last_stable_offset >= upper_bound_offset);
+        &rest[..stop.map_or(rest.len(), |stop| stop + 1)]
     }
 
     /// Forgets the transactions whose marker lies at `offset` or behind it.

@@ -52,7 +52,8 @@ impl Log {
     /// seen by readers bounded by the log end; they are durable once `offsets().flushed_offset` has
     /// passed them. A request that is refused changes nothing. If a write fails or is short, every
     /// request of that write fails with it, and file, log end and producer state are what they were
-    /// before; if the file cannot be brought back, the log directory goes offline.
+    /// before; if the file cannot be brought back, the log directory goes offline. Behind a request of
+    /// a leader's records that failed, the others of the same leader fail with it.
     ///
     /// May run beside any other call. Holds the append lock while it writes.
     pub fn append(
@@ -66,6 +67,9 @@ impl Log {
         for request in requests.iter_mut() {
             let rules = config.validation_rules(request.origin, now_ms);
             validated.push(validate(request.records, &rules, &mut scratch));
+        }
+        if config.acks_fsync {
+            self.flush_before_roll(&validated, &config, now_ms);
         }
         let mut appender = self.appender.lock();
         appender.scratch = scratch;
@@ -83,6 +87,33 @@ impl Log {
             let _ = self.flush();
         }
         answers
+    }
+
+    /// A roll has the old segment on disk before the new one has a name (`roll`). Where these
+    /// requests are about to cause one, the wait is made here, before the append lock is taken; under
+    /// it, what others have appended meanwhile is left to wait for, most often nothing.
+    fn flush_before_roll(&self, validated: &[Result<Validated>], config: &LogConfig, now_ms: i64) {
+        let batches = validated
+            .iter()
+            .flatten()
+            .flat_map(|good| good.batches.iter());
+        let max_timestamp = batches
+            .clone()
+            .map(|batch| batch.header.max_timestamp)
+            .max();
+        let records = batches
+            .clone()
+            .map(|b| i64::from(b.header.last_offset_delta) + 1);
+        let size_bytes = batches.clone().map(|batch| batch.size_bytes as u64).sum();
+        let last_offset = self.ends.read().log_end.offset + records.sum::<i64>() - 1;
+        let (Some(max_timestamp), Ok(active)) = (max_timestamp, self.active_segment()) else {
+            return;
+        };
+        let rolls = active.should_roll(size_bytes, last_offset, max_timestamp, config, now_ms);
+        if rolls.unwrap_or(false) {
+            // Its failure is the directory's, and stops the append.
+            let _ = self.flush();
+        }
     }
 
     /// Whoever finds the lock taken validates with a fresh buffer rather than wait.
@@ -103,6 +134,9 @@ struct Appending<'a, 'r> {
     active: Arc<Segment>,
     run: Run,
     answers: Vec<Result<AppendInfo>>,
+    /// Why a request of a leader's records was refused or lost. Those behind it bring their own
+    /// offsets, and would leave a gap.
+    gap: Option<Error>,
     now_ms: i64,
 }
 
@@ -154,6 +188,7 @@ impl<'a, 'r> Appending<'a, 'r> {
             active,
             run,
             answers,
+            gap: None,
             now_ms,
         }
     }
@@ -161,6 +196,9 @@ impl<'a, 'r> Appending<'a, 'r> {
     fn append_all(mut self, validated: Vec<Result<Validated>>) -> Vec<Result<AppendInfo>> {
         for (request, validated) in validated.into_iter().enumerate() {
             let answer = validated.and_then(|good| self.append_one(request, good));
+            if let (true, Err(error)) = (self.is_follower(request), &answer) {
+                self.gap.get_or_insert_with(|| error.clone());
+            }
             self.answers.push(answer);
         }
         self.write_run();
@@ -169,6 +207,7 @@ impl<'a, 'r> Appending<'a, 'r> {
 
     fn append_one(&mut self, request: usize, mut good: Validated) -> Result<AppendInfo> {
         self.log.check_writable()?;
+        self.check_no_gap(request)?;
         self.make_room(request, &good)?;
         let next_offset = self.assign_offsets(request, &mut good)?;
         let first_offset = good
@@ -198,6 +237,14 @@ impl<'a, 'r> Appending<'a, 'r> {
 
     fn is_follower(&self, request: usize) -> bool {
         self.requests[request].origin == AppendOrigin::Replication
+    }
+
+    /// Errors: what befell the request of the leader's records before this one.
+    fn check_no_gap(&self, request: usize) -> Result<()> {
+        match &self.gap {
+            Some(gap) if self.is_follower(request) => Err(gap.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Rolls, writing the run before it, if the request does not fit in the active segment.
@@ -237,6 +284,7 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
         self.write_run();
         self.log.check_writable()?;
+        self.check_no_gap(request)?;
         // What was to be written may have failed: then the offsets start lower than thought.
         let base_offset = match self.is_follower(request) {
             true => first_offset,
@@ -341,6 +389,13 @@ impl<'a, 'r> Appending<'a, 'r> {
         let empty = Run::new(self.appender.producers.prepare(), log_end_offset);
         let run = std::mem::replace(&mut self.run, empty);
         if let Err(error) = written {
+            if run
+                .requests
+                .iter()
+                .any(|request| self.is_follower(*request))
+            {
+                self.gap = Some(error.clone());
+            }
             for request in run.requests {
                 // The request that is being appended has no answer yet, and is not of this run.
                 self.answers[request] = Err(error.clone());

@@ -128,6 +128,8 @@ impl LogDirectory {
                 undo_format(storage, path, was_there, was_locked_before.is_some());
             })?,
         };
+        let file_system = storage.file_system(path);
+        let file_system = file_system.map_err(Error::io("open", path))?;
         let marker = path.join(CLEAN_SHUTDOWN_FILE);
         let marker_text = read_file(storage, &marker).map_err(Error::io("read", &marker))?;
         Ok(LogDirectory {
@@ -136,7 +138,7 @@ impl LogDirectory {
             open_segments: open_segments.clone(),
             health: Arc::new(Health::new(path)),
             logs: RwLock::default(),
-            flusher: Flusher::start(&thread_name(path), options.flush_threads)
+            flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system)
                 .map_err(Error::io("start a thread for", path))?,
             was_clean: marker_text.is_some(),
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
@@ -301,8 +303,7 @@ impl LogDirectory {
         now_ms: i64,
     ) -> Result<PathBuf> {
         self.health.check()?;
-        let log = self.logs.write().remove(&(Arc::from(topic), partition));
-        let log = log.ok_or_else(|| {
+        let log = self.log(topic, partition).ok_or_else(|| {
             Error::InvalidArgument(format!(
                 "{topic}-{partition} is not in {}",
                 self.path.display()
@@ -312,7 +313,9 @@ impl LogDirectory {
             .path
             .join(renamed(topic, partition, unique, names::DELETE_DIRECTORY));
         let delay_ms = log.config().file_delete_delay_ms;
+        // If the rename fails the log stays in use.
         log.delete(&to)?;
+        self.logs.write().remove(&(Arc::from(topic), partition));
         self.condemned
             .lock()
             .push((now_ms.saturating_add(delay_ms), to.clone()));

@@ -3,15 +3,25 @@
 //! `flush` is one group commit: everything appended before it began is on disk when it returns, one
 //! `fdatasync` per segment with new bytes (most often one) and one `fsync` of the directory if names
 //! were made in it. `advance_recovery_point` does what may be late: indexes and producer snapshots
-//! of closed segments, after which recovery need not look at them.
+//! of closed segments, after which recovery need not look at them. Many logs at once are flushed by
+//! one sync of their file system (`begin_shared_flush`, `finish_shared_flush`; see `flusher.rs`).
 
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockWriteGuard;
+
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Log, Stage};
-use super::segment::Segment;
+use super::log::{Appender, Log, LogEnds, Stage};
+use super::segment::{LogPosition, Segment};
 use super::storage::OpenMode;
+
+/// What a sync of the whole file system will have made durable of one log.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedFlush {
+    target: LogPosition,
+    cuts: u64,
+}
 
 impl Log {
     /// After `flush` returns `Ok`, every record appended before the call survives a power cut, and
@@ -27,6 +37,41 @@ impl Log {
         result
     }
 
+    /// Notes what there is to be flushed, before the file system is synced as a whole. `None`: nothing.
+    /// Errors: `LogDirOffline`.
+    pub fn begin_shared_flush(&self) -> Result<Option<SharedFlush>> {
+        self.health.check()?;
+        let ends = *self.ends.read();
+        if self.is_in(Stage::Deleted) || ends.flushed.offset >= ends.log_end.offset {
+            return Ok(None);
+        }
+        self.directory_is_dirty.store(false, Ordering::Release);
+        Ok(Some(SharedFlush {
+            target: ends.log_end,
+            cuts: ends.cuts,
+        }))
+    }
+
+    /// After a sync of the file system that began behind `begin_shared_flush` has succeeded: publishes
+    /// the flushed offset. A log that has been cut meanwhile is flushed by itself.
+    pub fn finish_shared_flush(&self, shared: SharedFlush) -> Result<()> {
+        let ends = self.ends.write();
+        if ends.cuts != shared.cuts {
+            drop(ends);
+            return self.flush();
+        }
+        self.health.check()?;
+        self.publish_flushed(ends, shared.target);
+        self.notify();
+        Ok(())
+    }
+
+    /// The sync has failed: nobody knows what of the directory is on disk.
+    pub(super) fn fail_shared_flush(&self, error: &Error) {
+        self.health.fail(error);
+        self.notify();
+    }
+
     pub(super) fn flush_locked(&self) -> Result<()> {
         self.health.check()?;
         if self.is_in(Stage::Deleted) {
@@ -40,8 +85,12 @@ impl Log {
             self.sync_segments(from)
                 .inspect_err(|error| self.health.fail(error))?;
         }
+        self.publish_flushed(self.ends.write(), target);
+        Ok(())
+    }
+
+    fn publish_flushed(&self, mut ends: RwLockWriteGuard<'_, LogEnds>, target: LogPosition) {
         let acks_fsync = self.config.read().acks_fsync;
-        let mut ends = self.ends.write();
         if target.offset > ends.flushed.offset {
             ends.flushed = target;
         }
@@ -52,7 +101,6 @@ impl Log {
         if moved && has_transactions {
             self.settle_transactions(high_watermark);
         }
-        Ok(())
     }
 
     fn sync_segments(&self, from: i64) -> Result<()> {

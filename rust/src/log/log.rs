@@ -102,6 +102,9 @@ pub(super) struct LogEnds {
     pub replicated_offset: i64,
     pub first_unstable_offset: Option<i64>,
     pub recovery_point: i64,
+    /// How often bytes below an end have been cut or replaced: a position noted before means nothing
+    /// after.
+    pub cuts: u64,
 }
 
 pub(super) struct Appender {
@@ -307,7 +310,11 @@ impl Log {
     ) -> Result<Arc<Segment>> {
         let config = self.config();
         let old = self.active_segment()?;
-        if config.acks_fsync {
+        let is_flushed = {
+            let ends = self.ends.read();
+            ends.flushed.offset == ends.log_end.offset
+        };
+        if config.acks_fsync && !is_flushed {
             old.sync_log()
                 .inspect_err(|error| self.health.fail(error))?;
         }

@@ -114,6 +114,7 @@ impl Log {
                 position_byte: 0,
             };
             let mut ends = self.ends.write();
+            ends.cuts += 1;
             ends.log_start_offset = offset;
             ends.log_end = position;
             ends.flushed = position;
@@ -145,6 +146,7 @@ impl Log {
     fn lower_ends(&self, position: LogPosition) {
         let mut guard = self.ends.write();
         let ends = &mut *guard;
+        ends.cuts += 1;
         ends.log_end = position;
         for mark in [&mut ends.flushed, &mut ends.high_watermark] {
             if mark.offset >= position.offset {
@@ -213,6 +215,19 @@ impl Log {
         // A reader that holds the segment may ask for these when the file is gone; none would mean
         // to it that nothing was aborted.
         let _ = segment.aborted();
+        // One of the same name may wait already (compacted twice, or truncated and written again);
+        // its turn must not take the files of this one. Whoever reads it holds it open.
+        let earlier = {
+            let mut condemned = self.condemned.lock();
+            let base_offset = segment.base_offset();
+            let slot = condemned
+                .iter()
+                .position(|one| one.files.base_offset() == base_offset);
+            slot.map(|slot| condemned.swap_remove(slot))
+        };
+        if let Some(earlier) = earlier {
+            self.open_segments.remove(&earlier.files)?;
+        }
         self.open_segments.change_suffix(segment.files(), DELETED)?;
         let due_ms = now_ms.saturating_add(self.config.read().file_delete_delay_ms);
         self.condemned.lock().push(Condemned {
@@ -307,6 +322,7 @@ impl Log {
             // Bytes of marks that lay in a replaced segment mean nothing any more.
             let mut guard = self.ends.write();
             let ends = &mut *guard;
+            ends.cuts += 1;
             for mark in [&mut ends.flushed, &mut ends.high_watermark] {
                 if replaced(mark.segment_base_offset) {
                     *mark = self.unresolved(mark.offset);
@@ -334,6 +350,7 @@ impl Log {
     pub(super) fn delete(&self, to: &Path) -> Result<()> {
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
+        self.check_not_deleted()?;
         let mut directory = self.directory.write();
         self.storage()
             .rename(&directory, to)

@@ -17,14 +17,18 @@ pub mod inspect;
     reason = "the log of a partition is what Kafka calls a log"
 )]
 pub mod log;
+mod look_up;
 pub mod maintain;
 pub mod meta_properties;
 pub mod names;
 pub mod offset_index;
 pub mod open_segments;
 pub mod producers;
+mod prove;
 pub mod read;
+mod rebuild;
 pub mod recover;
+mod replay;
 pub mod retain;
 pub mod scan;
 mod search;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
+use crate::limits::DESCRIPTORS_RESERVED;
 
 use super::names::{self, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
 use super::storage::{Mapping, OpenMode, Storage, StorageFile};
@@ -48,11 +49,18 @@ struct Slots {
 }
 
 impl OpenSegments {
-    /// At least 16 segments stay open, whatever is asked for.
+    /// Raises the process's limit of descriptors to what is asked for; where that may not be, fewer
+    /// segments stay open, but at least 16.
     pub fn new(storage: Arc<dyn Storage>, segments_max: usize) -> Arc<OpenSegments> {
+        let wanted = (segments_max as u64).saturating_add(DESCRIPTORS_RESERVED);
+        let descriptors = storage.allow_descriptors(wanted);
+        let affordable = match descriptors >= wanted {
+            true => segments_max,
+            false => segments_max.min((descriptors / 2) as usize),
+        };
         Arc::new(OpenSegments {
             storage,
-            segments_max: segments_max.max(16),
+            segments_max: affordable.max(16),
             clock: AtomicU64::new(1),
             next_id: AtomicU64::new(1),
             open: Mutex::new(HashMap::new()),
@@ -216,6 +224,13 @@ impl SegmentFiles {
     /// The present path of a file of the segment; `kind` as in `names`.
     pub fn path(&self, kind: &str) -> PathBuf {
         self.path_at(&self.place.read(), kind)
+    }
+
+    /// Does `work` with the present paths of the segment's files, which no rename changes meanwhile.
+    /// It must not ask the segment for its files or paths in another way.
+    pub fn hold_name<T>(&self, work: impl FnOnce(&dyn Fn(&str) -> PathBuf) -> T) -> T {
+        let place = self.place.read();
+        work(&|kind| self.path_at(&place, kind))
     }
 
     /// After the partition's directory was renamed.

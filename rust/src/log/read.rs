@@ -200,11 +200,17 @@ impl Log {
         let mut found = Vec::new();
         let mut segment = self.segment_at(fetch_offset);
         while let Some(candidate) = segment {
-            if candidate
-                .aborted()?
-                .collect(fetch_offset, upper_bound_offset, &mut found)
-            {
-                break;
+            let before = found.len();
+            match self.collect_aborted(&candidate, fetch_offset, upper_bound_offset, &mut found) {
+                Ok(true) => break,
+                Ok(false) => {}
+                // As in `read`: its files are gone since we looked, and another may be in the map.
+                Err(_) if self.has_gone(&candidate) => {
+                    found.truncate(before);
+                    segment = self.segment_at(candidate.base_offset().max(fetch_offset));
+                    continue;
+                }
+                Err(error) => return Err(error),
             }
             segment = self.segment_after(candidate.base_offset());
         }

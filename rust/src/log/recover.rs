@@ -16,12 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::batch::BatchHeader;
-use crate::batch::records::{ControlRecord, RecordReader};
 use crate::batch::validate::Scratch;
 use crate::error::{Error, Result};
 
-use super::aborted::AbortedIndex;
 use super::checkpoint::{self, Uuid, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
@@ -29,11 +26,13 @@ use super::health::Health;
 use super::log::{Appender, Log, LogEnds, Stage};
 use super::names::{self, CLEANED, DELETED, LOG, OFFSET_INDEX, SWAP, TIME_INDEX};
 use super::open_segments::OpenSegments;
-use super::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
+use super::producers::ProducerState;
+use super::rebuild::{Rebuilt, SegmentScan, note_epoch};
+use super::replay::{producers_before, replay_segments};
 use super::scan::BatchScanner;
-use super::segment::{LogPosition, RebuiltIndexes, Segment, SegmentEnd};
+use super::segment::{LogPosition, Segment, SegmentEnd};
 use super::snapshots::ProducerSnapshots;
-use super::storage::{Storage, read_exact_at};
+use super::storage::Storage;
 use super::{offset_index, time_index};
 
 /// What is known of a log before its directory is read.
@@ -164,6 +163,7 @@ pub fn load(
             .first_unstable_offset()
             .map(|unstable| unstable.offset),
         recovery_point,
+        cuts: 0,
     };
     let log = Log {
         topic: parameters.topic.as_str().into(),
@@ -200,22 +200,6 @@ struct Loader<'a> {
     segments: BTreeMap<i64, Arc<Segment>>,
     epochs: LeaderEpochs,
     report: LoadReport,
-}
-
-/// A batch whose place in the chain is confirmed by the next one, or by the end.
-struct Confirmed {
-    position_byte: u64,
-    header: BatchHeader,
-    marker: Option<EndTransactionMarker>,
-}
-
-/// What a scan of one segment has made.
-struct Rebuilt {
-    indexes: RebuiltIndexes,
-    aborted: AbortedIndex,
-    end: SegmentEnd,
-    /// Why the scan ended before the file did.
-    cut: Option<String>,
 }
 
 impl Loader<'_> {
@@ -543,126 +527,6 @@ impl Loader<'_> {
         self.open_segments.remove(segment.files())
     }
 
-    /// Reads a whole segment; its records must not lie below `expected_offset`, and a gap must not
-    /// lead to `limit_offset`, where the next segment's begin. `producers` stands for the log before
-    /// the segment, and afterwards for the log up to its valid end.
-    fn scan(
-        &mut self,
-        segment: &Segment,
-        producers: &mut ProducerState,
-        expected_offset: i64,
-        limit_offset: i64,
-    ) -> Result<Rebuilt> {
-        let base = segment.base_offset();
-        let file = segment.file()?;
-        let path = segment.files().path(LOG);
-        let size = segment.size_bytes();
-        let mut rebuilt = Rebuilt {
-            indexes: RebuiltIndexes::new(base, self.parameters.config.index_interval_bytes),
-            aborted: AbortedIndex::default(),
-            end: SegmentEnd {
-                size_bytes: 0,
-                next_offset: base,
-            },
-            cut: None,
-        };
-        let mut scanner = BatchScanner::new(&*file, &path, 0, size);
-        let mut reader = RecordReader::new();
-        let mut confirmed_end = expected_offset;
-        let mut pending: Option<Confirmed> = None;
-        loop {
-            let (position_byte, header, bytes) = match scanner.next_batch() {
-                Ok(Some(next)) => next,
-                Ok(None) => break,
-                Err(Error::CorruptFile {
-                    reason,
-                    position_byte,
-                    ..
-                }) => {
-                    rebuilt.cut = Some(format!("{reason} at byte {position_byte}"));
-                    break;
-                }
-                Err(error) => return Err(error),
-            };
-            if !header.crc_matches(bytes) {
-                rebuilt.cut = Some(format!("wrong CRC at byte {position_byte}"));
-                break;
-            }
-            let expected = pending
-                .as_ref()
-                .map_or(confirmed_end, |one| one.header.next_offset());
-            if header.base_offset < expected || !segment.can_hold(header.last_offset()) {
-                let offset = header.base_offset;
-                rebuilt.cut = Some(format!(
-                    "offset {offset} out of order at byte {position_byte}"
-                ));
-                // The base offset is outside the CRC. If the batch before has left a gap into which
-                // this one fits, it is that one's offset that is wrong.
-                let liar = pending.as_ref().is_some_and(|one| {
-                    one.header.base_offset > confirmed_end && offset >= confirmed_end
-                });
-                if liar {
-                    pending = None;
-                }
-                break;
-            }
-            let marker = marker_of(&header, bytes, &mut reader);
-            let next = Confirmed {
-                position_byte,
-                header,
-                marker,
-            };
-            if let Some(one) = pending.replace(next) {
-                confirmed_end = one.header.next_offset();
-                self.confirm(&one, &mut rebuilt, producers)?;
-            }
-        }
-        // As above, with the next segment's first batch for the next one.
-        let liar = pending.take_if(|one| {
-            one.header.base_offset > confirmed_end && one.header.last_offset() >= limit_offset
-        });
-        if let Some(liar) = liar {
-            let (offset, position) = (liar.header.base_offset, liar.position_byte);
-            rebuilt.cut = Some(format!("offset {offset} out of order at byte {position}"));
-        }
-        if let Some(one) = pending {
-            self.confirm(&one, &mut rebuilt, producers)?;
-        }
-        rebuilt.indexes.finish();
-        producers.set_map_end_offset(rebuilt.end.next_offset.max(expected_offset));
-        Ok(rebuilt)
-    }
-
-    fn confirm(
-        &mut self,
-        batch: &Confirmed,
-        rebuilt: &mut Rebuilt,
-        producers: &mut ProducerState,
-    ) -> Result<()> {
-        let header = &batch.header;
-        rebuilt.indexes.add(
-            batch.position_byte,
-            header.last_offset(),
-            header.max_timestamp,
-        );
-        rebuilt.end = SegmentEnd {
-            size_bytes: batch.position_byte + header.size_bytes as u64,
-            next_offset: header.next_offset(),
-        };
-        note_epoch(&mut self.epochs, header)?;
-        match replay(producers, header, batch.marker) {
-            Ok(Some(aborted)) => {
-                rebuilt.aborted.append(aborted)?;
-            }
-            Ok(None) => {}
-            Err(error) => self.report.note(format!(
-                "the batch at offset {} contradicts its producer's state: {error}",
-                header.base_offset
-            )),
-        }
-        Ok(())
-    }
-
     /// Puts what a scan has made in the place of the files; with `cut_log`, the log file too.
     fn adopt(&self, segment: &Segment, rebuilt: Rebuilt, cut_log: bool) -> Result<()> {
         let path = segment.files().path(LOG);
@@ -687,8 +551,11 @@ impl Loader<'_> {
         if let Some((base, last)) = self.segments.last_key_value() {
             let (base, last) = (*base, last.clone());
             let fault = self.index_fault(&last)?;
-            let found = match (fault, last.last_batch()) {
-                (None, Ok(batch)) => batch,
+            let ends = last
+                .last_batch()
+                .and_then(|batch| Ok((batch, last.largest_timestamp()?)));
+            let found = match (fault, ends) {
+                (None, Ok((batch, _))) => batch,
                 (fault, Ok(_) | Err(Error::CorruptFile { .. })) => {
                     let why = fault.unwrap_or_else(|| "its end is no batch".to_owned());
                     self.report.note(format!("recovered segment {base}: {why}"));
@@ -744,17 +611,26 @@ impl Loader<'_> {
     }
 
     /// Producer state of the log before `offset`, the base of one of its segments.
-    fn producers_at(
+    fn producers_at(&self, snapshots: &ProducerSnapshots, offset: i64) -> Result<ProducerState> {
+        let start = self.parameters.log_start_offset;
+        producers_before(self.storage, &self.segments, snapshots, start, offset)
+    }
+
+    /// Reads a segment whole, with what is known of the log before it.
+    fn scan(
         &mut self,
-        snapshots: &ProducerSnapshots,
-        offset: i64,
-    ) -> Result<ProducerState> {
-        let mut producers = ProducerState::default();
-        let first = self.segments.first_key_value().map_or(0, |(base, _)| *base);
-        let start = self.parameters.log_start_offset.max(first);
-        snapshots.load_latest(self.storage, &mut producers, start, offset)?;
-        replay_segments(&self.segments, &mut producers, offset)?;
-        Ok(producers)
+        segment: &Segment,
+        producers: &mut ProducerState,
+        expected_offset: i64,
+        limit_offset: i64,
+    ) -> Result<Rebuilt> {
+        let mut scan = SegmentScan {
+            producers,
+            epochs: &mut self.epochs,
+            notes: &mut self.report.notes,
+            index_interval_bytes: self.parameters.config.index_interval_bytes,
+        };
+        scan.run(segment, expected_offset, limit_offset)
     }
 
     /// Step 4.
@@ -774,130 +650,6 @@ impl Loader<'_> {
             self.parameters.config.producer_id_expiration_ms,
         )?;
         replay_segments(&self.segments, producers, log_end_offset)
-    }
-}
-
-impl Log {
-    /// Producer state for a log that has been cut to end at `offset`.
-    pub(super) fn reload_producers(
-        &self,
-        appender: &mut Appender,
-        offset: i64,
-        now_ms: i64,
-    ) -> Result<()> {
-        let log_start_offset = self.ends.read().log_start_offset;
-        let expiration_ms = self.config.read().producer_id_expiration_ms;
-        let state = &mut *appender;
-        // What is in memory may know of batches that are gone.
-        state.producers.clear(log_start_offset);
-        state.snapshots.truncate_and_reload(
-            self.storage(),
-            &mut state.producers,
-            log_start_offset,
-            offset,
-            now_ms,
-            expiration_ms,
-        )?;
-        let segments = self.segments.read().clone();
-        replay_segments(&segments, &mut state.producers, offset)
-    }
-}
-
-/// Replays the batches from the state's map end offset up to `end_offset`.
-fn replay_segments(
-    segments: &BTreeMap<i64, Arc<Segment>>,
-    producers: &mut ProducerState,
-    end_offset: i64,
-) -> Result<()> {
-    let from = producers.map_end_offset();
-    if from >= end_offset {
-        return Ok(());
-    }
-    let start = segments
-        .range(..=from)
-        .next_back()
-        .map_or(from, |(base, _)| *base);
-    let mut reader = RecordReader::new();
-    for segment in segments
-        .range(start..end_offset)
-        .map(|(_, segment)| segment)
-    {
-        let position = if from > segment.base_offset() {
-            segment.position_of(from)?
-        } else {
-            0
-        };
-        let file = segment.file()?;
-        let path = segment.files().path(LOG);
-        let mut scanner = BatchScanner::new(&*file, &path, position, segment.size_bytes());
-        while let Some((position_byte, header)) = scanner.next_header()? {
-            if header.base_offset >= end_offset {
-                break;
-            }
-            if !header.has_producer_id() {
-                continue;
-            }
-            let mut marker = None;
-            if header.is_control() {
-                let mut bytes = vec![0; header.size_bytes];
-                read_exact_at(&*file, &mut bytes, position_byte)
-                    .map_err(Error::io("pread", &path))?;
-                marker = marker_of(&header, &bytes, &mut reader);
-            }
-            // A contradiction was told of when the segment was recovered; here the later batch wins.
-            let _ = replay(producers, &header, marker);
-        }
-    }
-    producers.set_map_end_offset(end_offset);
-    Ok(())
-}
-
-/// Brings a batch that is in the log into the state; returns the transaction that it aborts.
-fn replay(
-    producers: &mut ProducerState,
-    header: &BatchHeader,
-    marker: Option<EndTransactionMarker>,
-) -> Result<Option<super::aborted::AbortedTransaction>> {
-    if !header.has_producer_id() {
-        return Ok(None);
-    }
-    let mut pending = producers.prepare();
-    let origin = AppendOrigin::Replication;
-    let outcome = producers.prepare_batch(&mut pending, header, origin, None, marker, None)?;
-    producers.commit(pending, header.next_offset());
-    // What is on disk at a start is replicated as far as this replica can know.
-    producers.on_high_watermark(header.next_offset());
-    match outcome {
-        BatchOutcome::Append {
-            completed: Some(completed),
-        } => Ok(completed.aborted()),
-        _ => Ok(None),
-    }
-}
-
-fn note_epoch(epochs: &mut LeaderEpochs, header: &BatchHeader) -> Result<()> {
-    let epoch = header.partition_leader_epoch;
-    if header.magic >= 2 && epoch >= 0 && epochs.latest_epoch().is_none_or(|latest| epoch > latest)
-    {
-        epochs.assign(epoch, header.base_offset)?;
-    }
-    Ok(())
-}
-
-/// The end of a transaction that a control batch tells; `None` for other batches, and for one
-/// that the cleaner has emptied.
-fn marker_of(
-    header: &BatchHeader,
-    bytes: &[u8],
-    reader: &mut RecordReader,
-) -> Option<EndTransactionMarker> {
-    if !header.is_control() {
-        return None;
-    }
-    let record = reader.read(bytes).ok()?.next()?.ok()?;
-    match ControlRecord::parse(record.key, record.value).ok()? {
-        ControlRecord::EndTransaction(marker) => Some(marker),
-        _ => None,
     }
 }
 

@@ -77,8 +77,11 @@ impl Log {
                 break;
             }
             let below_start = next.is_some_and(|next| next <= ends.log_start_offset);
+            let is_old = |written_ms: i64| now_ms.saturating_sub(written_ms) > config.retention_ms;
+            // What goes is gone: then no batch of it may be younger, whatever its index says.
             let too_old = by_time
-                && now_ms.saturating_sub(self.last_written_ms(segment)?) > config.retention_ms;
+                && is_old(self.last_written_ms(segment)?)
+                && is_old(segment.largest_timestamp_of_all()?.timestamp);
             let size = segment.size_bytes() as i64;
             let too_much = by_size && surplus >= size;
             if !(below_start || too_old || too_much) {

@@ -17,20 +17,16 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::batch::BatchHeader;
-use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::error::{Error, Result};
-use crate::limits::LOOK_UP_BYTES_MAX;
 
 use super::aborted::{AbortedIndex, AbortedTransaction};
 use super::config::LogConfig;
 use super::names::{LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
 use super::offset_index::{self, OffsetIndex, OffsetPosition};
 use super::open_segments::{OpenSegments, SegmentFiles};
-use super::scan::BatchScanner;
-use super::storage::{
-    OpenMode, StorageFile, read_file, read_full_at, replace_file, write_all_at,
-    write_all_vectored_at,
-};
+use super::prove::{AbortedProof, LargestTimestamp};
+use super::rebuild::RebuiltIndexes;
+use super::storage::{OpenMode, StorageFile, replace_file, write_all_at, write_all_vectored_at};
 use super::time_index::{self, TimeIndex, TimestampOffset};
 
 /// Where a segment ends, as readers see it.
@@ -66,24 +62,26 @@ pub struct LocatedBatch {
 }
 
 pub struct Segment {
-    base_offset: i64,
-    files: Arc<SegmentFiles>,
-    open_segments: Arc<OpenSegments>,
-    index_interval_bytes: u64,
-    segment_index_bytes: u64,
+    pub(super) base_offset: i64,
+    pub(super) files: Arc<SegmentFiles>,
+    pub(super) open_segments: Arc<OpenSegments>,
+    pub(super) index_interval_bytes: u64,
+    pub(super) segment_index_bytes: u64,
     roll_jitter_ms: i64,
     end: RwLock<EndAndPin>,
     /// Of the active segment only.
-    indexes: RwLock<Option<ActiveIndexes>>,
-    largest_timestamp: Mutex<Option<TimestampOffset>>,
+    pub(super) indexes: RwLock<Option<ActiveIndexes>>,
+    /// `None` until it is first asked for; of the active segment always known.
+    pub(super) largest_timestamp: Mutex<Option<LargestTimestamp>>,
     /// The `.txnindex`; `None` until it is first asked for.
-    aborted: Mutex<Option<Arc<AbortedIndex>>>,
+    pub(super) aborted: Mutex<Option<Arc<AbortedIndex>>>,
+    pub(super) aborted_proof: Mutex<AbortedProof>,
     /// Largest timestamp of the first batch: rolling by time counts from it. `UNKNOWN` until read.
-    first_timestamp: AtomicI64,
+    pub(super) first_timestamp: AtomicI64,
     created_ms: AtomicI64,
 }
 
-const UNKNOWN: i64 = i64::MIN;
+pub(super) const UNKNOWN: i64 = i64::MIN;
 
 struct EndAndPin {
     end: SegmentEnd,
@@ -92,9 +90,9 @@ struct EndAndPin {
 
 /// Indexes of the active segment, in the format of their files.
 #[derive(Default)]
-struct ActiveIndexes {
-    offset: Vec<u8>,
-    time: Vec<u8>,
+pub(super) struct ActiveIndexes {
+    pub offset: Vec<u8>,
+    pub time: Vec<u8>,
     offset_bytes_written: usize,
     time_bytes_written: usize,
     bytes_since_entry: u64,
@@ -164,10 +162,7 @@ impl Segment {
             next_offset: base_offset,
         };
         let indexes = Some(ActiveIndexes::default());
-        let largest = Some(TimestampOffset {
-            timestamp: -1,
-            offset: base_offset,
-        });
+        let largest = Some(LargestTimestamp::known(TimestampOffset::none(base_offset)));
         Ok(Self::new(
             open_segments,
             files,
@@ -200,7 +195,7 @@ impl Segment {
         files: Arc<SegmentFiles>,
         end: SegmentEnd,
         indexes: Option<ActiveIndexes>,
-        largest_timestamp: Option<TimestampOffset>,
+        largest_timestamp: Option<LargestTimestamp>,
         config: &LogConfig,
         roll_jitter_ms: i64,
         now_ms: i64,
@@ -219,6 +214,7 @@ impl Segment {
             indexes: RwLock::new(indexes),
             largest_timestamp: Mutex::new(largest_timestamp),
             aborted: Mutex::new(None),
+            aborted_proof: Mutex::default(),
             first_timestamp: AtomicI64::new(UNKNOWN),
             created_ms: AtomicI64::new(now_ms),
         })
@@ -289,10 +285,7 @@ impl Segment {
         } = self.end();
         let mut indexes = self.indexes.write();
         let mut largest = self.largest_timestamp.lock();
-        let mut top = largest.unwrap_or(TimestampOffset {
-            timestamp: -1,
-            offset: self.base_offset,
-        });
+        let mut top = largest.map_or(TimestampOffset::none(self.base_offset), |known| known.top);
         for batch in batches {
             if position == 0 {
                 self.first_timestamp
@@ -319,7 +312,7 @@ impl Segment {
             position += batch.size_bytes;
             next_offset = batch.last_offset + 1;
         }
-        *largest = Some(top);
+        *largest = Some(LargestTimestamp::known(top));
         drop(largest);
         drop(indexes);
         self.end.write().end = SegmentEnd {
@@ -375,8 +368,8 @@ impl Segment {
         let Some(indexes) = guard.as_mut() else {
             return Ok(());
         };
-        if closing && let Some(top) = *self.largest_timestamp.lock() {
-            time_index::push_entry(&mut indexes.time, self.base_offset, top);
+        if closing && let Some(known) = *self.largest_timestamp.lock() {
+            time_index::push_entry(&mut indexes.time, self.base_offset, known.top);
         }
         let parts = [
             (
@@ -423,6 +416,8 @@ impl Segment {
             return Err(Error::io("pwrite", &path)(error));
         }
         *self.aborted.lock() = Some(Arc::new(index));
+        let mut proof = self.aborted_proof.lock();
+        proof.note(transactions);
         Ok(())
     }
 
@@ -454,6 +449,7 @@ impl Segment {
                 .map_err(Error::io("unlink", &path))?;
         }
         *self.aborted.lock() = Some(Arc::new(index));
+        *self.aborted_proof.lock() = AbortedProof::default();
         Ok(())
     }
 
@@ -549,7 +545,7 @@ impl Segment {
             self.created_ms.store(now_ms, Ordering::Relaxed);
         }
         let largest = self.read_largest_timestamp()?;
-        *self.largest_timestamp.lock() = Some(largest);
+        *self.largest_timestamp.lock() = Some(LargestTimestamp::known(largest));
         Ok(())
     }
 
@@ -557,301 +553,29 @@ impl Segment {
     /// files of a closed segment.
     pub fn adopt_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
         *self.indexes.write() = None;
-        for (kind, bytes) in [(OFFSET_INDEX, &rebuilt.offset), (TIME_INDEX, &rebuilt.time)] {
-            let path = self.files.path(kind);
-            replace_file(&*self.open_segments.storage, &path, bytes)
-                .map_err(Error::io("replace", &path))?;
-        }
+        self.replace_indexes(rebuilt)
+    }
+
+    /// Puts rebuilt index files in the place of a closed segment's. May run beside a rename of the
+    /// segment: they get its present name.
+    pub(super) fn replace_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
+        let storage = &*self.open_segments.storage;
+        self.files.hold_name(|path_of| {
+            for (kind, bytes) in [(OFFSET_INDEX, &rebuilt.offset), (TIME_INDEX, &rebuilt.time)] {
+                let path = path_of(kind);
+                replace_file(storage, &path, bytes).map_err(Error::io("replace", &path))?;
+            }
+            Ok(())
+        })?;
         self.files.forget_indexes();
-        *self.largest_timestamp.lock() = Some(rebuilt.largest_timestamp);
+        let known = LargestTimestamp::known(rebuilt.largest_timestamp);
+        *self.largest_timestamp.lock() = Some(known);
         Ok(())
     }
 
     /// Publishes an end found by recovery.
     pub fn set_end(&self, end: SegmentEnd) {
         self.end.write().end = end;
-    }
-
-    // --- reading, at any time ---------------------------------------------------------------
-
-    /// The first batch whose last offset is at least `offset`, looked for between the two index
-    /// entries around it. `None`: all batches end below. Cost with the index mapped: one `pread`,
-    /// two if the index ends below the offset. Errors: `CorruptFile` if the bytes on the way are no
-    /// batches, also when the walk starts at the first byte.
-    pub fn locate(&self, offset: i64) -> Result<Option<LocatedBatch>> {
-        let end = self.end().size_bytes;
-        let (below, above) = self.with_offset_index(|index| index.around(offset))?;
-        let below = below.filter(|entry| entry.position_byte < end);
-        let start = below.map_or(0, |entry| entry.position_byte);
-        let interval = self.index_interval_bytes.clamp(512, LOOK_UP_BYTES_MAX / 2);
-        let gap = above.map_or(interval, |above| above.position_byte.saturating_sub(start));
-        let file = self.file()?;
-        // Batches larger than the interval have an entry each, and it is the upper one's.
-        if let Some(above) = above.filter(|_| gap > 2 * interval)
-            && let Some(found) = self.batch_at(&*file, above, end, offset)?
-        {
-            return Ok(Some(found));
-        }
-        let bytes = (gap + RECORD_BATCH_OVERHEAD as u64).min(LOOK_UP_BYTES_MAX) as usize;
-        if let Some(entry) = below {
-            // An index is a hint. What it points at must be the batch it names, or the walk starts
-            // at the first byte.
-            match self.locate_from(&*file, bytes, start, end, offset, Some(entry.offset)) {
-                Ok(found) => return Ok(found),
-                Err(Error::CorruptFile { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.locate_from(&*file, bytes, 0, end, offset, None)
-    }
-
-    /// The batch that an index entry names, if it is there and holds `offset`. Errors: `Io`.
-    fn batch_at(
-        &self,
-        file: &dyn StorageFile,
-        entry: OffsetPosition,
-        end: u64,
-        offset: i64,
-    ) -> Result<Option<LocatedBatch>> {
-        let mut bytes = [0; RECORD_BATCH_OVERHEAD];
-        let position_byte = entry.position_byte;
-        if position_byte + bytes.len() as u64 > end {
-            return Ok(None);
-        }
-        let read = read_full_at(file, &mut bytes, position_byte);
-        let read = read.map_err(|error| Error::io("pread", &self.files.path(LOG))(error))?;
-        let Ok(Some(header)) = BatchHeader::parse(&bytes[..read]) else {
-            return Ok(None);
-        };
-        let is_named = header.magic == 2
-            && header.last_offset() == entry.offset
-            && header.size_bytes as u64 <= end - position_byte;
-        let holds = (header.base_offset..=header.last_offset()).contains(&offset);
-        Ok((is_named && holds).then_some(LocatedBatch {
-            position_byte,
-            header,
-        }))
-    }
-
-    fn locate_from(
-        &self,
-        file: &dyn StorageFile,
-        chunk_bytes: usize,
-        start: u64,
-        end: u64,
-        offset: i64,
-        indexed_offset: Option<i64>,
-    ) -> Result<Option<LocatedBatch>> {
-        let scanner = BatchScanner::of_segment(file, &self.files, start, end);
-        let mut scanner = scanner.with_chunk_bytes(chunk_bytes);
-        let mut first = true;
-        while let Some((position_byte, header)) = scanner.next_header()? {
-            let misplaced = match indexed_offset {
-                Some(indexed) if first => header.base_offset > indexed,
-                _ => false,
-            };
-            if misplaced || header.last_offset() < self.base_offset {
-                let reason = "the index points at another batch";
-                let path = self.files.path(LOG);
-                return Err(Error::corrupt_file(&path, position_byte, reason));
-            }
-            first = false;
-            if header.last_offset() >= offset {
-                return Ok(Some(LocatedBatch {
-                    position_byte,
-                    header,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Where readers that may see everything below `offset` must stop.
-    pub fn position_of(&self, offset: i64) -> Result<u64> {
-        let end = self.end();
-        if offset >= end.next_offset {
-            return Ok(end.size_bytes);
-        }
-        Ok(self
-            .locate(offset)?
-            .map_or(end.size_bytes, |batch| batch.position_byte))
-    }
-
-    /// The last batch that the indexes and a walk behind them find; `None` if there is none.
-    pub fn last_batch(&self) -> Result<Option<LocatedBatch>> {
-        let end = self.end().size_bytes;
-        let start = self.with_offset_index(|index| index.last())?;
-        let start = start.map_or(0, |entry| entry.position_byte);
-        let file = self.file()?;
-        let path = self.files.path(LOG);
-        let walk = |start: u64| -> Result<Option<LocatedBatch>> {
-            let mut scanner = BatchScanner::new(&*file, &path, start, end);
-            let mut last = None;
-            while let Some((position_byte, header)) = scanner.next_header()? {
-                last = Some(LocatedBatch {
-                    position_byte,
-                    header,
-                });
-            }
-            Ok(last)
-        };
-        match walk(if start < end { start } else { 0 }) {
-            Err(Error::CorruptFile { .. }) if start > 0 => walk(0),
-            other => other,
-        }
-    }
-
-    /// The aborted transactions whose markers stand in this segment.
-    pub fn aborted(&self) -> Result<Arc<AbortedIndex>> {
-        let mut aborted = self.aborted.lock();
-        if let Some(index) = &*aborted {
-            return Ok(index.clone());
-        }
-        let path = self.files.path(TRANSACTION_INDEX);
-        let bytes = read_file(&*self.open_segments.storage, &path);
-        let bytes = bytes.map_err(Error::io("read", &path))?.unwrap_or_default();
-        let index = Arc::new(AbortedIndex::parse(&bytes, self.base_offset, &path)?);
-        *aborted = Some(index.clone());
-        Ok(index)
-    }
-
-    /// The largest timestamp and the last offset of its batch; timestamp -1 if there is none.
-    pub fn largest_timestamp(&self) -> Result<TimestampOffset> {
-        if let Some(known) = *self.largest_timestamp.lock() {
-            return Ok(known);
-        }
-        let found = self.with_time_index(|index| index.last())?;
-        let found = found.unwrap_or(TimestampOffset {
-            timestamp: -1,
-            offset: self.base_offset,
-        });
-        *self.largest_timestamp.lock() = Some(found);
-        Ok(found)
-    }
-
-    /// From the time index and the batches behind its last entry (`readLargestTimestamp`).
-    pub fn read_largest_timestamp(&self) -> Result<TimestampOffset> {
-        let indexed = self.with_time_index(|index| index.last())?;
-        let mut top = indexed.unwrap_or(TimestampOffset {
-            timestamp: -1,
-            offset: self.base_offset,
-        });
-        let entry = self.with_offset_index(|index| index.lookup(top.offset))?;
-        let start = entry.map_or(0, |entry| entry.position_byte);
-        let file = self.file()?;
-        let path = self.files.path(LOG);
-        let mut scanner = BatchScanner::new(&*file, &path, start, self.size_bytes());
-        while let Some((_, header)) = scanner.next_header()? {
-            if header.max_timestamp > top.timestamp {
-                let offset = header.last_offset();
-                top = TimestampOffset {
-                    timestamp: header.max_timestamp,
-                    offset,
-                };
-            }
-        }
-        Ok(top)
-    }
-
-    /// Where the search for a record at or after `timestamp` begins.
-    pub fn search_start(&self, timestamp: i64, starting_offset: i64) -> Result<u64> {
-        let from = self.with_time_index(|index| index.lookup(timestamp))?;
-        let offset = from
-            .map_or(self.base_offset, |entry| entry.offset)
-            .max(starting_offset);
-        let entry = self.with_offset_index(|index| index.lookup(offset))?;
-        Ok(entry.map_or(0, |entry| entry.position_byte))
-    }
-
-    /// Largest timestamp of the first batch; -1 if there is none or it has none.
-    pub fn first_batch_timestamp(&self) -> Result<i64> {
-        let known = self.first_timestamp.load(Ordering::Relaxed);
-        if known != UNKNOWN {
-            return Ok(known);
-        }
-        if self.size_bytes() == 0 {
-            return Ok(-1);
-        }
-        let file = self.file()?;
-        let path = self.files.path(LOG);
-        let mut scanner =
-            BatchScanner::new(&*file, &path, 0, self.size_bytes()).with_chunk_bytes(512);
-        let first = scanner
-            .next_header()?
-            .map_or(-1, |(_, header)| header.max_timestamp);
-        self.first_timestamp.store(first, Ordering::Relaxed);
-        Ok(first)
-    }
-
-    pub fn with_offset_index<T>(&self, look: impl Fn(OffsetIndex<'_>) -> T) -> Result<T> {
-        if let Some(indexes) = self.indexes.read().as_ref() {
-            return Ok(look(OffsetIndex::new(self.base_offset, &indexes.offset)));
-        }
-        let mapping = self.open_segments.offset_index(&self.files)?;
-        Ok(look(OffsetIndex::new(self.base_offset, &mapping)))
-    }
-
-    pub fn with_time_index<T>(&self, look: impl Fn(TimeIndex<'_>) -> T) -> Result<T> {
-        if let Some(indexes) = self.indexes.read().as_ref() {
-            return Ok(look(TimeIndex::new(self.base_offset, &indexes.time)));
-        }
-        let mapping = self.open_segments.time_index(&self.files)?;
-        Ok(look(TimeIndex::new(self.base_offset, &mapping)))
-    }
-
-    /// `segment.index.bytes` with which the segment was opened.
-    pub fn segment_index_bytes(&self) -> u64 {
-        self.segment_index_bytes
-    }
-}
-
-/// Indexes made anew by a scan of the whole `.log` file.
-pub struct RebuiltIndexes {
-    base_offset: i64,
-    index_interval_bytes: u64,
-    last_entry_position: u64,
-    pub offset: Vec<u8>,
-    pub time: Vec<u8>,
-    pub largest_timestamp: TimestampOffset,
-}
-
-impl RebuiltIndexes {
-    pub fn new(base_offset: i64, index_interval_bytes: u64) -> RebuiltIndexes {
-        RebuiltIndexes {
-            base_offset,
-            index_interval_bytes,
-            last_entry_position: 0,
-            offset: Vec::new(),
-            time: Vec::new(),
-            largest_timestamp: TimestampOffset {
-                timestamp: -1,
-                offset: base_offset,
-            },
-        }
-    }
-
-    /// In the order of the file (`LogSegment.recover`).
-    pub fn add(&mut self, position_byte: u64, last_offset: i64, max_timestamp: i64) {
-        if max_timestamp > self.largest_timestamp.timestamp {
-            self.largest_timestamp = TimestampOffset {
-                timestamp: max_timestamp,
-                offset: last_offset,
-            };
-        }
-        if position_byte - self.last_entry_position > self.index_interval_bytes {
-            let entry = OffsetPosition {
-                offset: last_offset,
-                position_byte,
-            };
-            offset_index::push_entry(&mut self.offset, self.base_offset, entry);
-            time_index::push_entry(&mut self.time, self.base_offset, self.largest_timestamp);
-            self.last_entry_position = position_byte;
-        }
-    }
-
-    /// The last entry of the time index, as a segment gets it that was closed normally.
-    pub fn finish(&mut self) {
-        time_index::push_entry(&mut self.time, self.base_offset, self.largest_timestamp);
     }
 }
 

@@ -53,13 +53,16 @@ pub trait Storage: Send + Sync + 'static {
     fn remove_directory_all(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in the directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
-    /// Makes everything written to the file system of `path` durable (`syncfs`).
-    fn sync_file_system(&self, path: &Path) -> io::Result<()>;
+    /// The file system that holds the directory, for making it durable as a whole. `None`: it would
+    /// not tell of a write that failed. To be opened before the writes of which it is to tell.
+    fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>>;
     /// Takes the exclusive record lock (fcntl) of a whole file, which is made if missing. `None`:
     /// another process holds it. Released when the guard is dropped.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>>;
     /// Bytes available to this process on the file system of `path`.
     fn available_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// Lets this process have `wanted` descriptors, as far as it may. Returns how many it can have.
+    fn allow_descriptors(&self, wanted: u64) -> u64;
 }
 
 /// An open file. All reads and writes name their position; there is no cursor.
@@ -79,6 +82,13 @@ pub trait StorageFile: Send + Sync {
     fn map(&self) -> io::Result<Mapping>;
     /// For `sendfile`; `None` if the file is no descriptor.
     fn descriptor(&self) -> Option<RawFd>;
+}
+
+/// A file system, as whoever has many files to sync sees it.
+pub trait StorageFileSystem: Send + Sync {
+    /// Everything written before, contents and names, is durable after `Ok` (`syncfs`). An error may
+    /// be that of any file: nothing then is known of any.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// Held as long as the lock is.
@@ -203,6 +213,9 @@ pub struct DiskStorage;
 
 struct DiskFile(fs::File);
 struct DiskLock(fs::File);
+/// Some directory of the file system. One descriptor for all syncs: the kernel notes in it which
+/// errors it has told of, and those from before it was opened are somebody else's.
+struct DiskFileSystem(fs::File);
 impl StorageLock for DiskLock {}
 
 impl Drop for DiskLock {
@@ -284,10 +297,13 @@ impl Storage for DiskStorage {
         fs::File::open(path)?.sync_all()
     }
 
-    fn sync_file_system(&self, path: &Path) -> io::Result<()> {
-        let directory = fs::File::open(path)?;
-        // SAFETY: the descriptor is open for the length of the call.
-        check(unsafe { libc::syncfs(directory.as_raw_fd()) })
+    fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>> {
+        // Before 5.8, Linux answers success whatever became of the writes.
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        if !is_at_least(&release, (5, 8)) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(DiskFileSystem(fs::File::open(directory)?))))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>> {
@@ -317,6 +333,44 @@ impl Storage for DiskStorage {
         let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
         check(unsafe { libc::statvfs(path.as_ptr(), &mut stat) })?;
         Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
+    }
+
+    fn allow_descriptors(&self, wanted: u64) -> u64 {
+        // SAFETY: zeroed `rlimit` is a valid out-parameter.
+        let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+        // SAFETY: the struct lives through the call, which writes into it.
+        if check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }).is_err() {
+            return u64::MAX; // nobody can say, and nobody will be kept from trying
+        }
+        let raised = libc::rlimit {
+            rlim_cur: limit.rlim_max.min(wanted),
+            ..limit
+        };
+        // SAFETY: the struct lives through the call, which reads it.
+        if raised.rlim_cur > limit.rlim_cur
+            && check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) }).is_ok()
+        {
+            return raised.rlim_cur;
+        }
+        limit.rlim_cur
+    }
+}
+
+impl StorageFileSystem for DiskFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        // SAFETY: the descriptor is open for the length of the call.
+        check(unsafe { libc::syncfs(self.0.as_raw_fd()) })
+    }
+}
+
+/// Whether a kernel release, "6.1.0-18-amd64", is of a version or later.
+fn is_at_least(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.trim().parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor) >= version,
+        _ => false,
     }
 }
 
@@ -390,5 +444,35 @@ fn check(result: libc::c_int) -> io::Result<()> {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_release_is_compared_by_its_numbers() {
+        for (release, is_new) in [
+            ("5.8.0\n", true),
+            ("5.10", true),
+            ("6.18.44-fc-v657", true),
+            ("5.7.19-generic", false),
+            ("4.19", false),
+            ("unknown", false),
+            ("", false),
+        ] {
+            assert_eq!(is_at_least(release, (5, 8)), is_new, "{release:?}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_allowed_up_to_the_hard_limit_and_never_taken_back() {
+        let before = DiskStorage.allow_descriptors(0);
+        assert!(before > 0);
+        assert_eq!(DiskStorage.allow_descriptors(1), before);
+        let most = DiskStorage.allow_descriptors(u64::MAX);
+        assert!(most >= before);
+        assert_eq!(DiskStorage.allow_descriptors(0), most);
     }
 }

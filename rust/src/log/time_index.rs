@@ -19,6 +19,16 @@ pub struct TimestampOffset {
     pub offset: i64,
 }
 
+impl TimestampOffset {
+    /// Of a segment without a timestamp.
+    pub fn none(base_offset: i64) -> TimestampOffset {
+        TimestampOffset {
+            timestamp: -1,
+            offset: base_offset,
+        }
+    }
+}
+
 /// The entries of one index file: any bytes, the incomplete entry at their end is left out.
 #[derive(Clone, Copy)]
 pub struct TimeIndex<'a> {

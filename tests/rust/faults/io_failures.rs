@@ -201,7 +201,9 @@ impl World {
 
     fn append(&mut self, sender: Sender, count: i64) -> Result<()> {
         let bytes = batch(Codec::None, sender, self.number, count, 20);
-        match append(self.log(), bytes.clone(), self.epoch) {
+        let appended = append(self.log(), bytes.clone(), self.epoch);
+        self.note_roll();
+        match appended {
             Ok(info) => {
                 self.model
                     .appended(info.first_offset, info.last_offset, &bytes);
@@ -226,7 +228,9 @@ impl World {
         };
         let bytes =
             kafkalite::batch::build::end_transaction_marker(NOW_MS, sender.producer_id, 0, marker);
-        match append_marker(self.log(), sender, is_commit, self.epoch) {
+        let appended = append_marker(self.log(), sender, is_commit, self.epoch);
+        self.note_roll();
+        match appended {
             Ok(info) => self
                 .model
                 .appended(info.first_offset, info.last_offset, &bytes),
@@ -236,6 +240,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// An append that begins a segment has flushed what was there before it.
+    fn note_roll(&mut self) {
+        let flushed = self.log().offsets().flushed_offset;
+        if flushed != self.model.flushed {
+            assert_eq!(flushed, self.model.log_end, "flushed by a roll");
+            self.model.flushed = flushed;
+        }
     }
 
     fn truncate(&mut self) -> Result<()> {

@@ -10,6 +10,7 @@ mod model;
 mod plain;
 mod plain_model;
 mod power_cuts;
+mod shared_flush;
 mod stories;
 mod torn_tails;
 mod workbench;

@@ -93,33 +93,50 @@ fn batch_at(file: &[u8], position: usize) -> Option<PlainBatch> {
     })
 }
 
-/// CRC-32C, byte by byte through a table made from the polynomial.
+/// CRC-32C through tables made from the polynomial, eight bytes at a time: the long runs spend most
+/// of their time here.
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8);
-    !bytes.iter().fold(u32::MAX, step)
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut crc = u32::MAX;
+    for word in words {
+        let [a, b, c, d] = (crc ^ u32::from_le_bytes(field(word, 0))).to_le_bytes();
+        let ahead = [a, b, c, d, word[4], word[5], word[6], word[7]];
+        crc = (0..8).fold(0, |crc, at| crc ^ TABLES[7 - at][ahead[at] as usize]);
+    }
+    let step =
+        |crc: u32, byte: &u8| TABLES[0][((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8);
+    !rest.iter().fold(crc, step)
 }
 
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-static TABLE: [u32; 256] = table();
+/// What a byte adds to the CRC when so many bytes follow it.
+static TABLES: [[u32; 256]; 8] = tables();
 
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
+const fn tables() -> [[u32; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
     let mut at = 0;
     while at < 256 {
         let mut crc = at as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = (crc >> 1) ^ (POLYNOMIAL * (crc & 1));
-            bit += 1;
+        let mut followers = 0;
+        while followers < 8 {
+            let mut bit = 0;
+            while bit < 8 {
+                crc = (crc >> 1) ^ (POLYNOMIAL * (crc & 1));
+                bit += 1;
+            }
+            tables[followers][at] = crc;
+            followers += 1;
         }
-        table[at] = crc;
         at += 1;
     }
-    table
+    tables
 }
 
 #[test]
 fn the_crc_by_table_is_the_crc_by_bits() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-    assert_eq!(crc32c(b"a longer text"), crc(POLYNOMIAL, b"a longer text"));
+    let text = b"a text that is longer than two words";
+    for start in 0..9 {
+        assert_eq!(crc32c(&text[start..]), crc(POLYNOMIAL, &text[start..]));
+    }
 }

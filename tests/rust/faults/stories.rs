@@ -4,6 +4,10 @@
 use std::path::Path;
 
 use kafkalite::batch::compression::Codec;
+use kafkalite::batch::header::patch_offset_and_epoch;
+use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::log::append::AppendRequest;
+use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
@@ -11,7 +15,7 @@ use kafkalite::log::storage::{OpenMode, Storage, write_all_at};
 
 use super::plain::valid_prefix;
 use super::workbench::{
-    HOME, NOBODY, Opening, PARTITION, Sender, append, batch, contents, create, open,
+    HOME, NOBODY, NOW_MS, Opening, PARTITION, Sender, append, batch, contents, create, open,
     open_directory, serve,
 };
 use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage, Operation};
@@ -147,4 +151,123 @@ fn a_directory_that_was_being_formatted_is_formatted() {
     assert!(open_directory(&open_segments, &config()).is_err());
     storage.heal();
     open_directory(&open_segments, &config()).unwrap();
+}
+
+/// After a clean stop the active segment's largest timestamp was not known, and the next append put
+/// its own in the place. Records that were later, but written before the stop, were no longer found
+/// by their time.
+#[test]
+fn a_record_from_before_a_clean_stop_is_found_although_a_later_one_is_older() {
+    let storage = MemoryStorage::default();
+    let log = create(&storage, &config()).unwrap().log;
+    append(&log, batch(Codec::None, NOBODY, 100, 1, 10), 1).unwrap();
+    log.close().unwrap();
+    let opening = Opening {
+        was_clean: true,
+        recovery_point: 1,
+        ..Opening::unclean(&config())
+    };
+    let log = open(&storage, &opening).unwrap().log;
+    append(&log, batch(Codec::None, NOBODY, 5, 1, 10), 1).unwrap();
+    let found = log.offset_for_timestamp(NOW_MS + 100).unwrap().unwrap();
+    assert_eq!((found.offset, found.timestamp), (0, NOW_MS + 100));
+    let latest = log.offset_of_max_timestamp().unwrap().unwrap();
+    assert_eq!(latest.offset, 0);
+}
+
+/// Several requests of a leader's records came in one call. One was lost, with a write that failed at
+/// a roll, or was refused; those behind it bring their own offsets, and left a hole.
+#[test]
+fn a_follower_takes_nothing_behind_what_it_has_lost() {
+    for nth in 1..12 {
+        for with_bad_crc in [false, true] {
+            let storage = MemoryStorage::default();
+            let log = create(&storage, &config()).unwrap().log;
+            let mut sent: Vec<Vec<u8>> = (0..8)
+                .map(|number| {
+                    let mut bytes = batch(Codec::None, NOBODY, number, 1, 300);
+                    patch_offset_and_epoch(&mut bytes, number, 1);
+                    bytes
+                })
+                .collect();
+            if with_bad_crc {
+                sent[nth % 8][80] ^= 1;
+            } else {
+                let write = Fault::of(Operation::Write, ".log", Failure::NoSpace);
+                storage.inject(Fault {
+                    nth: nth as u64,
+                    ..write
+                });
+            }
+            let mut requests: Vec<AppendRequest<'_>> = sent
+                .iter_mut()
+                .map(|records| AppendRequest {
+                    records,
+                    origin: AppendOrigin::Replication,
+                    leader_epoch: 1,
+                    transaction_version: None,
+                })
+                .collect();
+            let answers = log.append(&mut requests, NOW_MS);
+            let taken = answers.iter().take_while(|answer| answer.is_ok()).count();
+            assert!(answers[taken..].iter().all(Result::is_err), "{answers:?}");
+            if with_bad_crc {
+                assert_eq!(taken, nth % 8);
+            }
+            assert_eq!(log.offsets().log_end_offset, taken as i64, "{answers:?}");
+            let served = serve(&log, ReadIsolation::LogEnd, 1 << 20);
+            let offsets: Vec<i64> = served.iter().map(|batch| batch.base_offset).collect();
+            assert_eq!(offsets, (0..taken as i64).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// A log was taken off the list before its directory was renamed. When the rename failed, nobody
+/// could reach the log any more, or make it anew, until a restart.
+#[test]
+fn a_log_whose_deletion_failed_is_still_there() {
+    let storage = MemoryStorage::default();
+    storage.create_directory_all(Path::new(HOME)).unwrap();
+    let open_segments = OpenSegments::new(std::sync::Arc::new(storage.clone()), 16);
+    let directory = open_directory(&open_segments, &config()).unwrap();
+    let log = directory
+        .create_log("t", 0, Uuid([7; 16]), config(), NOW_MS)
+        .unwrap();
+    append(&log, batch(Codec::None, NOBODY, 0, 1, 10), 1).unwrap();
+    storage.inject(Fault::of(Operation::Rename, "t-0", Failure::NoSpace));
+    assert!(directory.delete_log("t", 0, "a", NOW_MS).is_err());
+    let log = directory.log("t", 0).unwrap();
+    append(&log, batch(Codec::None, NOBODY, 1, 1, 10), 1).unwrap();
+    directory.delete_log("t", 0, "b", NOW_MS).unwrap();
+    assert!(directory.log("t", 0).is_none());
+    assert!(log.append(&mut [], NOW_MS).is_empty() && log.flush().is_ok());
+}
+
+/// A segment was cut away, written again and cut away again within `file.delete.delay.ms`: the turn
+/// of the first took the files of the second.
+#[test]
+fn two_deleted_segments_of_one_name_have_each_its_own_delay() {
+    let storage = MemoryStorage::default();
+    let log = create(&storage, &config()).unwrap().log;
+    let delay_ms = config().file_delete_delay_ms;
+    let fill = || {
+        for number in 0..4 {
+            append(&log, batch(Codec::None, NOBODY, number, 1, 900), 1).unwrap();
+        }
+    };
+    fill();
+    log.truncate_to(1, NOW_MS).unwrap();
+    fill();
+    log.truncate_to(1, NOW_MS + delay_ms / 2).unwrap();
+    let deleted = || {
+        let files = storage.files();
+        let names = files.keys().map(|path| path.to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with(".log.deleted")).count()
+    };
+    let before = deleted();
+    assert!(before >= 3);
+    log.delete_due_files(NOW_MS + delay_ms).unwrap();
+    assert!(deleted() >= before - 1, "only what was not written again");
+    log.delete_due_files(NOW_MS + 2 * delay_ms).unwrap();
+    assert_eq!(deleted(), 0);
 }

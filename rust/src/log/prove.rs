@@ -1,0 +1,351 @@
+//! Holding index entries against the batches that they speak of, when they are first used.
+//!
+//! No start reads the segments below the recovery point, and after a clean stop none at all. Their
+//! indexes were synced before the recovery point passed them, so a crash leaves them whole; a bad
+//! disk, a copy or a stray hand may not. Whoever trusts an entry pays one look-up for it:
+//!
+//! ```text
+//! .index      look_up.rs: the batch at the position must be the one that the entry names
+//! .timeindex  the batch at the offset has the timestamp; behind the last entry none is later
+//! .txnindex   the batch at last_offset is an abort marker of the producer, the one at first_offset
+//!             its first in the transaction, and the one at last_stable_offset begins another's
+//! ```
+//! An index that is found wrong is made anew from the records. Kafka looks at the size of these
+//! files, and that no marker lies before its segment (`TransactionIndex.sanityCheck`); its
+//! `TimeIndex.sanityCheck` is called by nobody (`LogSegment.sanityCheck` says why).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::batch::records::RecordReader;
+use crate::error::{Error, Result};
+use crate::limits::{LOOK_UP_BYTES_MAX, TIMESTAMP_PROOF_BYTES_MAX};
+
+use super::aborted::{AbortedIndex, AbortedTransaction};
+use super::log::Log;
+use super::names::{LOG, TIME_INDEX};
+use super::rebuild::RebuiltIndexes;
+use super::replay::{aborted_in, marker_of, producers_before};
+use super::scan::BatchScanner;
+use super::segment::{LocatedBatch, Segment};
+use super::snapshots::ProducerSnapshots;
+use super::storage::read_exact_at;
+use super::time_index::TimestampOffset;
+
+/// The largest timestamp of a segment, and how far that is proved.
+#[derive(Clone, Copy, Debug)]
+pub struct LargestTimestamp {
+    pub top: TimestampOffset,
+    /// No batch of the segment is later; else none of those that the first proof looked at.
+    is_of_all: bool,
+}
+
+impl LargestTimestamp {
+    /// Made from the records, not read from an index.
+    pub fn known(top: TimestampOffset) -> LargestTimestamp {
+        LargestTimestamp {
+            top,
+            is_of_all: true,
+        }
+    }
+}
+
+/// The entries of a `.txnindex` that have been held against the records, by their last offset.
+#[derive(Default)]
+pub struct AbortedProof {
+    good: BTreeSet<i64>,
+    /// The index was made from the records by this process.
+    is_mended: bool,
+}
+
+impl AbortedProof {
+    pub fn note(&mut self, entries: &[AbortedTransaction]) {
+        self.good
+            .extend(entries.iter().map(|entry| entry.last_offset));
+    }
+}
+
+impl Segment {
+    /// The largest timestamp and the last offset of its batch; timestamp -1 if there is none.
+    ///
+    /// Of a closed segment: the last entry of its time index, proved at the first call by the batch
+    /// it names, up to `TIMESTAMP_PROOF_BYTES_MAX` behind it, and the last batch. Errors: `Io`,
+    /// also if an index that is wrong cannot be replaced.
+    pub fn largest_timestamp(&self) -> Result<TimestampOffset> {
+        self.largest_timestamp_within(TIMESTAMP_PROOF_BYTES_MAX)
+    }
+
+    /// As `largest_timestamp`, but every batch behind the last entry has been looked at: for whoever
+    /// deletes a segment because it is old.
+    pub fn largest_timestamp_of_all(&self) -> Result<TimestampOffset> {
+        self.largest_timestamp_within(u64::MAX)
+    }
+
+    fn largest_timestamp_within(&self, proof_bytes: u64) -> Result<TimestampOffset> {
+        let known = *self.largest_timestamp.lock();
+        if let Some(known) = known.filter(|known| known.is_of_all || proof_bytes < u64::MAX) {
+            return Ok(known.top);
+        }
+        match self.prove_largest_timestamp(proof_bytes) {
+            Ok(proved) => {
+                *self.largest_timestamp.lock() = Some(proved);
+                Ok(proved.top)
+            }
+            Err(Error::CorruptFile { .. }) => self.mend_time_index(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Errors: `CorruptFile` if the last entry is not what the batches say.
+    fn prove_largest_timestamp(&self, proof_bytes: u64) -> Result<LargestTimestamp> {
+        let (last, count) = self.with_time_index(|index| (index.last(), index.len()))?;
+        let refuse = |reason: &str| {
+            let at = count.saturating_sub(1) * super::time_index::ENTRY_BYTES;
+            let path = self.files.path(TIME_INDEX);
+            Err(Error::corrupt_file(&path, at as u64, reason))
+        };
+        let (top, start) = match last {
+            None => (TimestampOffset::none(self.base_offset), 0),
+            Some(entry) => match self.batch_of(entry)? {
+                Some(batch) => (entry, batch.position_byte),
+                None => return refuse("no batch has the timestamp and offset of the last entry"),
+            },
+        };
+        let end = self.size_bytes();
+        let stop = start.saturating_add(proof_bytes).min(end);
+        let behind = self.latest_header(start, stop, end)?;
+        let mut is_later = behind.timestamp > top.timestamp;
+        if !is_later && stop < end {
+            let last = self.last_batch()?;
+            is_later = last.is_some_and(|last| last.header.max_timestamp > top.timestamp);
+        }
+        if is_later {
+            return refuse("a batch is later than the last entry");
+        }
+        Ok(LargestTimestamp {
+            top,
+            is_of_all: stop == end,
+        })
+    }
+
+    /// The batch that a time index entry speaks of, if it is there and has that timestamp.
+    fn batch_of(&self, entry: TimestampOffset) -> Result<Option<LocatedBatch>> {
+        if entry.offset < self.base_offset || entry.offset >= self.end().next_offset {
+            return Ok(None);
+        }
+        let batch = self.locate(entry.offset)?;
+        Ok(batch.filter(|batch| {
+            batch.header.max_timestamp == entry.timestamp
+                && batch.header.base_offset <= entry.offset
+        }))
+    }
+
+    /// The largest timestamp among the batches that begin in `start .. stop`.
+    fn latest_header(&self, start: u64, stop: u64, end: u64) -> Result<TimestampOffset> {
+        let file = self.file()?;
+        let scanner = BatchScanner::of_segment(&*file, &self.files, start, end);
+        let mut scanner = scanner.with_chunk_bytes(LOOK_UP_BYTES_MAX as usize);
+        let mut top = TimestampOffset::none(self.base_offset);
+        while scanner.position_byte() < stop
+            && let Some((_, header)) = scanner.next_header()?
+        {
+            if header.max_timestamp > top.timestamp {
+                top = TimestampOffset {
+                    timestamp: header.max_timestamp,
+                    offset: header.last_offset(),
+                };
+            }
+        }
+        Ok(top)
+    }
+
+    /// From the time index and the batches behind its last entry (`readLargestTimestamp`): of a
+    /// segment that was closed with more than it now has.
+    pub(super) fn read_largest_timestamp(&self) -> Result<TimestampOffset> {
+        let last = self.with_time_index(|index| index.last())?;
+        let proved = match last {
+            Some(entry) => self.batch_of(entry)?.map(|batch| (entry, batch)),
+            None => None,
+        };
+        let end = self.size_bytes();
+        let start = proved.map_or(0, |(_, batch)| batch.position_byte);
+        let behind = self.latest_header(start, end, end)?;
+        Ok(match proved {
+            Some((entry, _)) if entry.timestamp >= behind.timestamp => entry,
+            _ => behind,
+        })
+    }
+
+    /// Makes the indexes of a closed segment anew from the headers of its batches, as far as these
+    /// can be read. Returns the largest timestamp.
+    fn mend_time_index(&self) -> Result<TimestampOffset> {
+        // A cut waits until the pin is gone; the segment is then active, or shorter, or both.
+        let (end, _pin) = self.pin();
+        let file = self.file()?;
+        let mut scanner = BatchScanner::of_segment(&*file, &self.files, 0, end.size_bytes);
+        let mut rebuilt = RebuiltIndexes::new(self.base_offset, self.index_interval_bytes);
+        loop {
+            match scanner.next_header() {
+                Ok(Some((position_byte, header))) => {
+                    rebuilt.add(position_byte, header.last_offset(), header.max_timestamp);
+                }
+                Ok(None) | Err(Error::CorruptFile { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        rebuilt.finish();
+        let active = self.indexes.write();
+        if active.is_none() {
+            self.replace_indexes(&rebuilt)?;
+        }
+        Ok(rebuilt.largest_timestamp)
+    }
+
+    /// Where the search for a record at or after `timestamp` begins. No record before it is at or
+    /// after the timestamp and `starting_offset`.
+    pub fn search_start(&self, timestamp: i64, starting_offset: i64) -> Result<u64> {
+        let mut from = self.latest_before(timestamp)?;
+        // The active segment's index is in memory: there the walk begins at the first byte.
+        if from.is_err() && self.indexes.read().is_none() {
+            self.mend_time_index()?;
+            from = self.latest_before(timestamp)?;
+        }
+        let found = from.unwrap_or(None);
+        if starting_offset <= found.map_or(self.base_offset, |batch| batch.header.last_offset()) {
+            return Ok(found.map_or(0, |batch| batch.position_byte));
+        }
+        self.position_of(starting_offset)
+    }
+
+    /// The batch of the time index entry for `timestamp`. `Ok(Err(()))`: the entry is wrong.
+    fn latest_before(
+        &self,
+        timestamp: i64,
+    ) -> Result<std::result::Result<Option<LocatedBatch>, ()>> {
+        let Some(entry) = self.with_time_index(|index| index.lookup(timestamp))? else {
+            return Ok(Ok(None));
+        };
+        let batch = self.batch_of(entry)?;
+        let batch = batch.filter(|_| entry.timestamp <= timestamp);
+        Ok(batch.map(Some).ok_or(()))
+    }
+}
+
+impl Log {
+    /// The entries of `segment`'s transaction index that concern `fetch_offset ..
+    /// upper_bound_offset`, each proved at its first use. Returns whether the search is complete.
+    pub(super) fn collect_aborted(
+        &self,
+        segment: &Arc<Segment>,
+        fetch_offset: i64,
+        upper_bound_offset: i64,
+        found: &mut Vec<AbortedTransaction>,
+    ) -> Result<bool> {
+        let index = match segment.aborted() {
+            Ok(index) => index,
+            Err(Error::CorruptFile { .. }) => self.mend_aborted(segment)?,
+            Err(error) => return Err(error),
+        };
+        let is_good = index
+            .relevant(fetch_offset, upper_bound_offset)
+            .iter()
+            .try_fold(true, |good, entry| {
+                Ok(good && self.is_proved(segment, entry)?)
+            })?;
+        let index = match is_good {
+            true => index,
+            false => self.mend_aborted(segment)?,
+        };
+        Ok(index.collect(fetch_offset, upper_bound_offset, found))
+    }
+
+    fn is_proved(&self, segment: &Segment, entry: &AbortedTransaction) -> Result<bool> {
+        {
+            let proof = segment.aborted_proof.lock();
+            if proof.is_mended || proof.good.contains(&entry.last_offset) {
+                return Ok(true);
+            }
+        }
+        let is_good = match self.prove_aborted(segment, entry) {
+            Err(Error::CorruptFile { .. }) => false,
+            answer => answer?,
+        };
+        if is_good {
+            segment.aborted_proof.lock().note(&[*entry]);
+        }
+        Ok(is_good)
+    }
+
+    fn prove_aborted(&self, segment: &Segment, entry: &AbortedTransaction) -> Result<bool> {
+        if entry.last_offset >= segment.end().next_offset {
+            return Ok(false);
+        }
+        // Compaction removes batches and keeps what is said of them: a gap contradicts nothing.
+        if let Some(batch) = batch_holding(segment, entry.last_offset)? {
+            let header = &batch.header;
+            if !header.is_control() || header.producer_id != entry.producer_id {
+                return Ok(false);
+            }
+            let mut bytes = vec![0; header.size_bytes];
+            read_exact_at(&*segment.file()?, &mut bytes, batch.position_byte)
+                .map_err(|error| Error::io("pread", &segment.files().path(LOG))(error))?;
+            if marker_of(header, &bytes, &mut RecordReader::new())
+                .is_some_and(|marker| marker.is_commit)
+            {
+                return Ok(false);
+            }
+        }
+        let starts = |offset: i64, is_right: &dyn Fn(i64) -> bool| -> Result<bool> {
+            if offset < self.offsets().log_start_offset {
+                return Ok(true);
+            }
+            let Some(home) = self.segment_at(offset) else {
+                return Ok(true);
+            };
+            Ok(batch_holding(&home, offset)?.is_none_or(|batch| {
+                let header = &batch.header;
+                header.base_offset == offset
+                    && header.is_transactional()
+                    && !header.is_control()
+                    && is_right(header.producer_id)
+            }))
+        };
+        if !starts(entry.first_offset, &|producer| {
+            producer == entry.producer_id
+        })? {
+            return Ok(false);
+        }
+        Ok(entry.last_stable_offset == entry.last_offset + 1
+            || starts(entry.last_stable_offset, &|producer| {
+                producer != entry.producer_id
+            })?)
+    }
+
+    /// Makes a segment's transaction index anew: the producers before it, and the batches in it.
+    fn mend_aborted(&self, segment: &Arc<Segment>) -> Result<Arc<AbortedIndex>> {
+        // Nothing is cut, removed, replaced or appended meanwhile.
+        let _flushing = self.flushing.lock();
+        let _appender = self.appender.lock();
+        let (base, directory) = (segment.base_offset(), self.directory());
+        let segments = self.segments.read().clone();
+        let is_here = segments
+            .get(&base)
+            .is_some_and(|known| Arc::ptr_eq(known, segment));
+        if segment.aborted_proof.lock().is_mended || !is_here {
+            return segment.aborted();
+        }
+        let snapshots = ProducerSnapshots::list(self.storage(), &directory)?;
+        let start = self.ends.read().log_start_offset;
+        let mut producers = producers_before(self.storage(), &segments, &snapshots, start, base)?;
+        let index = aborted_in(segment, &mut producers)?;
+        segment.replace_aborted(index)?;
+        segment.aborted_proof.lock().is_mended = true;
+        segment.aborted()
+    }
+}
+
+/// The batch that holds `offset`; `None` if the offset falls into a gap.
+fn batch_holding(segment: &Segment, offset: i64) -> Result<Option<LocatedBatch>> {
+    let batch = segment.locate(offset)?;
+    Ok(batch.filter(|batch| batch.header.base_offset <= offset))
+}

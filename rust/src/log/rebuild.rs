@@ -1,0 +1,218 @@
+//! Reads a segment's `.log` from its first byte and makes everything anew that follows from it:
+//! both indexes, aborted transactions, leader epochs, producer state, and where the valid part ends.
+//!
+//! The base offset lies outside a batch's CRC. A batch therefore counts once the one behind it, or
+//! the end, has confirmed its place in the chain of offsets.
+
+use crate::batch::BatchHeader;
+use crate::batch::records::RecordReader;
+use crate::error::{Error, Result};
+
+use super::aborted::AbortedIndex;
+use super::epochs::LeaderEpochs;
+use super::names::LOG;
+use super::offset_index::{self, OffsetPosition};
+use super::producers::{EndTransactionMarker, ProducerState};
+use super::replay::{marker_of, replay};
+use super::scan::BatchScanner;
+use super::segment::{Segment, SegmentEnd};
+use super::time_index::{self, TimestampOffset};
+
+/// What the scans of a log's segments carry from one to the next.
+pub struct SegmentScan<'a> {
+    /// Stands for the log before the segment, and after `run` for the log up to its valid end.
+    pub producers: &'a mut ProducerState,
+    pub epochs: &'a mut LeaderEpochs,
+    /// One sentence for each contradiction.
+    pub notes: &'a mut Vec<String>,
+    pub index_interval_bytes: u64,
+}
+
+/// What a scan of one segment has made.
+pub struct Rebuilt {
+    pub indexes: RebuiltIndexes,
+    pub aborted: AbortedIndex,
+    pub end: SegmentEnd,
+    /// Why the scan ended before the file did.
+    pub cut: Option<String>,
+}
+
+/// A batch whose place in the chain is confirmed by the next one, or by the end.
+struct Confirmed {
+    position_byte: u64,
+    header: BatchHeader,
+    marker: Option<EndTransactionMarker>,
+}
+
+impl SegmentScan<'_> {
+    /// Reads the segment whole; its records must not lie below `expected_offset`, and a gap must not
+    /// lead to `limit_offset`, where the next segment's begin.
+    pub fn run(
+        &mut self,
+        segment: &Segment,
+        expected_offset: i64,
+        limit_offset: i64,
+    ) -> Result<Rebuilt> {
+        let base = segment.base_offset();
+        let file = segment.file()?;
+        let path = segment.files().path(LOG);
+        let size = segment.size_bytes();
+        let mut rebuilt = Rebuilt {
+            indexes: RebuiltIndexes::new(base, self.index_interval_bytes),
+            aborted: AbortedIndex::default(),
+            end: SegmentEnd {
+                size_bytes: 0,
+                next_offset: base,
+            },
+            cut: None,
+        };
+        let mut scanner = BatchScanner::new(&*file, &path, 0, size);
+        let mut reader = RecordReader::new();
+        let mut confirmed_end = expected_offset;
+        let mut pending: Option<Confirmed> = None;
+        loop {
+            let (position_byte, header, bytes) = match scanner.next_batch() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(Error::CorruptFile {
+                    reason,
+                    position_byte,
+                    ..
+                }) => {
+                    rebuilt.cut = Some(format!("{reason} at byte {position_byte}"));
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            if !header.crc_matches(bytes) {
+                rebuilt.cut = Some(format!("wrong CRC at byte {position_byte}"));
+                break;
+            }
+            let expected = pending
+                .as_ref()
+                .map_or(confirmed_end, |one| one.header.next_offset());
+            if header.base_offset < expected || !segment.can_hold(header.last_offset()) {
+                let offset = header.base_offset;
+                rebuilt.cut = Some(format!(
+                    "offset {offset} out of order at byte {position_byte}"
+                ));
+                // The base offset is outside the CRC. If the batch before has left a gap into which
+                // this one fits, it is that one's offset that is wrong.
+                let liar = pending.as_ref().is_some_and(|one| {
+                    one.header.base_offset > confirmed_end && offset >= confirmed_end
+                });
+                if liar {
+                    pending = None;
+                }
+                break;
+            }
+            let marker = marker_of(&header, bytes, &mut reader);
+            let next = Confirmed {
+                position_byte,
+                header,
+                marker,
+            };
+            if let Some(one) = pending.replace(next) {
+                confirmed_end = one.header.next_offset();
+                self.confirm(&one, &mut rebuilt)?;
+            }
+        }
+        // As above, with the next segment's first batch for the next one.
+        let liar = pending.take_if(|one| {
+            one.header.base_offset > confirmed_end && one.header.last_offset() >= limit_offset
+        });
+        if let Some(liar) = liar {
+            let (offset, position) = (liar.header.base_offset, liar.position_byte);
+            rebuilt.cut = Some(format!("offset {offset} out of order at byte {position}"));
+        }
+        if let Some(one) = pending {
+            self.confirm(&one, &mut rebuilt)?;
+        }
+        rebuilt.indexes.finish();
+        self.producers
+            .set_map_end_offset(rebuilt.end.next_offset.max(expected_offset));
+        Ok(rebuilt)
+    }
+
+    fn confirm(&mut self, batch: &Confirmed, rebuilt: &mut Rebuilt) -> Result<()> {
+        let header = &batch.header;
+        rebuilt.indexes.add(
+            batch.position_byte,
+            header.last_offset(),
+            header.max_timestamp,
+        );
+        rebuilt.end = SegmentEnd {
+            size_bytes: batch.position_byte + header.size_bytes as u64,
+            next_offset: header.next_offset(),
+        };
+        note_epoch(self.epochs, header)?;
+        match replay(self.producers, header, batch.marker) {
+            Ok(Some(aborted)) => {
+                rebuilt.aborted.append(aborted)?;
+            }
+            Ok(None) => {}
+            Err(error) => self.notes.push(format!(
+                "the batch at offset {} contradicts its producer's state: {error}",
+                header.base_offset
+            )),
+        }
+        Ok(())
+    }
+}
+
+/// A batch of a newer epoch than any before starts it.
+pub fn note_epoch(epochs: &mut LeaderEpochs, header: &BatchHeader) -> Result<()> {
+    let epoch = header.partition_leader_epoch;
+    if header.magic >= 2 && epoch >= 0 && epochs.latest_epoch().is_none_or(|latest| epoch > latest)
+    {
+        epochs.assign(epoch, header.base_offset)?;
+    }
+    Ok(())
+}
+
+/// Indexes made anew by a scan of the whole `.log` file.
+pub struct RebuiltIndexes {
+    base_offset: i64,
+    index_interval_bytes: u64,
+    last_entry_position: u64,
+    pub offset: Vec<u8>,
+    pub time: Vec<u8>,
+    pub largest_timestamp: TimestampOffset,
+}
+
+impl RebuiltIndexes {
+    pub fn new(base_offset: i64, index_interval_bytes: u64) -> RebuiltIndexes {
+        RebuiltIndexes {
+            base_offset,
+            index_interval_bytes,
+            last_entry_position: 0,
+            offset: Vec::new(),
+            time: Vec::new(),
+            largest_timestamp: TimestampOffset::none(base_offset),
+        }
+    }
+
+    /// In the order of the file (`LogSegment.recover`).
+    pub fn add(&mut self, position_byte: u64, last_offset: i64, max_timestamp: i64) {
+        if max_timestamp > self.largest_timestamp.timestamp {
+            self.largest_timestamp = TimestampOffset {
+                timestamp: max_timestamp,
+                offset: last_offset,
+            };
+        }
+        if position_byte - self.last_entry_position > self.index_interval_bytes {
+            let entry = OffsetPosition {
+                offset: last_offset,
+                position_byte,
+            };
+            offset_index::push_entry(&mut self.offset, self.base_offset, entry);
+            time_index::push_entry(&mut self.time, self.base_offset, self.largest_timestamp);
+            self.last_entry_position = position_byte;
+        }
+    }
+
+    /// The last entry of the time index, as a segment gets it that was closed normally.
+    pub fn finish(&mut self) {
+        time_index::push_entry(&mut self.time, self.base_offset, self.largest_timestamp);
+    }
+}

@@ -1,0 +1,171 @@
+//! Producer state out of records that are in the log: at a start, after a truncation, and where an
+//! index has to be made anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::batch::BatchHeader;
+use crate::batch::records::{ControlRecord, RecordReader};
+use crate::error::{Error, Result};
+
+use super::aborted::{AbortedIndex, AbortedTransaction};
+use super::log::{Appender, Log};
+use super::names::LOG;
+use super::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
+use super::scan::BatchScanner;
+use super::segment::Segment;
+use super::snapshots::ProducerSnapshots;
+use super::storage::{Storage, read_exact_at};
+
+/// Producer state of the log before `offset`, the base of one of its segments: the newest good
+/// snapshot, and the batches behind it. `log_start_offset` may lie below the first segment.
+pub fn producers_before(
+    storage: &dyn Storage,
+    segments: &BTreeMap<i64, Arc<Segment>>,
+    snapshots: &ProducerSnapshots,
+    log_start_offset: i64,
+    offset: i64,
+) -> Result<ProducerState> {
+    let mut producers = ProducerState::default();
+    let first = segments.first_key_value().map_or(0, |(base, _)| *base);
+    let start = log_start_offset.max(first);
+    snapshots.load_latest(storage, &mut producers, start, offset)?;
+    replay_segments(segments, &mut producers, offset)?;
+    Ok(producers)
+}
+
+impl Log {
+    /// Producer state for a log that has been cut to end at `offset`.
+    pub(super) fn reload_producers(
+        &self,
+        appender: &mut Appender,
+        offset: i64,
+        now_ms: i64,
+    ) -> Result<()> {
+        let log_start_offset = self.ends.read().log_start_offset;
+        let expiration_ms = self.config.read().producer_id_expiration_ms;
+        let state = &mut *appender;
+        // What is in memory may know of batches that are gone.
+        state.producers.clear(log_start_offset);
+        state.snapshots.truncate_and_reload(
+            self.storage(),
+            &mut state.producers,
+            log_start_offset,
+            offset,
+            now_ms,
+            expiration_ms,
+        )?;
+        let segments = self.segments.read().clone();
+        replay_segments(&segments, &mut state.producers, offset)
+    }
+}
+
+/// Replays the batches from the state's map end offset up to `end_offset`.
+pub fn replay_segments(
+    segments: &BTreeMap<i64, Arc<Segment>>,
+    producers: &mut ProducerState,
+    end_offset: i64,
+) -> Result<()> {
+    let from = producers.map_end_offset();
+    if from >= end_offset {
+        return Ok(());
+    }
+    let start = segments
+        .range(..=from)
+        .next_back()
+        .map_or(from, |(base, _)| *base);
+    for segment in segments
+        .range(start..end_offset)
+        .map(|(_, segment)| segment)
+    {
+        let position = if from > segment.base_offset() {
+            segment.position_of(from)?
+        } else {
+            0
+        };
+        replay_segment(segment, position, producers, end_offset, |_| Ok(()))?;
+    }
+    producers.set_map_end_offset(end_offset);
+    Ok(())
+}
+
+/// The transactions whose abort markers stand in a segment; `producers` is the state before it.
+pub fn aborted_in(segment: &Segment, producers: &mut ProducerState) -> Result<AbortedIndex> {
+    let mut index = AbortedIndex::default();
+    replay_segment(segment, 0, producers, i64::MAX, |aborted| {
+        index.append(aborted).map(drop)
+    })?;
+    Ok(index)
+}
+
+fn replay_segment(
+    segment: &Segment,
+    position: u64,
+    producers: &mut ProducerState,
+    end_offset: i64,
+    mut on_aborted: impl FnMut(AbortedTransaction) -> Result<()>,
+) -> Result<()> {
+    let file = segment.file()?;
+    let path = segment.files().path(LOG);
+    let mut reader = RecordReader::new();
+    let mut scanner = BatchScanner::new(&*file, &path, position, segment.size_bytes());
+    while let Some((position_byte, header)) = scanner.next_header()? {
+        if header.base_offset >= end_offset {
+            break;
+        }
+        if !header.has_producer_id() {
+            continue;
+        }
+        let mut marker = None;
+        if header.is_control() {
+            let mut bytes = vec![0; header.size_bytes];
+            read_exact_at(&*file, &mut bytes, position_byte).map_err(Error::io("pread", &path))?;
+            marker = marker_of(&header, &bytes, &mut reader);
+        }
+        // A contradiction was told of when the segment was recovered; here the later batch wins.
+        if let Ok(Some(aborted)) = replay(producers, &header, marker) {
+            on_aborted(aborted)?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings a batch that is in the log into the state; returns the transaction that it aborts.
+pub fn replay(
+    producers: &mut ProducerState,
+    header: &BatchHeader,
+    marker: Option<EndTransactionMarker>,
+) -> Result<Option<AbortedTransaction>> {
+    if !header.has_producer_id() {
+        return Ok(None);
+    }
+    let mut pending = producers.prepare();
+    let origin = AppendOrigin::Replication;
+    let outcome = producers.prepare_batch(&mut pending, header, origin, None, marker, None)?;
+    producers.commit(pending, header.next_offset());
+    // What is on disk at a start is replicated as far as this replica can know.
+    producers.on_high_watermark(header.next_offset());
+    match outcome {
+        BatchOutcome::Append {
+            completed: Some(completed),
+        } => Ok(completed.aborted()),
+        _ => Ok(None),
+    }
+}
+
+/// The end of a transaction that a control batch tells; `None` for other batches, and for one
+/// that the cleaner has emptied.
+pub fn marker_of(
+    header: &BatchHeader,
+    bytes: &[u8],
+    reader: &mut RecordReader,
+) -> Option<EndTransactionMarker> {
+    if !header.is_control() {
+        return None;
+    }
+    let record = reader.read(bytes).ok()?.next()?.ok()?;
+    match ControlRecord::parse(record.key, record.value).ok()? {
+        ControlRecord::EndTransaction(marker) => Some(marker),
+        _ => None,
+    }
+}
