@@ -8,21 +8,29 @@ process, for tests and notebooks:
 """
 
 import os
+import select
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, Self
 
 from kafkalite import _native
 from kafkalite.api import Handler, find_handlers
 from kafkalite.config import Config
 from kafkalite.context import Context, Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.listeners import (
+    Endpoint,
+    advertised_listeners,
+    bind,
+    client_listeners,
+    connections_by_address,
+    connections_max,
+)
 from kafkalite.metadata.controller import Controller, Registration
 from kafkalite.metadata.controller import start as start_controller
 from kafkalite.metadata.image import BROKER
@@ -30,22 +38,6 @@ from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.server import ControlServer
 
 READY_PREFIX = "kafkalite ready bootstrap.servers="
-
-INT_MAX = 2**31 - 1
-
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - named so as to be told apart
-
-
-class Endpoint(NamedTuple):
-    """A listener, as `listeners` names it."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 def run(config: Config, log: Log) -> int:
@@ -57,15 +49,17 @@ def run(config: Config, log: Log) -> int:
     stop_signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     sys.setswitchinterval(0.0005)
-    endpoints = _parse_listeners(config["listeners"], config)
-    _refuse_open_listeners(config, endpoints)
-    sockets = [_bind(endpoint) for endpoint in endpoints]
+    parent_id = os.getppid()
+    endpoints = client_listeners(config)
+    sockets = [bind(endpoint) for endpoint in endpoints]
     handlers = find_handlers()
     bound = [
         Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
         for endpoint, each in zip(endpoints, sockets, strict=True)
     ]
-    advertised = _advertised(config, bound)
+    advertised = advertised_listeners(config, bound)
+    limits_by_listener = [connections_max(config, each.name) for each in bound]
+    limits_by_address = connections_by_address(config)
     plane, controller = _open(config, log, handlers, advertised)
     for each in sockets:
         each.listen(config["socket.listen.backlog.size"])
@@ -80,8 +74,8 @@ def run(config: Config, log: Log) -> int:
         config["broker.rack"],
         control_keys,
         names=[each.name for each in bound],
-        connections_by_listener=[_connections_max(config, each.name) for each in bound],
-        connections_by_address=_connections_by_address(config),
+        connections_by_listener=limits_by_listener,
+        connections_by_address=limits_by_address,
     )
     failed: list[bool] = []
 
@@ -96,7 +90,8 @@ def run(config: Config, log: Log) -> int:
     control = threading.Thread(target=server.run, name="control")
     control.start()
     if config["kafkalite.die.with.parent"]:
-        threading.Thread(target=_watch_parent, name="parent", daemon=True).start()
+        watch = threading.Thread(target=_watch_parent, args=[parent_id], name="parent", daemon=True)
+        watch.start()
     bootstrap = ",".join(str(each) for each in advertised)
     sys.stdout.write(f"{READY_PREFIX}{bootstrap} pid={os.getpid()}\n")
     sys.stdout.flush()
@@ -175,108 +170,18 @@ def _cluster_id(log_dirs: list[Path]) -> str:
     return _native.random_uuid()
 
 
-def _parse_listeners(texts: list[str], config: Config) -> list[Endpoint]:
-    """Listeners for clients. Those of a controller, in a combined file of Kafka's, are left out."""
-    protocols = dict(
-        text.rsplit(":", 1)
-        for text in config["listener.security.protocol.map"].split(",")
-        if ":" in text
-    )
-    endpoints = []
-    for text in texts:
-        name, separator, address = text.partition("://")
-        host, colon, port = address.rpartition(":")
-        if not separator or not colon or not port.isdigit() or int(port) > 65535:
-            raise InvalidArgumentError(f"the listener {text} is not of the form NAME://HOST:PORT")
-        if name == "CONTROLLER":
-            continue
-        if protocols.get(name, name) != "PLAINTEXT":
-            raise InvalidArgumentError(
-                f"the listener {text} has a protocol that is not supported: only PLAINTEXT is"
-            )
-        endpoints.append(Endpoint(name, host.strip("[]"), int(port)))
-    if not endpoints:
-        raise InvalidArgumentError("listeners names no listener for clients")
-    return endpoints
-
-
-def _refuse_open_listeners(config: Config, endpoints: list[Endpoint]) -> None:
-    for endpoint in endpoints:
-        is_loopback = endpoint.host in ("localhost", "::1") or endpoint.host.startswith("127.")
-        if not is_loopback and not config["kafkalite.allow.unauthenticated"]:
-            raise InvalidArgumentError(
-                f"the listener {endpoint} is open to other machines and has no authentication: "
-                "set kafkalite.allow.unauthenticated=true if that is meant, or listen on 127.0.0.1"
-            )
-
-
-def _bind(endpoint: Endpoint) -> socket.socket:
-    """A bound socket that does not listen yet: a start that takes long is seen as closed."""
-    host = endpoint.host or "::"
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if family == socket.AF_INET6:
-        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+def _watch_parent(parent_id: int) -> None:
+    """Stops the broker when its parent dies. The end of stdin says so at once, unless a fork of the
+    parent holds the other end; then the parent's own end does."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
     try:
-        bound.bind((host, endpoint.port))
-    except OSError as error:
-        bound.close()
-        raise InvalidArgumentError(
-            f"cannot listen on {endpoint}: {error.strerror}; name another address with --listen"
-        ) from error
-    return bound
-
-
-def _advertised(config: Config, bound: list[Endpoint]) -> list[Endpoint]:
-    """What clients are told, listener by listener."""
-    given = {each.name: each for each in _parse_advertised(config)}
-    advertised = []
-    for endpoint in bound:
-        told = given.get(endpoint.name, endpoint)
-        if told.host in WILDCARD_HOSTS:
-            told = told._replace(host=socket.getfqdn())
-        advertised.append(told._replace(port=told.port or endpoint.port))
-    return advertised
-
-
-def _parse_advertised(config: Config) -> list[Endpoint]:
-    texts = config["advertised.listeners"] or []
-    return _parse_listeners(texts, config) if texts else []
-
-
-def _connections_max(config: Config, listener: str) -> int:
-    """`listener.name.<name>.max.connections`, or no limit of the listener's own."""
-    text = config.given.get(f"listener.name.{listener.lower()}.max.connections")
-    if text is None:
-        return INT_MAX
-    if not text.isdigit():
-        raise InvalidArgumentError(
-            f"max.connections of the listener {listener} is no number: {text}"
-        )
-    return int(text)
-
-
-def _connections_by_address(config: Config) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: `HOST:NUMBER` each, a host by its name or address."""
-    limits = {}
-    for text in filter(None, map(str.strip, config["max.connections.per.ip.overrides"].split(","))):
-        host, colon, number = text.rpartition(":")
-        try:
-            if not colon or not number.isdigit():
-                raise ValueError
-            address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
-        except (OSError, ValueError) as error:
-            raise InvalidArgumentError(
-                f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"
-            ) from error
-        limits[str(address)] = int(number)
-    return limits
-
-
-def _watch_parent() -> None:
-    """Stops the broker when the other end of stdin is closed, as it is when the parent dies."""
-    while os.read(0, 4096):
+        poll.register(os.pidfd_open(parent_id), select.POLLIN)
+    except OSError:
+        # No such process any more, or a kernel that cannot watch one: stdin must do.
+        if os.getppid() != parent_id:
+            os.kill(os.getpid(), signal.SIGTERM)
+    while all(descriptor == 0 and os.read(0, 4096) for descriptor, _ in poll.poll()):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -297,7 +202,7 @@ class Broker:
         self,
         data: str | os.PathLike[str] | None = None,
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = "127.0.0.1:0",
         config: Mapping[str, str] | None = None,
         start_timeout_s: float = 30.0,
     ) -> None:
@@ -323,7 +228,9 @@ class Broker:
         import subprocess
         import tempfile
 
-        command = [sys.executable, "-m", "kafkalite", "serve", "--listen", self._listen]
+        command = [sys.executable, "-m", "kafkalite", "serve"]
+        if self._listen is not None:
+            command += ["--listen", self._listen]
         if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
             self._temporary = tempfile.TemporaryDirectory(prefix="kafkalite-")
             self._data = self._temporary.name
@@ -348,8 +255,9 @@ class Broker:
             self._remove()
             raise failure
         self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]
-        # Clients come back to the same address after a restart.
-        self._listen = self.bootstrap_servers
+        if self._listen is not None:
+            # Clients come back to the same address after a restart.
+            self._listen = self.bootstrap_servers
         return self
 
     def log_tail(self, lines: int = 20) -> str:

@@ -1,11 +1,13 @@
 """`kafkalite serve` and `kafkalite.Broker`: start, refusals, stop."""
 
+import asyncio
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -60,6 +62,18 @@ def refusal(*arguments: str) -> str:
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     return done.stderr
+
+
+def ends(pid: int) -> bool:
+    """Waits for the end of a process, which may have ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], TIMEOUT_S)[0])
+    finally:
+        os.close(descriptor)
 
 
 def test_it_says_once_where_it_serves_and_with_which_process(serving: Serving) -> None:
@@ -204,13 +218,53 @@ def test_a_broker_dies_with_its_parent() -> None:
     parent = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
-    descriptor = None
+    assert ends(int(parent.stdout)), "the broker outlived its parent"
+
+
+def test_a_broker_dies_with_its_parent_though_a_fork_of_it_lives_on() -> None:
+    """A fork holds the other end of the broker's stdin, which then never ends."""
+    script = (
+        "import kafkalite, os, signal\n"
+        "broker = kafkalite.Broker().start()\n"
+        "fork = os.fork()\n"
+        "if fork == 0:\n"
+        "    os.close(1)\n"
+        "    signal.pause()\n"
+        "print(broker.pid, fork, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    parent = subprocess.run(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    broker, fork = map(int, parent.stdout.split())
     try:
-        descriptor = os.pidfd_open(int(parent.stdout))
-    except ProcessLookupError:
-        return
-    try:
-        ended, _, _ = select.select([descriptor], [], [], TIMEOUT_S)
-        assert ended, "the broker outlived its parent"
+        assert ends(broker), "the broker outlived its parent"
     finally:
-        os.close(descriptor)
+        os.kill(fork, signal.SIGKILL)
+
+
+def test_a_broker_is_entered_from_a_coroutine_too() -> None:
+    async def describe() -> list[str]:
+        async with kafkalite.Broker() as broker:
+            with Connection(broker.bootstrap_servers) as connection:
+                assert connection.create_topic("orders").error_code == 0
+            return [broker.bootstrap_servers, str(broker.pid)]
+
+    address, pid = asyncio.run(describe())
+    assert address.startswith("127.0.0.1:")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
+def test_another_thread_may_start_the_broker_and_end() -> None:
+    """A signal at the death of the parent would come with the end of the thread that started it."""
+    broker = kafkalite.Broker()
+    starter = threading.Thread(target=broker.start)
+    starter.start()
+    starter.join()
+    try:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("orders").error_code == 0
+    finally:
+        assert broker.stop() == 0
+        broker.__exit__(None, None, None)

@@ -86,7 +86,7 @@ def test_a_value_that_cannot_be_is_refused_in_kafkas_words(
         ("sasl.enabled.mechanisms", "PLAIN"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("remote.log.storage.x", "1"),
-        ("listener.name.plaintext.max.connections", "1"),
+        ("listener.name.plaintext.ssl.key.password", "x"),
         ("log.cleaner.enable", "false"),
         ("unstable.api.versions.enable", "true"),
     ],

@@ -28,7 +28,7 @@ RUST_ORDER = [
 PYTHON_ORDER = [
     {"errors", "_native"},
     {"config", "metrics", "protocol", "timers"},
-    {"metadata", "groups", "transactions", "security", "replication"},
+    {"listeners", "metadata", "groups", "transactions", "security", "replication"},
     {"context"},
     {"api"},
     {"server"},

@@ -27,7 +27,8 @@ def run(arguments: Sequence[str]) -> int:
         given["log.dirs"] = str(options.data)
     if options.listen is not None:
         given["listeners"] = f"PLAINTEXT://{options.listen}"
-        given.pop("advertised.listeners", None)
+        for name in ("advertised.listeners", "inter.broker.listener.name"):
+            given.pop(name, None)
     log = Log(options.log_level)
     config = Config(given)
     for sentence in config.warnings:

@@ -1,0 +1,188 @@
+"""Listeners: where the broker listens, and what clients of each are told.
+
+    listeners             NAME://HOST:PORT, …   port 0 takes a free one; no host is all addresses
+    advertised.listeners  NAME://HOST:PORT, …   what clients are told; port 0 or no entry: as bound
+    listener.security.protocol.map  NAME:PROTOCOL, …   only PLAINTEXT so far
+    controller.listener.names       these of `listeners` are not opened: one node needs none
+
+A client that came in by a listener is told the broker's endpoint of that listener, whatever it
+asks.
+"""
+
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafkalite.config import Config
+from kafkalite.errors import InvalidArgumentError
+
+INT_MAX = 2**31 - 1
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - named so as to be told apart
+
+
+class Endpoint(NamedTuple):
+    """A listener, as `listeners` names it; IPv6 addresses without brackets."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def client_listeners(config: Config) -> list[Endpoint]:
+    """The listeners for clients. Raises InvalidArgumentError where there can be none such."""
+    controllers = [name.upper() for name in config["controller.listener.names"]]
+    every = [_parse("listeners", text) for text in config["listeners"]]
+    _refuse_twins(every)
+    endpoints = [each for each in every if each.name not in controllers]
+    if not endpoints:
+        raise InvalidArgumentError("listeners names no listener for clients")
+    for endpoint in endpoints:
+        _refuse_protocol(config, endpoint)
+        _refuse_open_listener(config, endpoint)
+    between_brokers = config["inter.broker.listener.name"]
+    names = [each.name for each in endpoints]
+    if between_brokers is not None and between_brokers.upper() not in names:
+        raise InvalidArgumentError(
+            f"inter.broker.listener.name={between_brokers} is not one of the listeners "
+            f"{', '.join(names)}"
+        )
+    return endpoints
+
+
+def bind(endpoint: Endpoint) -> socket.socket:
+    """A bound socket that does not listen yet: a start that takes long is seen as closed."""
+    try:
+        # Bytes, since a text would have Python load its tables of international names.
+        host = endpoint.host.encode() or None
+        found = socket.getaddrinfo(
+            host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        # Without a host: IPv6 first, which takes IPv4 as well.
+        found.sort(key=lambda each: endpoint.host == "" and each[0] != socket.AF_INET6)
+        family, _, _, _, address = found[0]
+        bound = _bound(family, address)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"cannot listen on {endpoint}: {error.strerror}; name another address with --listen"
+        ) from error
+    return bound
+
+
+def _bound(
+    family: int, address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def advertised_listeners(config: Config, bound: Sequence[Endpoint]) -> list[Endpoint]:
+    """What clients are told, listener by listener. Raises InvalidArgumentError where
+    `advertised.listeners` does not go with `listeners`."""
+    controllers = [name.upper() for name in config["controller.listener.names"]]
+    texts = config["advertised.listeners"] or []
+    given = {each.name: each for each in (_parse("advertised.listeners", text) for text in texts)}
+    names = [each.name for each in bound]
+    for name, endpoint in given.items():
+        if name not in names and name not in controllers:
+            raise InvalidArgumentError(
+                f"advertised.listeners names {name}, which is not one of the listeners "
+                f"{', '.join(names)}"
+            )
+        if endpoint.host in WILDCARD_HOSTS[1:]:
+            raise InvalidArgumentError(
+                f"advertised.listeners names {endpoint.host}, which no client can connect to"
+            )
+    advertised = []
+    for endpoint in bound:
+        told = given.get(endpoint.name, endpoint)
+        if told.host in WILDCARD_HOSTS:
+            told = told._replace(host=socket.getfqdn())
+        advertised.append(told._replace(port=told.port or endpoint.port))
+    return advertised
+
+
+def _parse(key: str, text: str) -> Endpoint:
+    name, separator, address = text.strip().partition("://")
+    host, colon, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    is_host = ":" not in host or (host[:1], host[-1:]) == ("[", "]")
+    if not (name and separator and colon and is_port and is_host):
+        raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT")
+    return Endpoint(name.upper(), host.strip("[]"), int(port))
+
+
+def _refuse_twins(endpoints: Sequence[Endpoint]) -> None:
+    names = [each.name for each in endpoints]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"listeners names {name} twice")
+    places = [(each.host, each.port) for each in endpoints if each.port]
+    for host, port in places:
+        if places.count((host, port)) > 1:
+            raise InvalidArgumentError(f"listeners names {host}:{port} twice")
+
+
+def _refuse_protocol(config: Config, endpoint: Endpoint) -> None:
+    protocols = {}
+    for text in config["listener.security.protocol.map"].split(","):
+        name, _, protocol = text.strip().partition(":")
+        protocols[name.upper()] = protocol.upper()
+    protocol = protocols.get(endpoint.name)
+    if protocol is None:
+        raise InvalidArgumentError(
+            f"listener.security.protocol.map has no protocol for the listener {endpoint.name}"
+        )
+    if protocol != "PLAINTEXT":
+        raise InvalidArgumentError(
+            f"the listener {endpoint.name} has the protocol {protocol}: only PLAINTEXT is supported"
+        )
+
+
+def _refuse_open_listener(config: Config, endpoint: Endpoint) -> None:
+    is_loopback = endpoint.host in ("localhost", "::1") or endpoint.host.startswith("127.")
+    if not is_loopback and not config["kafkalite.allow.unauthenticated"]:
+        raise InvalidArgumentError(
+            f"the listener {endpoint} is open to other machines and has no authentication: "
+            "set kafkalite.allow.unauthenticated=true if that is meant, or listen on 127.0.0.1"
+        )
+
+
+def connections_max(config: Config, listener: str) -> int:
+    """`listener.name.<name>.max.connections`, or no limit of the listener's own."""
+    text = config.given.get(f"listener.name.{listener.lower()}.max.connections")
+    if text is None:
+        return INT_MAX
+    if not text.isdigit():
+        raise InvalidArgumentError(
+            f"max.connections of the listener {listener} is no number: {text}"
+        )
+    return int(text)
+
+
+def connections_by_address(config: Config) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: `HOST:NUMBER` each, a host by its name or address."""
+    limits = {}
+    for text in filter(None, map(str.strip, config["max.connections.per.ip.overrides"].split(","))):
+        host, colon, number = text.rpartition(":")
+        try:
+            if not colon or not number.isdigit():
+                raise ValueError
+            address = socket.getaddrinfo(host.strip("[]").encode(), None)[0][4][0]
+        except (OSError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"
+            ) from error
+        limits[str(address)] = int(number)
+    return limits

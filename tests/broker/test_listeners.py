@@ -1,0 +1,108 @@
+"""Several listeners, what clients of each are told, and files that cannot be."""
+
+import socket
+
+import pytest
+
+import kafkalite
+from api.raw import Connection
+from kafkalite.config import Config
+from kafkalite.errors import InvalidArgumentError
+from kafkalite.listeners import Endpoint, advertised_listeners, bind, client_listeners
+from kafkalite.protocol import messages
+
+MAP = "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SSL"
+
+
+def config(**given: str) -> Config:
+    keys = {"listener.security.protocol.map": MAP}
+    keys.update({name.replace("_", "."): text for name, text in given.items()})
+    return Config(keys)
+
+
+def told(connection: Connection) -> list[tuple[str, int]]:
+    """The endpoint of the broker."""
+    metadata = connection.ask("Metadata", 1, messages.MetadataRequest(topics=[]))
+    return [(each.host, each.port) for each in metadata.brokers]
+
+
+def test_a_client_is_told_the_endpoint_of_the_listener_it_came_in_by() -> None:
+    keys = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,INTERNAL://127.0.0.2:0,CONTROLLER://127.0.0.1:9093",
+        "advertised.listeners": "INTERNAL://inside.example:0,PLAINTEXT://localhost:0",
+        "listener.security.protocol.map": MAP,
+        "inter.broker.listener.name": "INTERNAL",
+    }
+    with kafkalite.Broker(listen=None, config=keys) as broker:
+        plain, internal = broker.bootstrap_servers.split(",")
+        assert plain.startswith("localhost:")
+        port = int(internal.removeprefix("inside.example:"))
+        with Connection(plain) as connection:
+            assert told(connection) == [("localhost", int(plain.split(":")[1]))]
+        with Connection(f"127.0.0.2:{port}") as connection:
+            assert told(connection) == [("inside.example", port)]
+
+
+def test_ipv6_addresses_are_in_brackets() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with kafkalite.Broker(listen="[::1]:0") as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        assert host == "[::1]"
+        with Connection(f"::1:{port}") as connection:
+            assert told(connection) == [("::1", int(port))]
+
+
+def test_without_a_host_all_addresses_are_listened_on() -> None:
+    with bind(Endpoint("PLAINTEXT", "", 0)) as bound:
+        bound.listen()
+        port = bound.getsockname()[1]
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+
+
+def test_names_are_in_capitals_and_the_controllers_listener_is_left_out() -> None:
+    given = config(
+        listeners="internal://localhost:1,ctl://localhost:2",
+        controller_listener_names="CTL",
+    )
+    assert client_listeners(given) == [Endpoint("INTERNAL", "localhost", 1)]
+
+
+@pytest.mark.parametrize(
+    ("listeners", "reason"),
+    [
+        ("PLAINTEXT://localhost", "is not of the form NAME://HOST:PORT"),
+        ("PLAINTEXT://localhost:70000", "is not of the form NAME://HOST:PORT"),
+        ("PLAINTEXT://::1:1", "is not of the form NAME://HOST:PORT"),
+        ("localhost:9092", "is not of the form NAME://HOST:PORT"),
+        ("PLAINTEXT://localhost:1,plaintext://localhost:2", "names PLAINTEXT twice"),
+        ("PLAINTEXT://localhost:1,INTERNAL://localhost:1", "names localhost:1 twice"),
+        ("CONTROLLER://localhost:1", "names no listener for clients"),
+        ("OTHER://localhost:1", "has no protocol for the listener OTHER"),
+        ("SECURE://localhost:1", "only PLAINTEXT is supported"),
+        ("PLAINTEXT://10.0.0.1:1", r"kafkalite\.allow\.unauthenticated=true"),
+    ],
+)
+def test_listeners_that_cannot_be_are_refused(listeners: str, reason: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=reason):
+        client_listeners(config(listeners=listeners))
+
+
+@pytest.mark.parametrize(
+    ("advertised", "reason"),
+    [
+        ("INTERNAL://x:1", "names INTERNAL, which is not one of the listeners PLAINTEXT"),
+        ("PLAINTEXT://0.0.0.0:1", r"names 0\.0\.0\.0, which no client can connect to"),
+    ],
+)
+def test_what_is_advertised_must_go_with_the_listeners(advertised: str, reason: str) -> None:
+    given = config(advertised_listeners=advertised)
+    with pytest.raises(InvalidArgumentError, match=reason):
+        advertised_listeners(given, [Endpoint("PLAINTEXT", "localhost", 1)])
+
+
+def test_the_listener_between_brokers_must_be_one_of_the_listeners() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"inter\.broker\.listener\.name=ELSE"):
+        client_listeners(config(inter_broker_listener_name="ELSE"))
