@@ -35,6 +35,7 @@ from kafkalite.metadata.controller import Controller, Registration
 from kafkalite.metadata.controller import start as start_controller
 from kafkalite.metadata.image import BROKER
 from kafkalite.metadata.image import Endpoint as BrokerEndpoint
+from kafkalite.metadata.store import Limits
 from kafkalite.server import ControlServer
 
 READY_PREFIX = "kafkalite ready bootstrap.servers="
@@ -131,8 +132,13 @@ def _open(
         rack=config["broker.rack"] or None,
         min_insync_replicas=defaults["min.insync.replicas"],
     )
+    limits = Limits(
+        config["metadata.log.max.record.bytes.between.snapshots"],
+        config["metadata.log.max.snapshot.interval.ms"],
+        config["metadata.log.segment.bytes"],
+    )
     controller, repairs = start_controller(
-        claimed, metadata_dir, registration, config.engine_configs, _wall_ms
+        claimed, metadata_dir, registration, config.engine_configs, _wall_ms, limits
     )
     node_name = str(config["node.id"])
 

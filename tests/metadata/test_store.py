@@ -25,7 +25,7 @@ class World:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def open(self) -> store.MetadataLog:
+    def open(self, limits: store.Limits = store.KAFKAS_LIMITS) -> store.MetadataLog:
         self.claimed = _native.ClaimedDirectories(
             node_id=NODE,
             cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
@@ -36,8 +36,10 @@ class World:
             open_segments=64,
         )
         found = store.read(self.path)
-        log, self.repairs = self.claimed.open_metadata_log({})
-        return store.MetadataLog(found, log, NODE, self.claimed.directories[0][1], NOW_MS)
+        configs = {"segment.bytes": str(limits.segment_bytes), "file.delete.delay.ms": "0"}
+        log, self.repairs = self.claimed.open_metadata_log(configs)
+        directory_id = self.claimed.directories[0][1]
+        return store.MetadataLog(found, log, NODE, directory_id, NOW_MS, limits)
 
     def abandon(self) -> None:
         """As a kill: the lock is let go and nothing else."""
@@ -207,6 +209,32 @@ def test_a_clean_stop_with_much_to_read_writes_a_snapshot(world: World) -> None:
     del log
     found = store.read(world.path)
     assert (found.record_count, same(found.image)) == (0, same(image))
+
+
+def test_a_running_node_writes_a_snapshot_after_so_many_bytes_and_so_much_time(
+    world: World,
+) -> None:
+    log = world.open(store.Limits(snapshot_after_bytes=1 << 20, snapshot_after_ms=1000))
+    log.append(topic(1), NOW_MS + 999)
+    assert not list(world.folder.glob("*.checkpoint"))
+    log.append(topic(2), NOW_MS + 1000)
+    assert len(list(world.folder.glob("*.checkpoint"))) == 1
+    log.append(topic(3, 20_000), NOW_MS + 1001)
+    assert len(list(world.folder.glob("*.checkpoint"))) == 2
+
+
+def test_segments_that_no_snapshot_needs_go(world: World) -> None:
+    log = world.open(store.Limits(snapshot_after_bytes=4000, segment_bytes=2000))
+    for number in range(60):
+        log.append(topic(number + 1, 3), NOW_MS)
+    image = log.image
+    world.abandon()
+    del log
+    bases = sorted(int(path.stem) for path in world.folder.glob("*.log"))
+    assert bases[0] > 0
+    assert len(bases) < 12
+    assert same(store.read(world.path).image) == same(image)
+    assert same(world.open().image) == same(image)
 
 
 def test_a_log_without_the_records_behind_its_snapshot_is_refused(world: World) -> None:

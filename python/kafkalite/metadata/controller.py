@@ -467,6 +467,7 @@ def start(
     registration: Registration,
     engine_configs: EngineConfigs,
     wall_ms: Callable[[], int],
+    limits: store.Limits = store.KAFKAS_LIMITS,
 ) -> tuple[Controller, list[str]]:
     """Reads the metadata, refuses what cannot be served, takes over. Returns also what was
     repaired, a sentence each.
@@ -478,11 +479,11 @@ def start(
     _refuse_strangers(found, node_id, [path for path, *_ in claimed.directories])
     if not found.bootstrap and found.is_new:
         store.write_bootstrap(metadata_dir, own_features(), wall_ms())
-    native_log, repairs = claimed.open_metadata_log({})
+    native_log, repairs = claimed.open_metadata_log({"segment.bytes": str(limits.segment_bytes)})
     directory_id = next(
         (each[1] for each in claimed.directories if Path(each[0]) == metadata_dir), bytes(16)
     )
-    log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms())
+    log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits)
     controller = Controller(log, node_id, engine_configs, wall_ms)
     controller._begin(registration, claimed)
     return controller, [f"{store.FOLDER}: {sentence}" for sentence in repairs]

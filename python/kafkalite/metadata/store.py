@@ -39,10 +39,22 @@ BATCH_RECORDS_MAX = 10_000
 SNAPSHOTS_KEPT = 2
 SNAPSHOT_AFTER_RECORDS = 500
 """A clean stop writes a snapshot if the log has more records than this behind the last one."""
-SNAPSHOT_AFTER_BYTES = 20 << 20
-"""`metadata.log.max.record.bytes.between.snapshots`: then one is written at once."""
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class Limits(NamedTuple):
+    """When a running node writes a snapshot, and how large a segment of the log grows."""
+
+    snapshot_after_bytes: int = 20 << 20
+    """`metadata.log.max.record.bytes.between.snapshots`"""
+    snapshot_after_ms: int = 3_600_000
+    """`metadata.log.max.snapshot.interval.ms`; 0 is never."""
+    segment_bytes: int = 1 << 30
+    """`metadata.log.segment.bytes`"""
+
+
+KAFKAS_LIMITS = Limits()
 
 
 class Quorum(NamedTuple):
@@ -242,7 +254,13 @@ class MetadataLog:
     """Appends to the log and adds up what it appends. One thread at a time."""
 
     def __init__(
-        self, found: Found, log: _native.Log, node_id: int, directory_id: bytes, now_ms: int
+        self,
+        found: Found,
+        log: _native.Log,
+        node_id: int,
+        directory_id: bytes,
+        now_ms: int,
+        limits: Limits = KAFKAS_LIMITS,
     ) -> None:
         """Takes the lead in the next epoch; that is on disk when this returns. `directory_id` is
         that of the log directory."""
@@ -255,6 +273,8 @@ class MetadataLog:
         self._record_count = found.record_count
         self._snapshot_end_offset = found.snapshot_end_offset
         self._bytes_since = 0
+        self._snapshot_ms = now_ms
+        self._limits = limits
         self.image = found.image
         self.leader_epoch = found.quorum.leader_epoch + 1
         if log.offsets.log_end_offset != found.end_offset:
@@ -313,7 +333,9 @@ class MetadataLog:
         for message in appended:
             self._fold.replay(message)
         self._publish(now_ms)
-        if self._bytes_since >= SNAPSHOT_AFTER_BYTES:
+        interval_ms = self._limits.snapshot_after_ms
+        is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
+        if is_late or self._bytes_since >= self._limits.snapshot_after_bytes:
             self.write_snapshot(now_ms)
         return self.image
 
@@ -369,12 +391,11 @@ class MetadataLog:
         self._log.close()
 
     def write_snapshot(self, now_ms: int) -> None:
-        """Writes one up to here and removes those that are old; it survives a power cut then.
-
-        Not to be called in a metadata transaction.
+        """Writes one up to here, which survives a power cut then, and removes those that are old,
+        with the segments that only they needed. Does nothing within a metadata transaction.
         """
         end_offset, folder = self.end_offset, self._found.folder
-        if end_offset == self._snapshot_end_offset:
+        if end_offset == self._snapshot_end_offset or self._fold.in_transaction:
             return
         path = folder / f"{end_offset:020}-{self.leader_epoch:010}.checkpoint"
         content = b"".join(
@@ -383,8 +404,14 @@ class MetadataLog:
         _replace_file(path, content, ".part")
         self._snapshot_end_offset = end_offset
         self._record_count = self._bytes_since = 0
-        for old in _snapshots(folder)[:-SNAPSHOTS_KEPT]:
-            old[2].unlink()
+        self._snapshot_ms = now_ms
+        snapshots = _snapshots(folder)
+        if len(self._log.segments()) > 1:
+            self._log.advance_log_start_offset(snapshots[-SNAPSHOTS_KEPT:][0][0])
+            self._log.delete_old_segments(now_ms=now_ms)
+            self._log.delete_due_files(now_ms=now_ms)
+        for _, _, old in snapshots[:-SNAPSHOTS_KEPT]:
+            old.unlink()
 
 
 def snapshot_batches(
