@@ -112,7 +112,6 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
         kafka = KafkaBroker(kafka_tools, folder / "kafka", log_dirs=[data])
         with kafka:
-            kafka.start()
             described = describe(kafka_tools, kafka)
             consumed = [
                 record.value for record in kafka_tools.consume(kafka.bootstrap_servers, "orders")
@@ -247,7 +246,6 @@ def test_a_directory_of_kafkas_default_format_keeps_features_and_a_dynamic_quoru
     }
     assert found.quorum.kraft_version == 1
     with kafka:
-        kafka.start()
         assert "Topic: ours\t" in describe(kafka_tools, kafka)
         features = kafka_tools.run_tool(
             "org.apache.kafka.tools.FeatureCommand",
