@@ -183,6 +183,68 @@ def theirs(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) ->
     yield folder / "data"
 
 
+def told_by_kafkas_tool(tools: KafkaTools, servers: str) -> tuple[list[list[str]], list[list[str]]]:
+    """Groups with their states, and the offsets of those without members, sorted."""
+    found = []
+    without_members = [*["--group", "story-simple"], *["--group", "story-expires"]]
+    for arguments in (["--list", "--state"], ["--describe", "--offsets", *without_members]):
+        result = tools.run_tool(GROUPS_TOOL, ["--bootstrap-server", servers, *arguments])
+        assert result.exit == 0, result
+        rows = [line.split() for line in result.stdout.splitlines() if line.startswith("story")]
+        found.append(sorted(row[:4] for row in rows))
+    return found[0], found[1]
+
+
+def test_groups_go_to_kafka_and_come_back(
+    kafka_tools: KafkaTools, ours: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(ours, data)
+    properties = {"offsets.topic.num.partitions": "3"}
+    with KafkaBroker(
+        kafka_tools, tmp_path / "kafka", log_dirs=[data], properties=properties
+    ) as kafka:
+        with Connection(kafka.bootstrap_servers) as connection:
+            while any(each.error_code for each in describe(connection, *STORY_GROUPS, version=5)):
+                pass
+            assert commit(connection, "story-simple", "story", (1, 77)) == [0]
+        groups, offsets = told_by_kafkas_tool(kafka_tools, kafka.bootstrap_servers)
+        kafka.stop()
+    assert [row for row in groups if row[1] == "Stable"] == [
+        ["story-stable", "Stable"],
+        ["story-static", "Stable"],
+    ]
+    assert ["story-simple", "story", "0", "3"] in offsets
+    assert ["story-simple", "story", "1", "77"] in offsets
+    config = {**CONFIG, "offsets.topic.num.partitions": "3"}
+    with kafkalite.Broker(data, config=config) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            while connection.ask("ListGroups", 5, messages.ListGroupsRequest()).error_code:
+                pass
+        assert told_by_kafkas_tool(kafka_tools, broker.bootstrap_servers) == (groups, offsets)
+
+
+def test_kafkas_console_consumer_reads_the_internal_topic(
+    kafka_tools: KafkaTools, broker: kafkalite.Broker, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(broker, 1, 1)
+    with Connection(broker.bootstrap_servers) as connection:
+        find_coordinator(connection, "console")
+        assert commit(connection, "console", topic, (0, 41), metadata="m") == [0]
+    result = kafka_tools.run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        [
+            *["--bootstrap-server", broker.bootstrap_servers, "--topic", "__consumer_offsets"],
+            *["--from-beginning", "--timeout-ms", "5000"],
+            *["--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"],
+        ],
+    )
+    wanted = f'"group":"console","topic":"{topic}","partition":0'
+    (line,) = [line for line in result.stdout.splitlines() if wanted in line]
+    assert '"offset":41' in line
+    assert '"metadata":"m"' in line
+
+
 def test_kafka_reads_what_we_wrote_and_would_have_written_the_same(
     kafka_tools: KafkaTools, ours: Path, theirs: Path
 ) -> None:
