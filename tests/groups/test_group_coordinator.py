@@ -223,7 +223,7 @@ def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are
     names = {coordinator.partition_of(f"g{n}"): f"g{n}" for n in range(20)}
     for partition in (0, 1):
         for offset in range(3000):
-            commit(coordinator, names[partition], offset, offset, metadata="m" * 100)
+            commit(coordinator, names[partition], offset, offset, metadata="m" * 600)
             if offset % 300 == 0:
                 host.run()
         host.run()

@@ -40,8 +40,10 @@ LOADING: Final = "loading"
 ACTIVE: Final = "active"
 FAILED: Final = "failed"
 
-LOAD_PIECE_BYTES: Final = 128 * 1024
+LOAD_PIECE_BYTES: Final = 512 * 1024
 """What is read of a log before other work has its turn."""
+SETTLE_COUNT: Final = 2_000
+"""Keys that are looked into before other work has its turn."""
 BATCH_BYTES_MAX: Final = 512 * 1024
 """Writes of one turn are appended early when they have so many bytes."""
 
@@ -125,16 +127,18 @@ class Shard:
         try:
             if loader.next_offset < offsets.log_end_offset:
                 batches = _native.read_batches(log.read(loader.next_offset, LOAD_PIECE_BYTES))
-                for problem in loader.replay(batches):
-                    self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition}: {problem}")
+                loader.replay(batches)
                 if not batches:
                     # The cleaner has taken whatever was there up to the end.
                     loader.next_offset = offsets.log_end_offset
+                return
         except KafkaliteError as error:
             self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} cannot be loaded: {error}")
             self.state = FAILED
             return
-        if loader.next_offset >= offsets.log_end_offset:
+        if loader.settle(SETTLE_COUNT):
+            for problem in loader.problems:
+                self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition}: {problem}")
             self._finish_loading(loader)
 
     def _finish_loading(self, loader: "_Loader") -> None:
@@ -434,33 +438,61 @@ class Shard:
 
 
 class _Loader:
-    """Replays the records of a partition; what is left is what counts."""
+    """Replays the records of a partition; what is left is what counts.
+
+    Of a key only the newest record is looked into, after the last one was read: a log that has not
+    been compacted for long loads at the speed of reading. Transactions and their markers are taken
+    in order with what came before them.
+    """
 
     def __init__(self, offsets: Offsets, next_offset: int) -> None:
         self.next_offset = next_offset
         self.group_records: dict[str, GroupRecord] = {}
         self.newer_groups: dict[str, str] = {}
+        self.problems: list[str] = []
+        """A sentence for each record that could not be read."""
         self._offsets = offsets
+        self._newest: dict[bytes | None, tuple[bytes | None, int]] = {}
+        """Key -> value and offset of its newest record, in the order of the log."""
+        self._settling: list[tuple[bytes | None, tuple[bytes | None, int]]] = []
+        """What is being looked into, the last first."""
 
-    def replay(self, batches: list[_native.RecordBatch]) -> list[str]:
-        """Takes whole batches; a sentence for each record that cannot be read."""
-        problems = []
+    def replay(self, batches: list[_native.RecordBatch]) -> None:
+        """Takes whole batches."""
         for batch in batches:
             if batch.last_offset < self.next_offset:
                 continue
             if batch.is_control:
+                self.settle()
                 self._end_transaction(batch)
-            else:
-                producer_id = batch.producer_id if batch.is_transactional else -1
+            elif batch.is_transactional:
+                self.settle()
                 for offset, _, key, value, _ in batch.records:
-                    if offset < self.next_offset:
-                        continue
-                    try:
-                        self._apply(records.parse(key, value, offset), producer_id)
-                    except KafkaliteError as error:
-                        problems.append(f"the record at offset {offset} is not taken: {error}")
+                    self._take(key, value, offset, batch.producer_id)
+            else:
+                newest = self._newest
+                for offset, _, key, value, _ in batch.records:
+                    newest.pop(key, None)
+                    newest[key] = (value, offset)
             self.next_offset = batch.last_offset + 1
-        return problems
+
+    def settle(self, count_max: int | None = None) -> bool:
+        """Looks into the newest records of keys, at most so many; whether none is left."""
+        if self._newest:
+            self._settling = list(reversed(self._newest.items()))
+            self._newest = {}
+        settling = self._settling
+        count = len(settling) if count_max is None else min(count_max, len(settling))
+        for _ in range(count):
+            key, (value, offset) = settling.pop()
+            self._take(key, value, offset, -1)
+        return not settling
+
+    def _take(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
+        try:
+            self._apply(records.parse(key, value, offset), producer_id)
+        except KafkaliteError as error:
+            self.problems.append(f"the record at offset {offset} is not taken: {error}")
 
     def _end_transaction(self, batch: _native.RecordBatch) -> None:
         """The marker's key: version and kind, 0 abort, 1 commit, two bytes each."""
