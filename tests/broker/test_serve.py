@@ -47,7 +47,8 @@ class Serving:
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:
-    running = Serving(["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"], tmp_path)
+    arguments = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    running = Serving([*arguments, "--config", "num.network.threads=1"], tmp_path)
     yield running
     running.process.kill()
     running.process.communicate()
@@ -89,6 +90,9 @@ def test_a_signal_stops_it_cleanly(serving: Serving, tmp_path: Path, by: signal.
         connection.create_topic("orders")
         waiting = connection.fetch_request("orders", 0, max_wait_ms=60_000)
         correlation_id = connection.send(1, 12, waiting.encode(12))
+        with Connection(serving.bootstrap_servers) as other:
+            # The one network thread has seen the request by then.
+            other.ask("Metadata", 1, messages.MetadataRequest(topics=[]))
         code, log = serving.end(by)
         # A request that waits is answered rather than cut off.
         assert connection.receive(1, 12, correlation_id).responses[0].partitions[0].records == b""

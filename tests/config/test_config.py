@@ -1,5 +1,7 @@
 """The rows, texts to values, layers, and properties files."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,9 @@ def test_values_are_written_as_java_writes_them(value: object, text: str | None)
 )
 def test_durations(text: str, is_one: bool) -> None:
     assert is_duration(text) is is_one
+
+
+def test_the_page_of_the_keys_is_what_the_rows_say() -> None:
+    tool = Path(__file__).parents[2] / "tools/make_configuration_page.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
