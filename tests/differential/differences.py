@@ -8,6 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+# Keys that Kafka 4.3.1 advertises and kafkalite does not have yet.
+ABSENT_KEYS = (
+    *(17, 24, 25, 26, 27, 28, 29, 30, 31, 34, 36, 38, 39, 40, 41, 43, 45, 46, 48, 49, 50, 51),
+    *(64, 65, 66, 68, 69, 76, 77, 78, 79, 80, 81, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),
+)
+OWN_CONFIGS = "configs of the broker in full"
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -18,13 +25,66 @@ class Difference:
 
     def used(self, case: str, path: str) -> list[tuple[str, str]]:
         """Those of the patterns that fit."""
-        return [each for each in self.where if fnmatchcase(case, each[0]) and _fits(path, each[1])]
-
-
-def _fits(path: str, pattern: str) -> bool:
-    return fnmatchcase(path, pattern)
+        return [
+            (cases, paths)
+            for cases, paths in self.where
+            if fnmatchcase(case, cases) and fnmatchcase(path, paths)
+        ]
 
 
 DIFFERENCES = [
-    Difference("A sentence with each refused batch", [("*", "responses.*.error_message")]),
+    Difference("Keys", [("api versions v*", f"api_keys.{key}") for key in ABSENT_KEYS]),
+    Difference(
+        "Features",
+        [
+            ("api versions v*", "finalized_features.*"),
+            ("api versions v*", "finalized_features_epoch"),
+            ("api versions v*", "supported_features.*"),
+            ("features: *", "error_message"),
+        ],
+    ),
+    Difference(
+        "Words for refused batches",
+        [
+            ("produce *", "responses.*.error_message"),
+            ("produce *", "responses.*.batch_index_error_message"),
+            ("idempotent: *", "responses.*.error_message"),
+        ],
+    ),
+    Difference("Null records", [("produce null records", "")]),
+    Difference(
+        "Broken compression",
+        [
+            ("produce an unknown codec", "responses.*.error_code"),
+            ("produce no gzip as gzip", "responses.*.error_code"),
+        ],
+    ),
+    Difference("Transactional ids", [("produce with a transactional id", "responses.*")]),
+    Difference(
+        "Documentation of configs", [("configs of * with documentation", "*.documentation")]
+    ),
+    Difference(
+        "A broker's own configs",
+        [
+            (OWN_CONFIGS, "results.1.configs.kafkalite.*"),
+            *(
+                (OWN_CONFIGS, f"results.1.configs.{key}")
+                for key in (
+                    "controller.listener.names.config_source",
+                    "controller.quorum.voters.*",
+                    "listeners.value",
+                    "log.dir.value",
+                    "log.dirs.value",
+                    "process.roles.config_source",
+                )
+            ),
+        ],
+    ),
+    Difference("Network threads", [(OWN_CONFIGS, "results.1.configs.num.network.threads.value")]),
+    Difference("Kinds of coordinators", [("coordinator of *", "*error_message")]),
+    Difference("Cordoned directories", [("create two replicas", "topics.d-none.error_message")]),
+    Difference(
+        "A topic id that is only looked at",
+        [("create only to see", "*.topic_id"), ("create a name of 249", "*.topic_id")],
+    ),
 ]

@@ -1,13 +1,23 @@
 """One script of requests to kafkalite and to Apache Kafka: equal answers, field by field."""
 
+import re
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kafkalite
 from differential.cases import SCRIPT
-from differential.runner import CLOSED, Runner
-from oracle.broker import KafkaBroker
+from differential.differences import DIFFERENCES
+from differential.runner import CLOSED, Runner, compare
+from oracle.broker import DEFAULTS, KafkaBroker
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "DIFFERENCES.md"
+SECTION = "## In answers"
+# The brokers are told the same; kafkalite has no controller to be told of.
+CONTROLLER = ("process.roles", "controller.listener.names")
 
 Answers = dict[str, Any]
 
@@ -17,9 +27,22 @@ def theirs(kafka: KafkaBroker) -> Answers:
     return Runner(kafka.bootstrap_servers).run(SCRIPT)
 
 
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Answers]:
+    config = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
+    with kafkalite.Broker(config=config) as broker:
+        yield Runner(broker.bootstrap_servers).run(SCRIPT)
+
+
 def test_names_of_cases_are_unique() -> None:
     counts = Counter(case.name for case in SCRIPT if case.part != "send")
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_the_list_of_differences_is_that_of_the_document() -> None:
+    section = DOCUMENT.read_text().split(SECTION + "\n")[1].split("\n## ")[0]
+    titles = re.findall(r"^- \*\*(.+?)\.\*\*", section, flags=re.MULTILINE)
+    assert sorted(titles) == sorted(each.title for each in DIFFERENCES)
 
 
 @pytest.mark.oracle
@@ -28,3 +51,18 @@ def test_kafka_answers_nearly_every_case(theirs: Answers) -> None:
     closed = [name for name, answer in theirs.items() if answer == CLOSED]
     assert len(theirs) > 700
     assert len(closed) < 40, closed
+
+
+@pytest.mark.oracle
+def test_answers_are_those_of_kafka(ours: Answers, theirs: Answers) -> None:
+    found = []
+    used = set()
+    for case, answer in theirs.items():
+        for path, mine, its in compare(ours[case], answer):
+            explained = [(d.title, where) for d in DIFFERENCES for where in d.used(case, path)]
+            used.update(explained)
+            if not explained:
+                found.append(f"{case}: {path}: {mine!r:.200} instead of {its!r:.200}")
+    unused = [(d.title, where) for d in DIFFERENCES for where in d.where]
+    assert found == []
+    assert [each for each in unused if each not in used] == []

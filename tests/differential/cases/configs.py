@@ -286,7 +286,12 @@ OTHER_CONFIGS = [
     altered("an unknown broker", BROKER, "7", ("log.retention.ms", SET, "1")),
     altered("a broker that is no number", BROKER, "one", ("log.retention.ms", SET, "1")),
     altered("a group", GROUP, "d-group", ("consumer.session.timeout.ms", SET, "50000")),
-    shown("the group", GROUP, "d-group", ["consumer.session.timeout.ms"], include_synonyms=True),
+    applied(
+        shown(
+            "the group", GROUP, "d-group", ["consumer.session.timeout.ms"], include_synonyms=True
+        ),
+        "50000",
+    ),
     altered("a group out of range", GROUP, "d-group", ("consumer.session.timeout.ms", SET, "1")),
     altered("an unknown key of a group", GROUP, "d-group", ("no.such.key", SET, "1")),
     altered("a group without a name", GROUP, "", ("consumer.session.timeout.ms", SET, "50000")),

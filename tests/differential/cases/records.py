@@ -132,7 +132,7 @@ PRODUCING = [
     produce("produce to an internal topic", "__consumer_offsets", Batch([b"x"], [b"k"])),
     produce("produce to the metadata topic", "__cluster_metadata", Batch([b"x"], [b"k"])),
     produce("produce with a timeout of zero", "d-plain", ONE, timeout_ms=0),
-    produce("produce with a transactional id", "d-plain", ONE, transactional_id="d-tx"),
+    produce("produce with a transactional id", "d-good", ONE, transactional_id="d-tx"),
     produce(
         "produce a transactional batch without an id", "d-plain", replace(ONE, transactional=True)
     ),
