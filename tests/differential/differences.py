@@ -81,10 +81,25 @@ DIFFERENCES = [
         ],
     ),
     Difference("Network threads", [(OWN_CONFIGS, "results.1.configs.num.network.threads.value")]),
-    Difference("Kinds of coordinators", [("coordinator of *", "*error_message")]),
+    Difference(
+        "Unknown kinds",
+        [
+            ("coordinator of *", "*error_message"),
+            ("configs of an unknown kind", "results.x.error_message"),
+            ("configs of kind zero", "results.x.error_message"),
+        ],
+    ),
+    Difference("A partition twice", [("produce to one partition twice", "responses.*")]),
+    Difference(
+        "Isolation levels",
+        [
+            ("fetch with an isolation of 2", "error_code"),
+            ("fetch with an isolation of 2", "responses.*"),
+        ],
+    ),
     Difference("Cordoned directories", [("create two replicas", "topics.d-none.error_message")]),
     Difference(
-        "A topic id that is only looked at",
+        "A topic that is only looked at",
         [("create only to see", "*.topic_id"), ("create a name of 249", "*.topic_id")],
     ),
 ]

@@ -40,7 +40,9 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             )
             if log is not None and end.error_code == 0:
                 end.leader_epoch, end.end_offset = end_of_epoch(
-                    log.leader_epochs(), log.offsets.log_end_offset, each.leader_epoch
+                    _epochs(context, topic.topic, each.partition, log),
+                    log.offsets.log_end_offset,
+                    each.leader_epoch,
                 )
             result.partitions.append(end)
         response.topics.append(result)
@@ -56,6 +58,16 @@ def _refusal(context: Context, name: str, asked: Any) -> int:
     if known in (NONE, leader_epoch):
         return 0
     return FENCED_LEADER_EPOCH if known < leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+def _epochs(context: Context, name: str, partition: int, log: Any) -> list[tuple[int, int]]:
+    """Those of the log and the leader's own, which starts at the log end until it is written to
+    (`LeaderEpochFileCache.assign` in `Partition.makeLeader`)."""
+    epochs: list[tuple[int, int]] = log.leader_epochs()
+    leader_epoch = context.image.topics[name].partitions[partition].leader_epoch
+    if not epochs or epochs[-1][0] < leader_epoch:
+        epochs.append((leader_epoch, log.offsets.log_end_offset))
+    return epochs
 
 
 def end_of_epoch(epochs: list[tuple[int, int]], log_end_offset: int, asked: int) -> tuple[int, int]:

@@ -41,7 +41,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     response = messages.DescribeConfigsResponse()
     for resource in message.resources:
         result = messages.DescribeConfigsResponse.DescribeConfigsResult(
-            error_message=None,
+            error_message="",
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
@@ -53,7 +53,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             ]
         except ChangeRefusedError as refusal:
             result.error_code = refusal.code
-            result.error_message = str(refusal) or None
+            result.error_message = str(refusal)
         response.results.append(result)
     return response
 
@@ -70,7 +70,7 @@ def _describe(context: Context, kind: int, name: str) -> list[Described]:
     if kind == BROKER:
         if not name:
             return describe.describe_all_brokers(context.config, own)
-        _check_broker_id(context, name, " or empty string")
+        _check_broker_id(context, name, " or empty string,")
         return describe.describe_broker(context.config)
     if kind == BROKER_LOGGER:
         if not name:
@@ -98,7 +98,7 @@ def _check_broker_id(context: Context, name: str, alternative: str) -> None:
     if not is_this_broker:
         raise ChangeRefusedError(
             INVALID_REQUEST,
-            f"Unexpected broker id, expected {context.node_id}{alternative}, but received {name}",
+            f"Unexpected broker id, expected {context.node_id}{alternative} but received {name}",
         )
 
 

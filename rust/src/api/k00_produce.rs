@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::{ApiKey, Ask, TopicRef, code, write_node_endpoints};
 use crate::access::{Operation, Resource};
-use crate::batch::header::{ATTRIBUTES_AT, MAGIC_AT};
+use crate::batch::header::{ATTRIBUTES_AT, LOG_OVERHEAD, MAGIC_AT};
 use crate::error::{Error, RecordError, Result};
 use crate::image::{Image, Partition};
 use crate::log::log::AppendInfo;
@@ -70,13 +70,16 @@ pub struct ProducePartition {
 pub enum Outcome {
     Refused {
         code: i16,
+        /// -1 unless the log has judged the records.
+        log_start_offset: i64,
         message: Option<String>,
         record_errors: Vec<RecordError>,
         /// Where the partition's leader is, and its epoch.
         leader: Option<(i32, i32)>,
     },
-    /// To be appended.
-    Pending(Arc<Partition>),
+    /// To be appended. The flag: the records are one whole batch, so that what the log says of them
+    /// is its own judgement.
+    Pending(Arc<Partition>, bool),
     Appended(Arc<Partition>, AppendInfo),
 }
 
@@ -106,7 +109,7 @@ pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, ask: &Ask<'_>) 
             } else {
                 match judge(&topic, may_write, index, records, version) {
                     Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
-                    Ok(partition) => Outcome::Pending(partition),
+                    Ok(partition) => Outcome::Pending(partition, is_one_batch(records)),
                     Err(refused) => refused,
                 }
             };
@@ -175,6 +178,29 @@ fn attributes_of(records: &[u8]) -> u8 {
     }
 }
 
+/// Whether the records are one batch of magic 2 and nothing more: Kafka looks at that before the log.
+fn is_one_batch(records: &[u8]) -> bool {
+    let mut reader = Reader::new(records);
+    let length = reader.i64().and_then(|_| reader.i32());
+    // The length counts what follows it.
+    let size = length.map_or(-1, |length| i64::from(length) + LOG_OVERHEAD as i64);
+    size == records.len() as i64 && records.get(MAGIC_AT) == Some(&2)
+}
+
+/// The log start offset in a refusal of the log's: of these errors Kafka does not say it
+/// (`ReplicaManager.appendRecordsToLeader`).
+fn log_start_offset(partition: &Partition, error_code: i16) -> i64 {
+    match error_code {
+        code::CORRUPT_MESSAGE
+        | code::UNKNOWN_TOPIC_OR_PARTITION
+        | code::NOT_LEADER_OR_FOLLOWER
+        | code::MESSAGE_TOO_LARGE
+        | code::RECORD_LIST_TOO_LARGE
+        | code::KAFKA_STORAGE_ERROR => -1,
+        _ => partition.log.offsets().log_start_offset,
+    }
+}
+
 /// Whether records belong to a transaction is said by the batch, not by the request (CVE-2018-17196).
 fn is_transactional_batch(records: &[u8]) -> bool {
     attributes_of(records) & TRANSACTIONAL != 0
@@ -183,6 +209,7 @@ fn is_transactional_batch(records: &[u8]) -> bool {
 fn refuse(code: i16, message: Option<String>) -> Outcome {
     Outcome::Refused {
         code,
+        log_start_offset: -1,
         message,
         record_errors: Vec::new(),
         leader: None,
@@ -265,17 +292,20 @@ impl Produce {
 
     fn write_partition(&self, writer: &mut Writer, partition: &ProducePartition) {
         let mut record_errors: &[RecordError] = &[];
+        let mut start_of_refused = -1;
         let (error_code, message, info) = match &partition.outcome {
             Outcome::Refused {
                 code,
+                log_start_offset,
                 message,
                 record_errors: errors,
                 ..
             } => {
                 record_errors = errors;
+                start_of_refused = *log_start_offset;
                 (*code, message.as_deref(), None)
             }
-            Outcome::Pending(_) => (code::REQUEST_TIMED_OUT, None, None),
+            Outcome::Pending(..) => (code::REQUEST_TIMED_OUT, None, None),
             Outcome::Appended(at, info) if self.acks == -1 => {
                 match at.log.offsets().high_watermark > info.last_offset {
                     true => (code::NONE, None, Some(info)),
@@ -291,7 +321,7 @@ impl Produce {
         writer.i64(info.map_or(-1, |info| info.first_offset));
         writer.i64(info.map_or(-1, |info| info.log_append_time_ms));
         if self.version >= 5 {
-            writer.i64(info.map_or(-1, |info| info.log_start_offset));
+            writer.i64(info.map_or(start_of_refused, |info| info.log_start_offset));
         }
         if self.version >= 8 {
             writer.array_length(record_errors.len(), self.flexible);
@@ -329,11 +359,15 @@ impl ProducePartition {
 
     /// Notes what the log said to the records.
     pub fn apply(&mut self, result: Result<AppendInfo>) {
-        if let Outcome::Pending(partition) = &self.outcome {
+        if let Outcome::Pending(partition, is_one_batch) = &self.outcome {
             self.outcome = match result {
                 Ok(info) => Outcome::Appended(partition.clone(), info),
                 Err(error) => Outcome::Refused {
                     code: error.kafka_code(),
+                    log_start_offset: match is_one_batch {
+                        true => log_start_offset(partition, error.kafka_code()),
+                        false => -1,
+                    },
                     message: Some(error.to_string()),
                     record_errors: match error {
                         Error::RecordsRefused(refused) => refused.errors,

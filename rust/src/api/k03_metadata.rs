@@ -5,12 +5,16 @@
 //! that does not exist is created by Python first where client and broker allow it, and the request
 //! is then answered here.
 //!
-//! Refusals, per topic: INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION;
-//! UNKNOWN_TOPIC_ID for an id.
+//! A topic that is named twice is answered once. If any topic has an id, only ids count.
+//!
+//! Refusals, of the whole request: INVALID_REQUEST for an id or a null name before version 12,
+//! UNKNOWN_SERVER_ERROR for neither (a NullPointerException in Kafka). Per topic:
+//! INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID for an id.
 //!
 //! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry the cluster's
 //! authorized operations (KIP-430); v12 lets an id stand alone (KIP-516); v13 adds a top-level error.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{ApiKey, Ask, code};
@@ -37,6 +41,10 @@ const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
 /// IDEMPOTENT_WRITE.
 const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;
 
+/// First version in which an id may stand for a name.
+const ALONE_SINCE: i16 = 12;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Asked<'a> {
     name: Option<&'a str>,
     id: Uuid,
@@ -81,11 +89,68 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
     let topic_operations = version >= 8 && reader.bool()?;
     reader.skip_tags(flexible)?;
     Ok(Request {
-        topics,
+        topics: topics.map(once),
         allows_creation,
         cluster_operations,
         topic_operations,
     })
+}
+
+/// Each topic once, and only those with an id if there is one.
+fn once(mut asked: Vec<Asked<'_>>) -> Vec<Asked<'_>> {
+    if asked.iter().any(|each| each.id != ZERO_UUID) {
+        asked.retain(|each| each.id != ZERO_UUID);
+    }
+    let mut seen = HashSet::new();
+    asked.retain(|each| seen.insert(*each));
+    asked
+}
+
+/// Why the whole request is refused.
+fn refusal(header: &RequestHeader<'_>, asked: &[Asked<'_>]) -> Option<i16> {
+    let has_id = |each: &Asked<'_>| each.id != ZERO_UUID;
+    let is_nothing = |each: &Asked<'_>| each.name.is_none() && !has_id(each);
+    let is_early = header.api_version < ALONE_SINCE;
+    if is_early && asked.iter().any(|each| has_id(each) || each.name.is_none()) {
+        return Some(code::INVALID_REQUEST);
+    }
+    asked
+        .iter()
+        .any(is_nothing)
+        .then_some(code::UNKNOWN_SERVER_ERROR)
+}
+
+/// The answer to a request that is refused as a whole: no brokers, and each topic with the error.
+fn refuse(header: &RequestHeader<'_>, asked: &[Asked<'_>], error_code: i16) -> Vec<u8> {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let mut writer = header.begin_response(64);
+    if version >= 3 {
+        writer.i32(0);
+    }
+    writer.array_length(0, flexible);
+    if version >= 2 {
+        writer.nullable_string(None, flexible);
+    }
+    if version >= 1 {
+        writer.i32(-1);
+    }
+    writer.array_length(asked.len(), flexible);
+    for each in asked {
+        let named = Asked {
+            name: Some(each.name.unwrap_or_default()),
+            id: each.id,
+        };
+        write_refusal(&mut writer, header, &named, error_code);
+    }
+    if (8..=10).contains(&version) {
+        writer.i32(OPERATIONS_OMITTED);
+    }
+    if version >= 13 {
+        writer.i16(error_code);
+    }
+    writer.no_tags(flexible);
+    frame::finish(&mut writer.bytes, 0);
+    writer.bytes
 }
 
 /// Names that the client asks for, may have created, and that are missing: Python's to make before
@@ -113,6 +178,10 @@ pub fn answer(
     let (image, listener) = (ask.image, ask.caller.listener);
     let request = read(header, &mut reader)?;
     let (version, flexible) = (header.api_version, header.flexible);
+    let asked = request.topics.as_deref().unwrap_or_default();
+    if let Some(error_code) = refusal(header, asked) {
+        return Ok(refuse(header, asked, error_code));
+    }
     let mut writer = header.begin_response(256);
     if version >= 3 {
         writer.i32(0);
@@ -166,7 +235,7 @@ pub fn answer(
 
 fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
     let may_see = |name: &str| ask.may(Operation::Describe, Resource::Topic(name));
-    match asked.name {
+    match asked.name.filter(|_| asked.id == ZERO_UUID) {
         None => {
             let topic = ask.image.topic_by_id(&asked.id);
             let topic = topic.ok_or(code::UNKNOWN_TOPIC_ID)?;
@@ -271,8 +340,7 @@ fn write_refusal(
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
     writer.i16(error_code);
-    // Before version 12 the name may not be null.
-    match version >= 12 {
+    match version >= ALONE_SINCE {
         true => writer.nullable_string(asked.name, flexible),
         false => writer.string(asked.name.unwrap_or_default(), flexible),
     }

@@ -21,11 +21,14 @@ use crate::wire::{Reader, Uuid, Writer};
 pub mod code {
     pub const UNKNOWN_SERVER_ERROR: i16 = -1;
     pub const NONE: i16 = 0;
+    pub const CORRUPT_MESSAGE: i16 = 2;
     pub const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
     pub const LEADER_NOT_AVAILABLE: i16 = 5;
     pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
     pub const REQUEST_TIMED_OUT: i16 = 7;
+    pub const MESSAGE_TOO_LARGE: i16 = 10;
     pub const INVALID_TOPIC: i16 = 17;
+    pub const RECORD_LIST_TOO_LARGE: i16 = 18;
     pub const INVALID_REQUIRED_ACKS: i16 = 21;
     pub const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
     pub const UNSUPPORTED_VERSION: i16 = 35;

@@ -176,7 +176,9 @@ impl Reactor {
             .iter()
             .enumerate()
             .filter_map(|(at, each)| match &each.outcome {
-                Outcome::Pending(partition) => Some((at, partition.clone(), each.records.clone())),
+                Outcome::Pending(partition, _) => {
+                    Some((at, partition.clone(), each.records.clone()))
+                }
                 _ => None,
             })
             .collect();
