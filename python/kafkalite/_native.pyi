@@ -36,6 +36,7 @@ __all__ = [
     "message_layout",
     "message_versions",
     "partition_for_key",
+    "position_of_offset",
     "random_uuid",
     "random_uuid_bytes",
     "read_batches",
@@ -52,6 +53,10 @@ def log_file_kind(name: str) -> str | None:
     """What a file is, by its name alone: "segment", "offset index", "time index", "transaction
     index", "producer snapshot", "leader epoch checkpoint", "partition metadata", "offset
     checkpoint", "meta.properties", "metadata snapshot"; `None` for any other name."""
+
+def position_of_offset(path: str | PathLike[str], offset: int) -> int:
+    """Where in a segment's file the first batch starts that holds `offset` or what follows it, in
+    bytes. Headers alone are read; what cannot be read ends the search."""
 
 def read_log_file(path: str | PathLike[str]) -> dict[str, Any]:
     """A file that holds no batches: `kind`, and `rows`, a list of dictionaries. Indexes also have

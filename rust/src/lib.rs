@@ -40,7 +40,9 @@ mod _native {
         SegmentInfo,
     };
     #[pymodule_export]
-    use crate::py::log::{LogVerification, SegmentBatches, log_file_kind, read_log_file};
+    use crate::py::log::{
+        LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
+    };
     #[pymodule_export]
     use crate::py::plane::{BrokerPlane, Request, random_uuid_bytes, random_uuid_text};
 

@@ -142,3 +142,19 @@ def test_deletion_may_be_forbidden(tmp_path: Path) -> None:
         assert delete(connection, "kept")[0].error_code == 73
         assert delete(connection, "kept", version=2)[0].error_code == 42
         assert "kept" in topics(connection)
+
+
+def test_a_deleted_topic_is_not_brought_back_by_a_kill_right_after_the_answer(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    broker = kafkalite.Broker(data)
+    with broker:
+        for number in range(3):
+            with Connection(broker.bootstrap_servers) as connection:
+                assert connection.create_topic(f"brief-{number}").error_code == 0
+                assert delete(connection, f"brief-{number}")[0].error_code == 0
+            broker.kill()
+            broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            assert topics(connection) == set()

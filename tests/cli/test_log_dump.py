@@ -177,3 +177,23 @@ def test_what_cannot_be_shown_is_one_sentence(tmp_path: Path, kafkalite: Run, na
     assert told.returncode == 1
     assert len(told.stderr.splitlines()) == 1
     assert str(tmp_path / name) in told.stderr
+
+
+def test_records_of_the_metadata_are_shown_in_words_as_kafka_shows_them(
+    kafkalite: Run, kafka_directory: Path, kafka_tools: KafkaTools
+) -> None:
+    path = next((kafka_directory / "__cluster_metadata-0").glob("*.log"))
+    theirs = [
+        json.loads(found)
+        for found in re.findall(
+            r"payload: (\{.*\})", kafka_tools.dump_log(path, decoder="cluster-metadata").text
+        )
+    ]
+    shown = dump(kafkalite, path, "--cluster-metadata-decoder")
+    ours = [line["payload"] for line in shown if "payload" in line]
+    assert [each["type"] for each in ours] == [each["type"] for each in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one["version"] == other["version"]
+        # Kafka leaves out tagged fields that hold their default.
+        named = {name: value for name, value in other["data"].items() if value is not None}
+        assert {name: one["data"][name] for name in named} == named

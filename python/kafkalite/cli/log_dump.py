@@ -6,7 +6,9 @@ file holds something that is not as it should be; what could be read is shown al
 """
 
 import argparse
+import base64
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +55,11 @@ def _parser() -> argparse.ArgumentParser:
         "--print-data-log", action="store_true", help="print keys, values and headers as well"
     )
     parser.add_argument(
+        "--cluster-metadata-decoder",
+        action="store_true",
+        help="print the records of __cluster_metadata in words",
+    )
+    parser.add_argument(
         "--skip-record-metadata", action="store_true", help="print no offsets and times of records"
     )
     parser.add_argument(
@@ -86,6 +93,7 @@ def _dump(path: Path, show: "_Tables | _Json", options: argparse.Namespace) -> b
         return True
     batches = SegmentBatches(path)
     show.segment(kind, batches.size)
+    options.print_data_log |= options.cluster_metadata_decoder
     deep = options.deep_iteration or options.print_data_log
     is_good = True
     with Progress(str(path)) as progress:
@@ -125,7 +133,10 @@ class _Json:
         records = batch.pop("records", [])
         self._line({"kind": "batch", **batch})
         for record in records:
-            if options.print_data_log:
+            if options.cluster_metadata_decoder and "control" not in record:
+                del record["key"], record["headers"]
+                record["payload"] = _metadata(record.pop("value"))
+            elif options.print_data_log:
                 record |= {"key": _json_bytes(record["key"]), "value": _json_bytes(record["value"])}
                 record["headers"] = [
                     [_json_bytes(key), _json_bytes(value)] for key, value in record["headers"]
@@ -204,6 +215,8 @@ class _Tables:
             parts.append(record["control"])
             if "coordinatorEpoch" in record:
                 parts.append(f"coordinator epoch {record['coordinatorEpoch']}")
+        elif options.cluster_metadata_decoder:
+            parts.append(json.dumps(_metadata(record["value"])))
         elif options.print_data_log:
             parts += [f"key {bytes_text(record['key'])}", f"value {bytes_text(record['value'])}"]
             headers = record["headers"]
@@ -269,6 +282,35 @@ def _length(value: bytes | None) -> int:
 
 def _length_text(value: bytes | None) -> str:
     return "null" if value is None else f"{len(value)} bytes"
+
+
+def _metadata(value: bytes | None) -> Any:
+    """A record of `__cluster_metadata` in the form of Kafka's tool: type, version, data."""
+    from kafkalite.errors import KafkaliteError
+    from kafkalite.metadata.records import decode
+
+    try:
+        message = decode(value or b"")
+    except KafkaliteError as error:
+        return {"error": str(error)}
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", message._name).upper()
+    return {"type": kind, "version": value[2] if value else 0, "data": _fields(message)}
+
+
+def _fields(message: Any) -> Any:
+    """A message as JSON, ids as Kafka writes them."""
+    if isinstance(message, list):
+        return [_fields(each) for each in message]
+    if isinstance(message, bytes):
+        return base64.urlsafe_b64encode(message).decode().rstrip("=")
+    if not hasattr(message, "_fields"):
+        return message
+    names = {name: "".join(map(str.title, name.split("_"))) for name in message._fields}
+    return {
+        camel[0].lower() + camel[1:]: _fields(getattr(message, name))
+        for name, camel in names.items()
+        if getattr(message, name) is not None
+    }
 
 
 def _json_bytes(value: bytes | None) -> Any:

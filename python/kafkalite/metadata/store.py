@@ -196,15 +196,13 @@ def _read_log(folder: Path, from_offset: int) -> Iterator[_native.RecordBatch]:
     for index, name in enumerate(names):
         if index + 1 < len(names) and bases[index + 1] <= from_offset:
             continue
-        for batch in _read_batches(folder / name):
-            if batch.last_offset >= from_offset:
-                yield batch
+        path = folder / name
+        yield from _read_batches(path, _native.position_of_offset(path, from_offset))
 
 
-def _read_batches(path: Path) -> Iterator[_native.RecordBatch]:
-    """The batches of a file, up to one that is torn or corrupt."""
+def _read_batches(path: Path, position: int = 0) -> Iterator[_native.RecordBatch]:
+    """The batches of a file from a byte on, up to one that is torn or corrupt."""
     wanted = READ_BYTES
-    position = 0
     with path.open("rb") as file:
         while True:
             file.seek(position)

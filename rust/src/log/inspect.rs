@@ -77,6 +77,19 @@ impl SegmentReader {
         self.position
     }
 
+    /// Where the first batch starts that holds `offset` or what follows it; what cannot be read ends
+    /// the search. Reads headers only, through one buffer.
+    pub fn position_of(&self, offset: i64) -> u64 {
+        let mut scanner = BatchScanner::new(&*self.file, &self.path, 0, self.end);
+        loop {
+            match scanner.next_header() {
+                Ok(Some((at, header))) if header.last_offset() >= offset => return at,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return scanner.position_byte(),
+            }
+        }
+    }
+
     pub fn size_bytes(&self) -> u64 {
         self.end
     }

@@ -28,6 +28,14 @@ pub fn log_file_kind(name: &str) -> Option<&'static str> {
     kind_of(name).map(|(kind, _)| kind_name(kind))
 }
 
+/// Where in a segment's file the batch of an offset starts; see the stub.
+#[pyfunction]
+pub fn position_of_offset(py: Python<'_>, path: PathBuf, offset: i64) -> PyResult<u64> {
+    door::enter(py, || {
+        Ok(SegmentReader::open(&DiskStorage, &path)?.position_of(offset))
+    })
+}
+
 /// The rows of a file that holds no batches; see the stub.
 #[pyfunction]
 pub fn read_log_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {

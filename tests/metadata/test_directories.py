@@ -1,0 +1,174 @@
+"""Which directories a broker takes by what their metadata says, and what it does about partitions
+that the metadata does not know."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalite
+from api.batches import batch
+from api.raw import Connection
+from kafkalite.broker import BrokerFailedError
+from kafkalite.metadata import store
+from kafkalite.protocol import messages
+from metadata.test_store import NOW_MS, World, topic
+
+Files = dict[str, bytes]
+
+
+def contents(path: Path) -> Files:
+    return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def directory_with(path: Path, *appended: Any) -> Path:
+    """A directory whose metadata are these records; its broker was killed."""
+    world = World(path)
+    log = world.open()
+    levels = [messages.FeatureLevelRecord(name="metadata.version", feature_level=30)]
+    log.append([*levels, *appended], NOW_MS)
+    world.abandon()
+    del log
+    return path
+
+
+def replicated() -> list[Any]:
+    made = topic(1)
+    made[1].replicas = made[1].isr = [1, 2]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("appended", "reason"),
+    [
+        (
+            [messages.FeatureLevelRecord(name="future.version", feature_level=1)],
+            "the feature future.version at level 1",
+        ),
+        (
+            [messages.FeatureLevelRecord(name="metadata.version", feature_level=31)],
+            "the feature metadata.version at level 31",
+        ),
+        (
+            [messages.FeatureLevelRecord(name="transaction.version", feature_level=3)],
+            "the feature transaction.version at level 3",
+        ),
+        (replicated(), r"topic-1-0 has the replicas \[1, 2\]"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_its_name_and_not_changed(
+    tmp_path: Path, appended: list[Any], reason: str
+) -> None:
+    data = directory_with(tmp_path / "data", *appended)
+    before = contents(data)
+    with pytest.raises(BrokerFailedError, match=reason):
+        kafkalite.Broker(data).start()
+    assert contents(data) == before
+
+
+def test_a_quorum_of_others_is_refused(tmp_path: Path) -> None:
+    data = directory_with(tmp_path / "data")
+    before = contents(data)
+    meta = data / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+    with pytest.raises(BrokerFailedError, match="quorum has the voters 1"):
+        kafkalite.Broker(data, config={"node.id": "2"}).start()
+    meta.write_bytes(before[str(meta)])
+    assert contents(data) == before
+
+
+def test_partitions_without_metadata_are_refused_and_not_renamed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with kafkalite.Broker(data) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("orders").error_code == 0
+        broker.stop()
+        shutil.rmtree(data / store.FOLDER)
+        before = contents(data)
+        with pytest.raises(BrokerFailedError, match="orders-0 holds records"):
+            kafkalite.Broker(data).start()
+    assert contents(data) == before
+
+
+def test_a_partition_of_no_topic_is_stray_and_its_records_stay(tmp_path: Path) -> None:
+    """As in Kafka: a copy of a deleted topic's directory neither comes back to life nor is lost."""
+    data = tmp_path / "data"
+    with kafkalite.Broker(data) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            for name in ("orders", "gone"):
+                assert connection.create_topic(name).error_code == 0
+                assert connection.produce(name, batch([b"x"])).error_code == 0
+            shutil.copytree(data / "gone-0", tmp_path / "copy")
+            delete = messages.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000)
+            connection.ask("DeleteTopics", 5, delete)
+        broker.stop()
+        shutil.copytree(tmp_path / "copy", data / "gone-0")
+        shutil.copytree(tmp_path / "copy", data / "orders-7")
+        records = (data / "gone-0" / f"{0:020}.log").read_bytes()
+        broker.start()
+        assert "stray" in broker.log_tail()
+        with Connection(broker.bootstrap_servers) as connection:
+            found = connection.ask("Metadata", 9, messages.MetadataRequest(topics=None)).topics
+            assert {each.name: len(each.partitions) for each in found} == {"orders": 1}
+        strays = sorted(path.name for path in data.glob("*-stray"))
+        assert [name.split(".")[0] for name in strays] == ["gone-0", "orders-7"]
+        assert (data / strays[0] / f"{0:020}.log").read_bytes() == records
+        for _ in range(2):
+            broker.stop()
+            broker.start()
+        assert sorted(path.name for path in data.glob("*-stray")) == strays
+
+
+def test_a_topic_lies_in_the_directories_that_the_metadata_names(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    config = {"log.dirs": f"{one},{two}"}
+    with kafkalite.Broker(config=config) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("spread", partitions=4).error_code == 0
+        broker.stop()
+        image = store.read(one).image
+        named = [each.directory for each in image.topics["spread"].partitions]
+        assert len(set(named)) == 2
+        assert set(named) == set(image.brokers[1].directories)
+        assert len(list(one.glob("spread-*"))) == len(list(two.glob("spread-*"))) == 2
+        # Moved by hand to the other disk: the metadata follows.
+        moved = next(iter(two.glob("spread-*")))
+        shutil.move(moved, one / moved.name)
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.produce("spread", batch([b"x"])).error_code == 0
+        broker.stop()
+        assert not (two / moved.name).exists()
+
+
+def test_metadata_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
+    data, apart = tmp_path / "data", tmp_path / "apart"
+    with kafkalite.Broker(data, config={"metadata.log.dir": str(apart)}) as broker:
+        for end in (broker.kill, broker.stop):
+            with Connection(broker.bootstrap_servers) as connection:
+                assert connection.create_topic("orders").error_code in (0, 36)
+            end()
+            broker.start()
+        assert not (data / store.FOLDER).exists()
+        assert (apart / "meta.properties").exists()
+        broker.stop()
+        assert set(store.read(apart).image.topics) == {"orders"}
+        assert (apart / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_full_of_no_ops_of_kafkas_is_read(tmp_path: Path) -> None:
+    """Kafka writes one twice a second; behind a snapshot they are not even looked into."""
+    world = World(tmp_path / "data")
+    log = world.open()
+    log.append(topic(1), NOW_MS)
+    for _ in range(300):
+        log.append([messages.NoOpRecord()], NOW_MS)
+    log.write_snapshot(NOW_MS)
+    log.append(topic(2), NOW_MS)
+    log.append([messages.NoOpRecord()], NOW_MS)
+    world.abandon()
+    del log
+    found = store.read(world.path)
+    assert set(found.image.topics) == {"topic-1", "topic-2"}
+    assert found.record_count == len(topic(2)) + 1
