@@ -160,11 +160,16 @@ class Context:
 
     def check_topic_configs(self, own: Mapping[str, str | None]) -> None:
         """Raises ControllerError where a topic cannot have these configs."""
+        from kafkalite.config.changes import ChangeRefusedError, check_topic
+
         for name, text in own.items():
-            try:
-                self.config.check_topic_config(name, text)
-            except InvalidArgumentError as error:
-                raise ControllerError(INVALID_CONFIG, str(error)) from error
+            if text is None:
+                sentence = f"Null value not supported for topic configs: {name}"
+                raise ControllerError(INVALID_CONFIG, sentence)
+        try:
+            check_topic(self.config, {name: text or "" for name, text in own.items()})
+        except ChangeRefusedError as refusal:
+            raise ControllerError(refusal.code, str(refusal)) from refusal
 
     def describe_topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
         """Every config of a topic with `own` set."""

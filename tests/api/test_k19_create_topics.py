@@ -125,3 +125,24 @@ def test_a_topics_configs_hold_and_survive_a_restart(tmp_path: Path) -> None:
         broker.kill()
         broker.start()
         assert too_large(broker) == 10
+
+
+@pytest.mark.parametrize(
+    ("configs", "sentence"),
+    [
+        (
+            {"min_compaction_lag_ms": "50", "max_compaction_lag_ms": "10"},
+            "conflict topic config setting min.compaction.lag.ms (50) > max.compaction.lag.ms (10)",
+        ),
+        (
+            {"remote_storage_enable": "true"},
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be "
+            + "configured with remote log storage.",
+        ),
+    ],
+)
+def test_configs_that_contradict_are_refused_together(
+    connection: Connection, configs: dict[str, str], sentence: str
+) -> None:
+    result = connection.create_topic("contradicting", **configs)
+    assert (result.error_code, result.error_message) == (40, sentence)

@@ -272,3 +272,19 @@ def test_another_thread_may_start_the_broker_and_end() -> None:
     finally:
         assert broker.stop() == 0
         broker.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--config", "num.partitions"], "--config num.partitions: not of the form KEY=VALUE"),
+        (["--listen", "9092"], "--listen 9092: not of the form HOST:PORT"),
+        (["--no-such"], "unrecognized arguments: --no-such"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], sentence: str) -> None:
+    done = subprocess.run(
+        [*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr

@@ -4,12 +4,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafkalite.errors import InvalidArgumentError
-
 
 def run(arguments: Sequence[str]) -> int:
     """Parses the command line and runs the broker in this process."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for text in options.config:
+        if "=" not in text:
+            parser.error(f"--config {text}: not of the form KEY=VALUE")
+    if options.listen is not None and ":" not in options.listen:
+        parser.error(f"--listen {options.listen}: not of the form HOST:PORT")
     from kafkalite.broker import run as run_broker
     from kafkalite.config import Config
     from kafkalite.config.properties import read_properties
@@ -19,9 +23,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.properties is not None:
         given.update(read_properties(options.properties))
     for text in options.config:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise InvalidArgumentError(f"--config {text}: not of the form KEY=VALUE")
+        name, _, value = text.partition("=")
         given[name.strip()] = value
     if options.data is not None:
         given["log.dirs"] = str(options.data)
@@ -41,7 +43,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="kafkalite serve",
         description="Runs a broker until SIGTERM or Ctrl-C.",
         epilog="When it can serve it prints one line on stdout: "
-        "kafkalite ready bootstrap.servers=HOST:PORT pid=N. Its log goes to stderr.",
+        "kafkalite ready bootstrap.servers=HOST:PORT pid=N. Its log goes to stderr. Every key of a "
+        "running broker, with its value and default: kafkalite configs describe --broker 1 --all. "
+        "Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start, 2 for a wrong command "
+        "line.",
     )
     parser.add_argument(
         "properties", nargs="?", type=Path, help="a server.properties file of Kafka's"

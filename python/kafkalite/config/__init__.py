@@ -122,14 +122,6 @@ class Config(Mapping[str, Any]):
         names = self["log.dirs"] or self["log.dir"]
         return [os.path.abspath(name) for name in names if name]  # noqa: PTH100 - see keys.py
 
-    def check_topic_config(self, name: str, text: str | None) -> None:
-        """Raises InvalidArgumentError, in Kafka's words, where a topic cannot have this set."""
-        if name not in self.topic_keys:
-            raise InvalidArgumentError(f"Unknown topic config name: {name}")
-        if text is None:
-            raise InvalidArgumentError(f"Null value not supported for topic configs: {name}")
-        parse(self.topic_keys[name], text)
-
     def topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
         """Every key of a topic that has `own` set, as the controller answers to CreateTopics."""
         effective = []
