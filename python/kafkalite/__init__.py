@@ -20,10 +20,11 @@ _HOMES: dict[str, str] = {
     "Broker": "kafkalite.broker",
     "KafkaliteError": "kafkalite.errors",
     "LogRecords": "kafkalite.client.arrow",
+    "read_arrow": "kafkalite.client.wire_arrow",
     "read_log": "kafkalite.client.arrow",
 }
 
-__all__ = ["Broker", "KafkaliteError", "LogRecords", "__version__", "read_log"]
+__all__ = ["Broker", "KafkaliteError", "LogRecords", "__version__", "read_arrow", "read_log"]
 
 
 def __getattr__(name: str) -> Any:

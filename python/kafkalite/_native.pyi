@@ -3,7 +3,7 @@
 Every function may raise a class of `kafkalite.errors`. Work and waiting happen without the GIL.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
@@ -14,6 +14,7 @@ __all__ = [
     "BatchBuilder",
     "BrokerPlane",
     "ClaimedDirectories",
+    "FetchRead",
     "LoadRecords",
     "LoadedLog",
     "Log",
@@ -329,6 +330,36 @@ class LogRead:
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
         """Topic, partition, start and stop of each range of offsets."""
+
+@final
+class FetchRead:
+    """Rows that brokers send; `kafkalite.client.wire_arrow` is its face. `open` is called once a
+    stream; its result has `next_chunk()`, which gives topic, partition, records, start, stop and
+    aborted transactions (producer id, first offset) of one fetch, or None after the last, and
+    `close()`."""
+
+    def __new__(
+        cls,
+        open: Callable[[], Any],  # noqa: A002
+        *,
+        ranges: Sequence[tuple[str, int, int, int]],
+        columns: Sequence[str] | None,
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> FetchRead: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule `arrow_array_stream`."""
+
+    def __arrow_c_schema__(self) -> object:
+        """A capsule `arrow_schema`."""
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Name and Arrow type of each column."""
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int, int]]:
+        """As given."""
 
 # The log engine and record batches, for tests and tools.
 

@@ -23,7 +23,7 @@ pub mod wire;
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use crate::py::arrow::PyLogRead;
+    use crate::py::arrow::{PyFetchRead, PyLogRead};
     #[pymodule_export]
     use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};
     #[pymodule_export]

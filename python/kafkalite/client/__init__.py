@@ -6,6 +6,7 @@
     GroupAdmin    consumer groups and their offsets
     Producer      sends records
     Consumer      reads records
+    read_arrow    topics as Arrow
     read_log      files as Arrow
 
 Names are imported when they are first used.
@@ -22,6 +23,7 @@ _HOMES = {
     "GroupAdmin": "group_admin",
     "GroupOptions": "membership",
     "Producer": "producer",
+    "read_arrow": "wire_arrow",
     "read_log": "arrow",
 }
 
@@ -33,6 +35,7 @@ __all__ = [
     "GroupAdmin",
     "GroupOptions",
     "Producer",
+    "read_arrow",
     "read_log",
 ]
 

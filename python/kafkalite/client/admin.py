@@ -527,7 +527,11 @@ class Admin:
             if failure is not None:
                 raise failure
 
-        self.cluster.retry(ask, forget=self.cluster.forget)
+        for partition in remaining:
+            # One that the cluster does not know is an error at once; that a leader does not know it
+            # yet passes.
+            self.cluster.retry(lambda place=partition: self.cluster.leader(*place))  # type: ignore[misc]
+        self.cluster.retry(ask, forget=self.cluster.forget, unknown_topic=True)
         return answers
 
 

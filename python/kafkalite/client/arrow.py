@@ -26,7 +26,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkalite._native import LogRead
+from kafkalite._native import FetchRead, LogRead
 
 if TYPE_CHECKING:
     import polars
@@ -100,9 +100,9 @@ def _offsets(offsets: Offsets) -> tuple[int | None, dict[str, int]]:
 
 
 class LogRecords:
-    """The rows that `read_log` chose; nothing is read before a consumer asks."""
+    """The rows that `read_log` or `read_arrow` chose; nothing is read before a consumer asks."""
 
-    def __init__(self, read: LogRead) -> None:
+    def __init__(self, read: LogRead | FetchRead) -> None:
         self._read = read
 
     @property

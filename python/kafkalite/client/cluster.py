@@ -197,9 +197,11 @@ class Cluster:
         *,
         timeout_ms: int | None = None,
         forget: Callable[[], None] | None = None,
+        unknown_topic: bool = False,
     ) -> Result:
         """Calls the operation until it succeeds, fails for good or the time is over. `forget` is
-        called before each further attempt: what was looked up may be out of date.
+        called before each further attempt: what was looked up may be out of date. A topic that the
+        cluster does not know is waited for only with `unknown_topic`.
 
         Bootstrap servers of which none was ever reached are not waited for: most likely their name
         is wrong, or nothing has been started.
@@ -210,7 +212,7 @@ class Cluster:
             try:
                 return operation()
             except ClientError as error:
-                if not self._was_reached or not _may_pass(error):
+                if not self._was_reached or not _may_pass(error, unknown_topic):
                     raise
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -280,7 +282,8 @@ class Cluster:
         except BrokerError as error:
             if not error.retriable:
                 raise
-        return self.retry(look_up, timeout_ms=min(wait_ms, self.timeout_ms))
+        wait_ms = min(wait_ms, self.timeout_ms)
+        return self.retry(look_up, timeout_ms=wait_ms, unknown_topic=True)
 
     def leader(self, topic: str, partition: int) -> int:
         """The broker that leads a partition. Raises `BrokerError` while there is none."""
@@ -345,9 +348,10 @@ class Cluster:
         return connection
 
 
-def _may_pass(error: ClientError) -> bool:
+def _may_pass(error: ClientError, unknown_topic: bool) -> bool:
     if isinstance(error, BrokerError):
-        return error.retriable
+        is_unknown = error.code == UNKNOWN_TOPIC_OR_PARTITION
+        return error.retriable and (unknown_topic or not is_unknown)
     return isinstance(error, ConnectionFailedError | RequestTimedOutError)
 
 

@@ -105,7 +105,7 @@ class Fetched:
 class _Place:
     """One partition that is being read."""
 
-    __slots__ = ("fetch_offset", "is_paused", "paused_until", "position", "version")
+    __slots__ = ("fetch_offset", "is_paused", "paused_until", "position", "stop", "version")
 
     def __init__(self) -> None:
         self.position: int | None = None
@@ -114,6 +114,8 @@ class _Place:
         """Counts seeks: a fetch that was under way before one is thrown away."""
         self.paused_until = 0.0
         self.is_paused = False
+        self.stop: int | None = None
+        """Nothing is fetched from here on."""
 
 
 class _Flight(NamedTuple):
@@ -215,14 +217,23 @@ class Consumer:
 
     # --- what to read -----------------------------------------------------------------------------
 
-    def assign(self, partitions: Iterable[Partition] | Mapping[Partition, int]) -> None:
+    def assign(
+        self,
+        partitions: Iterable[Partition] | Mapping[Partition, int],
+        stops: Mapping[Partition, int] | None = None,
+    ) -> None:
         """Reads these partitions from now on; a mapping says from which offset (`EARLIEST` and
-        `LATEST` too). Without one it is the committed offset, or what `offset_reset` says."""
+        `LATEST` too). Without one it is the committed offset, or what `offset_reset` says.
+
+        Nothing is fetched from an offset of `stops` on; what comes before it may come with records
+        behind it, of the same batch or the next ones."""
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
         self._subscription = None
         self._take(list(partitions))
         special = {partition: start for partition, start in starts.items() if start < 0}
         found = self._admin.list_offsets(special) if special else {}
+        for partition, stop in (stops or {}).items():
+            self._place(partition).stop = stop
         for partition, start in starts.items():
             self.seek(partition, found[partition].offset if partition in found else start)
 
@@ -451,6 +462,8 @@ class Consumer:
         for partition in self._order:
             place = self._places[partition]
             if place.is_paused or place.position is None or now < place.paused_until:
+                continue
+            if place.stop is not None and place.fetch_offset >= place.stop:
                 continue
             try:
                 node_id = self.cluster.leader(*partition)

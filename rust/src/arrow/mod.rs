@@ -10,10 +10,12 @@
 //!  │  └ reader      one file through one buffer
 //!  ├ walk        the tight loop: one batch's records into columns
 //!  └ columns     the buffers of one Arrow batch        schema: names and types
+//! fetched   the same out of bytes that came over the wire           (once per consumer)
 //! ```
 
 pub mod batches;
 pub mod columns;
+pub mod fetched;
 pub mod isolation;
 pub mod plan;
 pub mod reader;
@@ -23,6 +25,7 @@ pub mod stream;
 pub mod walk;
 
 pub use columns::BatchBounds;
+pub use fetched::{FetchSource, FetchedChunk, FetchedStream};
 pub use plan::{Isolation, LogRead, Offsets, ReadOptions};
 pub use schema::{Column, Projection};
 pub use stream::LogStream;

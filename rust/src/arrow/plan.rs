@@ -116,25 +116,9 @@ impl LogRead {
         })
     }
 
-    /// Whether a consumer's requested schema can be met: it may ask for other types, which it then
-    /// has to cast to itself, but not for other columns (the PyCapsule interface rules it out).
-    ///
-    /// Errors: `InvalidArgument`.
+    /// See [`Projection::check_requested`].
     pub fn check_requested(&self, requested: &Schema) -> Result<()> {
-        let own: Vec<&str> = self.projection.columns().iter().map(|c| c.name()).collect();
-        let names: Vec<&str> = requested
-            .fields()
-            .iter()
-            .map(|f| f.name().as_str())
-            .collect();
-        if names == own {
-            return Ok(());
-        }
-        Err(Error::InvalidArgument(format!(
-            "the requested schema has the columns {}, but those read are {}: choose by columns=",
-            names.join(", "),
-            own.join(", ")
-        )))
+        self.projection.check_requested(requested)
     }
 
     /// All rows, from the first. Nothing is read before the first batch is asked for.
@@ -143,7 +127,8 @@ impl LogRead {
     }
 }
 
-fn check_bounds(bounds: BatchBounds) -> Result<()> {
+/// Errors: `InvalidArgument` for bounds beyond those of the engine.
+pub fn check_bounds(bounds: BatchBounds) -> Result<()> {
     let BatchBounds { rows, bytes } = bounds;
     if !(1..=ARROW_BATCH_ROWS_MAX).contains(&rows) {
         return Err(Error::InvalidArgument(format!(

@@ -139,6 +139,27 @@ impl Projection {
         self.columns.contains(&column)
     }
 
+    /// Whether a consumer's requested schema can be met: it may ask for other types, which it then
+    /// has to cast to itself, but not for other columns (the PyCapsule interface rules it out).
+    ///
+    /// Errors: `InvalidArgument`.
+    pub fn check_requested(&self, requested: &Schema) -> Result<()> {
+        let own: Vec<&str> = self.columns.iter().map(|c| c.name()).collect();
+        let names: Vec<&str> = requested
+            .fields()
+            .iter()
+            .map(|f| f.name().as_str())
+            .collect();
+        if names == own {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument(format!(
+            "the requested schema has the columns {}, but those read are {}: choose by columns=",
+            names.join(", "),
+            own.join(", ")
+        )))
+    }
+
     pub fn schema(&self) -> SchemaRef {
         let fields: Vec<Field> = self.columns.iter().map(|column| column.field()).collect();
         Arc::new(Schema::new(fields))

@@ -218,7 +218,7 @@ impl PartitionRows {
 
 /// Takes rows of a message or compressed set of magic 0 or 1, less those passed before: a set that
 /// does not fit into one Arrow batch is unwrapped once for each it goes into.
-fn append_set(
+pub(super) fn append_set(
     builder: &mut ColumnBuilder,
     header: &BatchHeader,
     batch: &[u8],

@@ -52,6 +52,11 @@ impl FetchedBatches {
         self.next_offset
     }
 
+    /// Where in the bytes the batch ends that was given last.
+    pub fn position_byte(&self) -> usize {
+        self.at
+    }
+
     /// The next batch with records to show, its CRC checked; `None` if no whole one is left. Its
     /// records below [`next_offset`](Self::next_offset) are not to be shown.
     ///

@@ -1,5 +1,5 @@
-//! `_native.LogRead`: rows of log files as an Arrow C stream, in capsules that any Arrow library
-//! takes. No Python object is made per record or per batch.
+//! `_native.LogRead` and `_native.FetchRead`: rows of log files, or of what brokers send, as an Arrow
+//! C stream, in capsules that any Arrow library takes. No Python object is made per record or per batch.
 #![expect(unsafe_code, reason = "a capsule of another library is a raw pointer")]
 
 use std::collections::BTreeMap;
@@ -11,10 +11,15 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyCapsule;
 
 use super::door;
-use crate::arrow::{BatchBounds, Isolation, LogRead, LogStream, Offsets, Projection, ReadOptions};
+use crate::arrow::plan::check_bounds;
+use crate::arrow::{
+    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, Offsets, Projection,
+    ReadOptions,
+};
 use crate::error::Error;
 use crate::log::storage::{DiskStorage, Storage};
 
@@ -122,10 +127,127 @@ impl PyLogRead {
     }
 }
 
-/// Builds its batches without the GIL, whether whoever asks for one holds it or not.
-struct Detached(LogStream);
+/// Rows that are fetched when they are asked for; see `_native.pyi`.
+#[pyclass(frozen, name = "FetchRead", module = "kafkalite._native")]
+pub struct PyFetchRead {
+    /// Called once a stream; gives an object with `next_chunk` and `close`.
+    open: Py<PyAny>,
+    #[pyo3(get)]
+    ranges: Vec<(String, i32, i64, i64)>,
+    projection: Projection,
+    schema: SchemaRef,
+    bounds: BatchBounds,
+}
 
-impl Iterator for Detached {
+#[pymethods]
+impl PyFetchRead {
+    #[new]
+    #[pyo3(signature = (open, *, ranges, columns, batch_rows, batch_bytes))]
+    fn new(
+        py: Python<'_>,
+        open: Py<PyAny>,
+        ranges: Vec<(String, i32, i64, i64)>,
+        columns: Option<Vec<String>>,
+        batch_rows: usize,
+        batch_bytes: usize,
+    ) -> PyResult<PyFetchRead> {
+        let bounds = BatchBounds {
+            rows: batch_rows,
+            bytes: batch_bytes,
+        };
+        let projection = match columns {
+            Some(names) => Projection::from_names(&names),
+            None => Ok(Projection::all()),
+        };
+        let projection = check_bounds(bounds).and(projection);
+        let projection = projection.map_err(|error| door::raise(py, &error))?;
+        Ok(PyFetchRead {
+            open,
+            ranges,
+            schema: projection.schema(),
+            projection,
+            bounds,
+        })
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        if let Some(capsule) = requested_schema {
+            let requested = import_schema(py, capsule)?;
+            let checked = self.projection.check_requested(&requested);
+            checked.map_err(|error| door::raise(py, &error))?;
+        }
+        let source = PythonSource(self.open.call0(py)?);
+        let stream = Detached(FetchedStream::new(source, &self.projection, self.bounds));
+        let stream = FFI_ArrowArrayStream::new(Box::new(stream));
+        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = FFI_ArrowSchema::try_from(self.schema.as_ref());
+        let schema = schema.map_err(|error| raise_arrow(py, &error))?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    /// Name and Arrow type of each column.
+    #[getter]
+    fn columns(&self) -> Vec<(String, String)> {
+        let fields = self.schema.fields().iter();
+        fields
+            .map(|field| (field.name().clone(), field.data_type().to_string()))
+            .collect()
+    }
+}
+
+/// Fetches in Python: it holds the GIL while it does, not while it waits for the socket.
+struct PythonSource(Py<PyAny>);
+
+type PythonChunk = (String, i32, PyBackedBytes, i64, i64, Vec<(i64, i64)>);
+
+impl FetchSource for PythonSource {
+    type Bytes = PyBackedBytes;
+
+    fn next_chunk(&mut self) -> Result<Option<FetchedChunk<PyBackedBytes>>, String> {
+        Python::attach(|py| {
+            let answer = self.0.call_method0(py, pyo3::intern!(py, "next_chunk"))?;
+            let chunk: Option<PythonChunk> = answer.extract(py)?;
+            Ok(chunk.map(
+                |(topic, partition, records, start, stop, aborted)| FetchedChunk {
+                    topic,
+                    partition,
+                    records,
+                    start,
+                    stop,
+                    aborted,
+                },
+            ))
+        })
+        .map_err(|error: PyErr| Python::attach(|py| error.value(py).to_string()))
+    }
+}
+
+impl Drop for PythonSource {
+    /// The connections go with the stream; at the interpreter's end they go with the process. A
+    /// consumer may drop the stream with an exception of its own on the way, which stays.
+    fn drop(&mut self) {
+        Python::try_attach(|py| {
+            let pending = PyErr::take(py);
+            self.0.call_method0(py, pyo3::intern!(py, "close")).ok();
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
+    }
+}
+
+/// Builds its batches without the GIL, whether whoever asks for one holds it or not.
+struct Detached<S>(S);
+
+impl<S: RecordBatchReader + Send> Iterator for Detached<S> {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -133,7 +255,7 @@ impl Iterator for Detached {
     }
 }
 
-impl RecordBatchReader for Detached {
+impl<S: RecordBatchReader + Send> RecordBatchReader for Detached<S> {
     fn schema(&self) -> SchemaRef {
         self.0.schema()
     }

@@ -1,0 +1,189 @@
+"""Topics as Arrow columns, over the wire, without a Python object per record.
+
+    import kafkalite, polars
+    orders = kafkalite.read_arrow("orders", "broker:9092", columns=["key", "value"])
+    polars.DataFrame(orders)            pyarrow.table(orders)           duckdb.sql("from orders")
+
+The columns are those of `read_log` (see `arrow.py`), from any broker that speaks Kafka's protocol.
+The rows are fixed once: from the log start (or `start`) to the end as it is then (or `stop`). Each
+consumer of the object has connections of its own and starts anew; memory holds two fetches and one
+Arrow batch.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from kafkalite._native import FetchRead, fetched_end
+from kafkalite.client.admin import EARLIEST, LATEST, Admin
+from kafkalite.client.arrow import BATCH_BYTES, BATCH_ROWS, LogRecords
+from kafkalite.client.consumer import ISOLATION, Consumer
+from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
+
+__all__ = ["read_arrow"]
+
+Offsets = int | Mapping[int | str, int] | None
+Range = tuple[str, int, int, int]
+Chunk = tuple[str, int, bytes, int, int, list[tuple[int, int]]]
+
+# Of one partition in one fetch: large enough to make the cost of a request vanish.
+FETCH_BYTES = 4 << 20
+
+
+def read_arrow(
+    topic: str | Iterable[str],
+    bootstrap_servers: str = "localhost:9092",
+    start: Offsets = None,
+    stop: Offsets = None,
+    columns: Iterable[str] | None = None,
+    isolation: str = "read_uncommitted",
+    *,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    timeout_ms: int = 60_000,
+) -> LogRecords:
+    """Records of a topic, or of several, for anything that takes an Arrow C stream.
+
+    `start` and `stop` (exclusive) are offsets: a number for every partition, or a mapping with a
+    number each, by `"orders-0"` or, where there is but one topic, by partition (`{0: 5}`). Without
+    them the range is the whole log; a `stop` behind the end means the end.
+
+    `isolation="read_committed"` leaves out aborted transactions and ends at the last stable offset.
+    Control records are never among the rows, which come by topic and partition, in order.
+
+    Raises `BrokerError` for a topic that there is not, `InvalidArgumentError` for an unknown column
+    or isolation and for offsets outside the log, `ConnectionFailedError`. What happens while
+    streaming (retention deleted what was still to be read, a broker was away for `timeout_ms`) the
+    consumer raises in its own class.
+    """
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    if isolation not in ISOLATION:
+        raise InvalidArgumentError(
+            f"unknown isolation '{isolation}': it is read_uncommitted or read_committed"
+        )
+    with Admin(bootstrap_servers, timeout_ms=timeout_ms) as admin:
+        places = [
+            (name, partition)
+            for name in sorted(topics)
+            for partition in admin.cluster.topic(name).partitions
+        ]
+        first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
+        is_committed = isolation == "read_committed"
+        last = admin.list_offsets(dict.fromkeys(places, LATEST), committed=is_committed)
+    starts = _requested("start", start, places)
+    stops = _requested("stop", stop, places)
+    ranges = []
+    for place in places:
+        ends = (first[place].offset, last[place].offset)
+        asked = (starts.get(place), stops.get(place))
+        ranges.append((*place, *_range(place, asked, ends, is_committed)))
+
+    def open_source() -> _Source:
+        return _Source(bootstrap_servers, ranges, isolation, timeout_ms)
+
+    return LogRecords(
+        FetchRead(
+            open_source,
+            ranges=ranges,
+            columns=None if columns is None else list(columns),
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+        )
+    )
+
+
+def _requested(
+    what: str, offsets: Offsets, places: list[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """By partition. Raises `InvalidArgumentError` for a partition that is not read."""
+    if offsets is None:
+        return {}
+    if isinstance(offsets, int):
+        return dict.fromkeys(places, offsets)
+    by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in places}
+    if len({topic for topic, _ in places}) == 1:
+        by_name |= {str(partition): (topic, partition) for topic, partition in places}
+    found = {}
+    for name, offset in offsets.items():
+        if str(name) not in by_name:
+            raise InvalidArgumentError(f"{what} names the partition {name}, which is not read")
+        found[by_name[str(name)]] = offset
+    return found
+
+
+def _range(
+    place: tuple[str, int],
+    asked: tuple[int | None, int | None],
+    ends: tuple[int, int],
+    leeway: bool,
+) -> tuple[int, int]:
+    """The offsets to read. `leeway`: the end is the last stable offset, and a start behind it is no
+    error, but nothing to read."""
+    name = f"{place[0]}-{place[1]}"
+    first, last = ends
+    start = first if asked[0] is None else asked[0]
+    stop = last if asked[1] is None else min(asked[1], last)
+    if start < first or (start > last and not leeway):
+        raise InvalidArgumentError(f"start {start} is outside the log of {name}: {first} to {last}")
+    if asked[1] is not None and asked[1] < start:
+        raise InvalidArgumentError(f"stop {asked[1]} of {name} lies before its start {start}")
+    return start, max(start, stop)
+
+
+class _Source:
+    """Fetches for one stream, one partition after the other, the next fetch always under way."""
+
+    def __init__(
+        self, bootstrap_servers: str, ranges: list[Range], isolation: str, timeout_ms: int
+    ) -> None:
+        self._ahead = deque(ranges)
+        self._chunks: deque[Chunk] = deque()
+        self._at: Range | None = None
+        self._timeout_ms = timeout_ms
+        self._consumer = Consumer(
+            bootstrap_servers,
+            isolation=isolation,
+            offset_reset="none",
+            partition_bytes_max=FETCH_BYTES,
+            timeout_ms=timeout_ms,
+            client_id="kafkalite-arrow",
+        )
+
+    def next_chunk(self) -> Chunk | None:
+        """See `_native.FetchRead`."""
+        while not self._chunks:
+            if self._at is None:
+                if not self._ahead:
+                    return None
+                self._begin(self._ahead.popleft())
+            else:
+                self._fetch(*self._at)
+        return self._chunks.popleft()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._consumer.close()
+
+    def _begin(self, each: Range) -> None:
+        topic, partition, start, stop = each
+        if start < stop:
+            self._at = each
+            place = (topic, partition)
+            self._consumer.assign({place: start}, stops={place: stop})
+
+    def _fetch(self, topic: str, partition: int, start: int, stop: int) -> None:
+        del start
+        place = (topic, partition)
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        while not (found := self._consumer.fetch(1000)):
+            if time.monotonic() >= deadline:
+                position = self._consumer.position(place)
+                raise RequestTimedOutError(
+                    f"{topic}-{partition} gave nothing at offset {position}, before {stop}, for "
+                    f"{self._timeout_ms} ms"
+                )
+        for each in found:
+            self._chunks.append((topic, partition, each.records, each.offset, stop, each.aborted))
+            self._consumer.advance(place, fetched_end(each.records, each.offset))
+        if self._consumer.position(place) >= stop:
+            self._at = None

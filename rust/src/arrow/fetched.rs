@@ -1,0 +1,340 @@
+//! What fetches brought over the wire as Arrow batches: the same columns as those of files, through
+//! the same tight loop. Whoever fetches gives chunks, one after the other, each the bytes of one
+//! fetch of one partition.
+//!
+//! The memory in use is one chunk, one Arrow batch and, for compressed ones, one inflated batch.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+
+use super::columns::{BatchBounds, ColumnBuilder};
+use super::schema::Projection;
+use super::stream::append_set;
+use super::walk::{RecordCursor, Walked, append_records};
+use crate::batch::compression::Inflater;
+use crate::batch::header::RECORD_BATCH_OVERHEAD;
+use crate::batch::{BatchHeader, Codec, FetchedBatches, RecordReader};
+use crate::error::{Error, Result};
+
+/// The records of one partition that one fetch brought.
+pub struct FetchedChunk<B> {
+    pub topic: String,
+    pub partition: i32,
+    /// Batches, the last one maybe cut off.
+    pub records: B,
+    /// Offsets `start .. stop` are wanted.
+    pub start: i64,
+    pub stop: i64,
+    /// Producer and first offset of the aborted transactions in it, if they are to be left out.
+    pub aborted: Vec<(i64, i64)>,
+}
+
+/// Whoever fetches. An error is a sentence.
+pub trait FetchSource: Send {
+    type Bytes: AsRef<[u8]> + Send;
+
+    /// The next chunk, of the partition at hand or of another one; `None` after the last.
+    fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Self::Bytes>>, String>;
+}
+
+/// An iterator over the rows of all chunks. After an error every further call gives the same error.
+pub struct FetchedStream<S: FetchSource> {
+    source: S,
+    schema: SchemaRef,
+    builder: ColumnBuilder,
+    partition: Option<(String, i32)>,
+    chunk: Option<Chunk<S::Bytes>>,
+    scratch: Scratch,
+    failure: Option<String>,
+}
+
+struct Chunk<B> {
+    records: B,
+    stop: i64,
+    batches: FetchedBatches,
+    /// The batch at hand, where it ends in the chunk, and how far it has been taken.
+    batch: Option<(BatchHeader, usize, RecordCursor)>,
+}
+
+/// Memory kept from batch to batch.
+#[derive(Default)]
+struct Scratch {
+    inflater: Inflater,
+    inflated: Vec<u8>,
+    legacy: RecordReader,
+}
+
+impl<S: FetchSource> FetchedStream<S> {
+    pub fn new(source: S, projection: &Projection, bounds: BatchBounds) -> FetchedStream<S> {
+        let schema = projection.schema();
+        FetchedStream {
+            source,
+            builder: ColumnBuilder::new(projection, &schema, bounds),
+            schema,
+            partition: None,
+            chunk: None,
+            scratch: Scratch::default(),
+            failure: None,
+        }
+    }
+
+    /// The next rows, at least one and of one partition; `None` after the last.
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        loop {
+            if let Some(mut chunk) = self.chunk.take() {
+                let filled = chunk.fill(&mut self.builder, &mut self.scratch);
+                if filled.map_err(|error| self.describe(&error))? == Walked::Full {
+                    self.chunk = Some(chunk);
+                    return self.finish();
+                }
+            }
+            let Some(next) = self.source.next_chunk()? else {
+                self.partition = None;
+                return match self.builder.rows() {
+                    0 => Ok(None),
+                    _ => self.finish(),
+                };
+            };
+            let place = (next.topic, next.partition);
+            self.chunk = Some(Chunk {
+                records: next.records,
+                stop: next.stop,
+                batches: FetchedBatches::new(next.start, &next.aborted),
+                batch: None,
+            });
+            if self.partition.as_ref() != Some(&place) {
+                let rows_before = match self.builder.rows() {
+                    0 => None,
+                    _ => self.finish()?,
+                };
+                self.builder.start_partition(&place.0, place.1);
+                self.partition = Some(place);
+                if rows_before.is_some() {
+                    return Ok(rows_before);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        let batch = self.builder.finish();
+        batch.map(Some).map_err(|error| error.to_string())
+    }
+
+    fn describe(&self, error: &Error) -> String {
+        match &self.partition {
+            Some((topic, partition)) => format!("{topic}-{partition}: {error}"),
+            None => error.to_string(),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Chunk<B> {
+    /// Takes rows until the builder is full, or the chunk has no more.
+    fn fill(&mut self, builder: &mut ColumnBuilder, scratch: &mut Scratch) -> Result<Walked> {
+        let bytes = self.records.as_ref();
+        loop {
+            let (header, end, mut cursor) = match self.batch.take() {
+                Some(batch) => batch,
+                None => match self.batches.next(bytes)? {
+                    Some((header, _)) if header.base_offset >= self.stop => {
+                        return Ok(Walked::Exhausted);
+                    }
+                    Some((header, batch)) => {
+                        inflate(&header, batch, scratch)?;
+                        (
+                            header,
+                            self.batches.position_byte(),
+                            RecordCursor::default(),
+                        )
+                    }
+                    None => return Ok(Walked::Exhausted),
+                },
+            };
+            let batch = bytes.get(end - header.size_bytes..end).unwrap_or_default();
+            let range = self.batches.next_offset()..self.stop;
+            let walked = if header.magic < 2 {
+                let legacy = &mut scratch.legacy;
+                append_set(builder, &header, batch, &mut cursor, range, legacy)?
+            } else {
+                let records = if is_inflated(&header) {
+                    scratch.inflated.as_slice()
+                } else {
+                    batch.get(RECORD_BATCH_OVERHEAD..).unwrap_or_default()
+                };
+                append_records(
+                    builder,
+                    &header,
+                    records,
+                    &mut cursor,
+                    range.start,
+                    range.end,
+                )
+                .map_err(|reason| {
+                    Error::InvalidRecord(format!(
+                        "record {} of the batch at offset {}: {reason}",
+                        cursor.passed + 1,
+                        header.base_offset
+                    ))
+                })?
+            };
+            match walked {
+                Walked::Exhausted => self.batches.pass(&header),
+                Walked::Full => {
+                    self.batch = Some((header, end, cursor));
+                    return Ok(Walked::Full);
+                }
+            }
+        }
+    }
+}
+
+fn is_inflated(header: &BatchHeader) -> bool {
+    header.magic == 2 && header.is_compressed() && header.records_count > 0
+}
+
+fn inflate(header: &BatchHeader, batch: &[u8], scratch: &mut Scratch) -> Result<()> {
+    if !is_inflated(header) {
+        return Ok(());
+    }
+    let records = batch.get(RECORD_BATCH_OVERHEAD..).unwrap_or_default();
+    let codec = Codec::from_id(header.codec_id())?;
+    let Scratch {
+        inflater, inflated, ..
+    } = scratch;
+    inflater.inflate(codec, header.magic, records, inflated)
+}
+
+impl<S: FetchSource> Iterator for FetchedStream<S> {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failure.is_none() {
+            // A panic must not unwind into the C code that asked.
+            let result = catch_unwind(AssertUnwindSafe(|| self.next_batch()));
+            self.failure = Some(match result {
+                Ok(Ok(batch)) => return batch.map(Ok),
+                Ok(Err(sentence)) => sentence,
+                Err(_) => "the reader of fetched records panicked".to_owned(),
+            });
+        }
+        let sentence = self.failure.clone()?;
+        Some(Err(ArrowError::ExternalError(sentence.into())))
+    }
+}
+
+impl<S: FetchSource> RecordBatchReader for FetchedStream<S> {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Int32Type, Int64Type};
+
+    use super::*;
+    use crate::batch::{BatchBuilder, BatchOptions};
+
+    struct Given(std::vec::IntoIter<FetchedChunk<Vec<u8>>>);
+
+    impl FetchSource for Given {
+        type Bytes = Vec<u8>;
+
+        fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Vec<u8>>>, String> {
+            Ok(self.0.next())
+        }
+    }
+
+    fn batch(base_offset: i64, count: i64, codec: Codec) -> Vec<u8> {
+        let mut builder = BatchBuilder::new(BatchOptions {
+            base_offset,
+            codec,
+            ..BatchOptions::default()
+        });
+        for offset in base_offset..base_offset + count {
+            let value = format!("value {offset}");
+            builder
+                .append(offset, None, Some(value.as_bytes()), &[])
+                .expect("it fits");
+        }
+        builder.finish().expect("it is built")
+    }
+
+    fn chunk(partition: i32, records: Vec<u8>, start: i64, stop: i64) -> FetchedChunk<Vec<u8>> {
+        FetchedChunk {
+            topic: "t".to_owned(),
+            partition,
+            records,
+            start,
+            stop,
+            aborted: Vec::new(),
+        }
+    }
+
+    /// Partition and offset of each row, batch by batch.
+    fn rows(chunks: Vec<FetchedChunk<Vec<u8>>>, rows_max: usize) -> Vec<Vec<(i32, i64)>> {
+        let bounds = BatchBounds {
+            rows: rows_max,
+            bytes: 1 << 20,
+        };
+        let source = Given(chunks.into_iter());
+        FetchedStream::new(source, &Projection::all(), bounds)
+            .map(|batch| {
+                let batch = batch.expect("good records");
+                let partitions = batch.column(3).as_primitive::<Int32Type>();
+                let offsets = batch.column(4).as_primitive::<Int64Type>();
+                let pairs = partitions.values().iter().zip(offsets.values());
+                pairs
+                    .map(|(partition, offset)| (*partition, *offset))
+                    .collect()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rows_of_chunks_of_one_partition_share_a_batch_and_those_of_two_do_not() {
+        let mut first = batch(0, 3, Codec::Lz4);
+        first.extend(batch(3, 2, Codec::None));
+        first.extend(&batch(5, 9, Codec::None)[..50]);
+        let chunks = vec![
+            chunk(0, first, 1, 7),
+            chunk(0, batch(5, 9, Codec::Zstd), 5, 7),
+            chunk(1, batch(0, 2, Codec::None), 0, 2),
+        ];
+        let expected = vec![
+            (1..7).map(|offset| (0, offset)).collect::<Vec<_>>(),
+            vec![(1, 0), (1, 1)],
+        ];
+        assert_eq!(rows(chunks, 100), expected);
+    }
+
+    #[test]
+    fn a_full_batch_goes_on_where_it_stopped() {
+        let chunks = vec![chunk(0, batch(0, 10, Codec::Gzip), 0, 10)];
+        let found = rows(chunks, 4);
+        assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2]);
+        let offsets: Vec<i64> = found.iter().flatten().map(|(_, offset)| *offset).collect();
+        assert_eq!(offsets, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn damage_is_told_again_and_again() {
+        let mut records = batch(0, 3, Codec::None);
+        let last = records.len() - 3;
+        records[last] ^= 1;
+        let source = Given(vec![chunk(4, records, 0, 3)].into_iter());
+        let bounds = BatchBounds {
+            rows: 10,
+            bytes: 100,
+        };
+        let mut stream = FetchedStream::new(source, &Projection::all(), bounds);
+        for _ in 0..2 {
+            let error = stream.next().expect("an error").expect_err("damaged");
+            assert!(error.to_string().contains("t-4: "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+"""Every command against kafkalite; `tests/oracle/test_commands.py` has them against Kafka."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import kafkalite
+from kafkalite import cli
+from kafkalite.client import Consumer
+
+
+class Told(NamedTuple):
+    """What a command answered."""
+
+    exit: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Told]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with kafkalite.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def run(servers: str, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command within this process."""
+
+    def run_here(*arguments: str) -> Told:
+        capfd.readouterr()
+        try:
+            code = cli.run([*arguments, "--bootstrap-server", servers])
+        except SystemExit as told:  # of argparse
+            code = int(told.code or 0)
+        sys.stdout.flush()
+        return Told(code, *capfd.readouterr())
+
+    return run_here
+
+
+def start(servers: str, *arguments: str, **options: object) -> "subprocess.Popen[str]":
+    """Starts a command as a user does."""
+    command = [sys.executable, "-m", "kafkalite", *arguments, "--bootstrap-server", servers]
+    return subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def produce(servers: str, lines: str, *arguments: str) -> Told:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(servers, "produce", *arguments, **pipes) as process:
+        out, err = process.communicate(lines, timeout=60)
+    assert "Traceback" not in err, err
+    return Told(process.returncode, out, err)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.strip()]
+
+
+def test_topics_are_made_listed_described_changed_and_deleted(run: Run) -> None:
+    made = run("topics", "create", "one", "--partitions", "2", "--config", "retention.ms=9000")
+    assert made == (0, "Created topic one.\n", "")
+    assert run("topics", "--create", "--topic", "two").exit == 0
+    assert run("topics", "list").out.split() == ["one", "two"]
+    assert run("topics", "list", "t.*").out == "two\n"
+    head, *partitions = run("topics", "describe", "one").out.splitlines()
+    assert "PartitionCount: 2\tReplicationFactor: 1\tConfigs: " in head
+    assert "retention.ms=9000" in head
+    assert [line.split("\t")[2] for line in partitions] == ["Partition: 0", "Partition: 1"]
+    assert run("topics", "alter", "one", "--partitions", "3", "--delete-config", "retention.ms")[
+        :2
+    ] == (0, "")
+    described = json.loads(run("topics", "describe", "one", "--json").out)
+    assert (described["partitionCount"], described["configs"].get("retention.ms")) == (3, None)
+    assert run("topics", "describe", "one", "--under-replicated-partitions").out == ""
+    assert run("topics", "alter", "one", "--partitions", "2").exit == 1
+    again = run("topics", "create", "one")
+    assert again.exit == 1
+    assert "TOPIC_ALREADY_EXISTS" in again.err
+    assert run("topics", "create", "one", "--if-not-exists") == (0, "", "")
+    assert run("topics", "delete", "one,two") == (0, "", "")
+    assert run("topics", "list", "--exclude-internal").out == ""
+    missing = run("topics", "delete", "one")
+    assert missing.exit == 1
+    assert "Topic 'one' does not exist as expected" in missing.err
+    assert run("topics", "delete", "one", "--if-exists").exit == 0
+
+
+def test_configs_are_set_and_taken_back(run: Run) -> None:
+    assert run("topics", "create", "configured").exit == 0
+    topic = ("--topic", "configured")
+    changed = run("configs", "alter", *topic, "--add-config", "cleanup.policy=[compact,delete]")
+    assert changed == (0, "Completed updating config for topic configured.\n", "")
+    told = run("configs", "describe", *topic).out
+    assert told.startswith("Dynamic configs for topic configured are:\n  cleanup.policy=compact,de")
+    everything = json.loads(run("configs", "describe", *topic, "--all", "--json").out)["configs"]
+    assert len(everything) > 25
+    assert {row["name"] for row in everything if not row["isDefault"]} >= {"cleanup.policy"}
+    assert run("configs", "alter", *topic, "--delete-config", "cleanup.policy").exit == 0
+    assert run("configs", "describe", *topic).out.count("\n") == 1
+    assert run("configs", "alter", *topic, "--add-config", "retention.ms=soon").exit == 1
+    assert "num.partitions=" in run("configs", "describe", "--broker", "1", "--all").out
+    assert run("configs", "describe", "--topic", "nowhere").exit == 1
+
+
+def test_lines_become_records_and_records_lines(run: Run, servers: str) -> None:
+    assert run("topics", "create", "lines").exit == 0
+    keyed = produce(servers, "a:1\nb:2\n", "lines", "--key-separator", ":", "--header", "from=cli")
+    assert keyed == (0, "", "")
+    read = ("consume", "lines", "--from-beginning")
+    assert run(*read).out == "1\n2\n"
+    assert run(*read, "--format", "key-value").out == "a\t1\nb\t2\n"
+    assert run(*read, "--template", r"%t-%p@%o %k=%s %h\n", "--max-messages", "1").out == (
+        "lines-0@0 a=1 from:cli\n"
+    )
+    assert run("consume", "lines", "--partition", "0", "--offset", "1", "--format", "hex").out == (
+        "32\n"
+    )
+    null = produce(
+        servers, "c:-\n", "lines", "--key-separator", ":", "--null-marker", "-", "--codec", "gzip"
+    )
+    assert null.exit == 0
+    rows = [json.loads(line) for line in run(*read, "--json").out.splitlines()]
+    assert [(row["key"], row["value"]) for row in rows] == [("a", "1"), ("b", "2"), ("c", None)]
+    assert rows[0]["headers"] == [["from", "cli"]]
+    assert run("topics", "create", "copy").exit == 0
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    copied = produce(servers, lines, "copy", "--format", "json", "--json")
+    assert json.loads(copied.out)["records"] == 3
+    copied_rows = run("consume", "copy", "--offset", "earliest", "--partition", "0", "--json").out
+    copies = [json.loads(line) for line in copied_rows.splitlines()]
+    assert [{**row, "topic": "lines"} for row in copies] == rows
+
+
+def test_a_file_is_one_record(run: Run, servers: str, tmp_path: Path) -> None:
+    assert run("topics", "create", "files").exit == 0
+    file = tmp_path / "blob"
+    file.write_bytes(bytes(range(256)))
+    assert produce(servers, "", "files", "--file", str(file), "--key", "blob").exit == 0
+    told = run("consume", "files", "--from-beginning", "--format", "hex")
+    assert told.out.strip() == bytes(range(256)).hex()
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "words"),
+    [
+        ("no separator\n", ["--key-separator", ":"], "line 1: no key separator ':' in it"),
+        ("{}\n", ["--format", "json"], "line 1: no JSON object with a field 'value'"),
+        ("{\n", ["--format", "json"], "line 1: "),
+        ("xyz\n", ["--format", "hex"], "line 1: "),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(
+    run: Run, servers: str, line: str, arguments: Sequence[str], words: str
+) -> None:
+    run("topics", "create", "unread", "--if-not-exists")
+    told = produce(servers, line, "unread", *arguments)
+    assert told.exit == 2
+    assert words in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_a_typed_line_is_sent_before_the_next_one(run: Run, servers: str) -> None:
+    assert run("topics", "create", "typed").exit == 0
+    with start(servers, "produce", "typed", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write("first\n")
+        process.stdin.flush()
+        with Consumer(servers) as consumer:
+            consumer.assign([("typed", 0)])
+            records = consumer.poll(30_000)
+        assert [record.value for record in records] == [b"first"]
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_following_prints_what_comes_and_ends_quietly(run: Run, servers: str) -> None:
+    assert run("topics", "create", "followed").exit == 0
+    assert produce(servers, "before\n", "followed").exit == 0
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    arguments = ("consume", "followed", "--from-beginning", "--follow")
+    with start(servers, *arguments, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "before\n"
+        assert produce(servers, "after\n", "followed").exit == 0
+        assert process.stdout.readline() == "after\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read().strip() == ""
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(run: Run, servers: str) -> None:
+    assert run("topics", "create", "piped").exit == 0
+    lines = "".join(f"{number:0100}\n" for number in range(20_000))
+    assert produce(servers, lines, "piped").exit == 0
+    consume = f"{sys.executable} -m kafkalite consume piped --from-beginning"
+    command = f"{consume} --bootstrap-server {servers} | head -2"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout.count("\n"), done.stderr) == (2, "")
+
+
+def test_groups_are_listed_described_reset_and_deleted(run: Run, servers: str) -> None:
+    assert run("topics", "create", "grouped", "--partitions", "2").exit == 0
+    for partition, count in ((0, 3), (1, 5)):
+        lines = "x\n" * count
+        assert produce(servers, lines, "grouped", "--partition", str(partition)).exit == 0
+    read = ("consume", "grouped", "--group", "readers", "--from-beginning", "--max-messages", "8")
+    assert run(*read).out == "x\n" * 8
+    assert run("groups", "list").out.split() == ["readers"]
+    assert rows_of(run("groups", "list", "--state").out)[1] == ["readers", "Empty"]
+    told = run("groups", "describe", "readers")
+    assert "Consumer group 'readers' has no active members." in told.err
+    assert [row[1:6] for row in rows_of(told.out)[1:]] == [
+        ["grouped", "0", "3", "3", "0"],
+        ["grouped", "1", "5", "5", "0"],
+    ]
+    forms = {
+        ("--to-earliest",): ["0", "0"],
+        ("--to-latest",): ["3", "5"],
+        ("--to-offset", "4"): ["3", "4"],
+        ("--shift-by", "-2"): ["1", "3"],
+        ("--to-current",): ["3", "5"],
+        ("--by-duration", "PT1H"): ["0", "0"],
+        ("--to-datetime", "2040-01-01T00:00:00.000"): ["3", "5"],
+    }
+    for form, offsets in forms.items():
+        dry = run("groups", "reset-offsets", "readers", "--topic", "grouped", *form)
+        assert [row[3] for row in rows_of(dry.out)[1:]] == offsets, form
+        assert "dry run" in dry.err
+    done = run(
+        "groups", "reset-offsets", "readers", "--all-topics", "--to-offset", "1", "--execute"
+    )
+    assert done.exit == 0
+    described = json.loads(run("groups", "describe", "readers", "--json").out)
+    lags = [row["lag"] for row in described["offsets"]]
+    assert lags == [2, 4]
+    with Consumer(servers, group="readers") as consumer:
+        consumer.subscribe(["grouped"])
+        assert consumer.poll(30_000)
+        members = rows_of(run("groups", "describe", "readers", "--members", "--verbose").out)
+        assert members[1][-2:] == ["2", "grouped(0,1)"]
+        state = rows_of(run("groups", "describe", "readers", "--state").out)
+        assert state[1][-3:] == ["range", "Stable", "1"]
+        busy = run("groups", "reset-offsets", "readers", "--all-topics", "--to-earliest")
+        assert busy.exit == 1
+        assert "the current state is Stable" in busy.err
+    gone = run("groups", "delete-offsets", "readers", "--topic", "grouped:1")
+    assert rows_of(gone.out)[-1] == ["grouped", "1", "Successful"]
+    assert run("groups", "delete", "readers").out == (
+        "Deletion of requested consumer groups ('readers') was successful.\n"
+    )
+    missing = run("groups", "describe", "readers")
+    assert (missing.exit, missing.out) == (1, "")
+    assert "Consumer group 'readers' does not exist." in missing.err
+
+
+def test_offsets_and_the_cluster_are_shown(run: Run, servers: str) -> None:
+    assert run("topics", "create", "counted", "--partitions", "2").exit == 0
+    assert produce(servers, "x\ny\n", "counted", "--partition", "1").exit == 0
+    assert run("offsets", "counted").out == "counted:0:0\ncounted:1:2\n"
+    assert run("offsets", "counted", "--partitions", "1", "--time", "earliest").out == (
+        "counted:1:0\n"
+    )
+    assert run("offsets", "nothing-like-it").exit == 2
+    cluster = json.loads(run("cluster", "--json").out)
+    assert [f"{row['host']}:{row['port']}" for row in cluster["brokers"]] == [servers]
+
+
+def test_perf_measures_both_ways(run: Run) -> None:
+    assert run("topics", "create", "load", "--partitions", "2").exit == 0
+    common = ("--topic", "load", "--num-records", "5000")
+    sent = run("perf", "produce", *common, "--record-size", "100", "--throughput", "-1")
+    assert sent.exit == 0
+    assert sent.out.startswith("5000 records sent, ")
+    got = run("perf", "consume", *common, "--json")
+    assert json.loads(got.out)["records"] == 5000
+
+
+def test_arrow_comes_over_the_wire(run: Run, servers: str) -> None:
+    pytest.importorskip("pyarrow")
+    assert run("topics", "create", "columns").exit == 0
+    assert produce(servers, "a\nb\nc\n", "columns", "--codec", "lz4").exit == 0
+    table = kafkalite.read_arrow("columns", servers, columns=["offset", "value"]).to_pyarrow()
+    assert table.to_pydict() == {"offset": [0, 1, 2], "value": [b"a", b"b", b"c"]}
+
+
+def test_progress_shows_on_a_terminal_only(run: Run, servers: str) -> None:
+    assert run("topics", "create", "watched").exit == 0
+    master, slave = pty.openpty()
+    with start(servers, "produce", "watched", stdin=subprocess.PIPE, stderr=slave) as process:
+        os.close(slave)
+        assert process.stdin is not None
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            process.stdin.write("x\n" * 100)
+            process.stdin.flush()
+        process.stdin.close()
+        process.wait(60)
+    shown = b""
+    while select.select([master], [], [], 0)[0]:
+        try:
+            shown += os.read(master, 1 << 16)
+        except OSError:
+            break
+    os.close(master)
+    assert b"watched: " in shown
+    assert b" records in " in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics"],
+        ["configs"],
+        ["groups"],
+        ["produce"],
+        ["consume"],
+        ["perf", "produce"],
+        ["perf", "consume"],
+    ],
+)
+def test_a_bare_command_prints_its_help(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 0
+    told = capfd.readouterr().out
+    assert told.startswith(f"usage: kafkalite {' '.join(arguments)}")
+    assert "examples:" in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "create"],
+        ["topics", "destroy", "x"],
+        ["topics", "alter", "x"],
+        ["configs", "alter", "--topic", "x"],
+        ["configs", "describe"],
+        ["groups", "describe"],
+        ["groups", "reset-offsets", "g", "--topic", "t"],
+        ["groups", "reset-offsets", "g", "--to-earliest"],
+        ["consume", "--from-beginning"],
+        ["consume", "t", "--group", "g", "--partition", "0"],
+        ["consume", "t", "--from-beginning", "--template", "%z"],
+        ["perf", "produce", "--topic", "t"],
+        ["topics", "list", "--bootstrap-server", "nowhere:port"],
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_2(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = cli.run(arguments)
+    except SystemExit as told:
+        code = int(told.code or 0)
+    assert code == 2
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_broker_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["topics", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
+    told = capfd.readouterr().err
+    assert told == "kafkalite: no connection to 127.0.0.1:1: Connection refused\n"
