@@ -58,7 +58,7 @@ def test_groups_client_metrics_and_the_log_are_described(connection: Connection)
 @pytest.mark.parametrize(
     ("kind", "name", "code", "sentence"),
     [
-        (2, "no-topic", 3, None),
+        (2, "no-topic", 3, ""),
         (2, "", 17, "Topic name is invalid: the empty string is not allowed"),
         (4, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
         (4, "x", 42, "Broker id must be an integer, but it is: x"),
@@ -70,7 +70,7 @@ def test_groups_client_metrics_and_the_log_are_described(connection: Connection)
     ],
 )
 def test_refusals_are_kafkas(
-    connection: Connection, kind: int, name: str, code: int, sentence: str | None
+    connection: Connection, kind: int, name: str, code: int, sentence: str
 ) -> None:
     result = describe(connection, kind, name)
     assert (result.error_code, result.error_message, result.configs) == (code, sentence, [])
