@@ -143,7 +143,7 @@ def attack(target: Target, name: str, seed: int, each: int) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_requests_are_refused(target: Target, name: str) -> None:
-    assert attack(target, name, 1, 3) > 0
+    assert attack(target, name, 1, 6) > 0
     target.check_log()
     target.probe.goes_on()
 

@@ -18,6 +18,7 @@ from kio.static.constants import EntityType
 
 from api.raw import header_is_tagged
 from golden.table import Field, Maker, Schema, encode, read_table
+from kafkalite.errors import InvalidArgumentError, MalformedRequestError
 from kafkalite.protocol import messages
 
 TABLE = read_table()
@@ -140,8 +141,8 @@ PAIRS = [
 def test_kio_has_every_version_of_every_key() -> None:
     for schema in TABLE.values():
         if schema.kind in ("request", "response"):
-            every = list(range(schema.versions.first, schema.versions.last + 1))
-            assert kio_versions(schema) == every, schema.name
+            every = set(range(schema.versions.first, schema.versions.last + 1))
+            assert every <= set(kio_versions(schema)), schema.name
 
 
 def test_every_header_is_the_one_that_kio_takes() -> None:
@@ -198,3 +199,15 @@ def test_tags_of_a_later_kafka_are_passed_over(schema: Schema) -> None:
             body = kind().encode(version)
             assert body[-1] == 0
             assert kind.decode(body[:-1] + b"\1\xff\x7f\3abc", version) == kind()
+
+
+def test_a_null_within_an_array_is_refused() -> None:
+    """A handler once met None among the names of groups, and failed with a traceback."""
+    kind = messages.DeleteGroupsRequest
+    for version, null in [(1, b"\xff\xff"), (2, b"\0")]:
+        good = kind(groups_names=["a"]).encode(version)
+        name = b"\0\1a" if version < 2 else b"\2a"
+        with pytest.raises(MalformedRequestError):
+            kind.decode(good.replace(name, null), version)
+        with pytest.raises(InvalidArgumentError):
+            kind(groups_names=[None]).encode(version)

@@ -132,14 +132,13 @@ fn decode_kind(
             Some(count) => {
                 let mut elements = Vec::new();
                 for _ in 0..count {
-                    elements.push(decode_kind(
-                        element,
-                        version,
-                        flexible,
-                        flexible_type,
-                        false,
-                        reader,
-                    )?);
+                    let value =
+                        decode_kind(element, version, flexible, flexible_type, false, reader)?;
+                    if value == Value::Null {
+                        let sentence = "an element of an array may not be null";
+                        return Err(Error::MalformedRequest(sentence.to_owned()));
+                    }
+                    elements.push(value);
                 }
                 Value::Array(elements)
             }
@@ -247,6 +246,9 @@ fn encode_kind(
         (Kind::Array(element), Value::Array(values)) => {
             writer.array_length(values.len(), flexible_type);
             for value in values {
+                if *value == Value::Null {
+                    return None;
+                }
                 match encode_kind(element, version, flexible, flexible_type, value, writer)? {
                     Ok(()) => {}
                     Err(error) => return Some(Err(error)),
