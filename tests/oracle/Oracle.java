@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -132,6 +133,8 @@ public final class Oracle {
         request.get("args").forEach(argument -> arguments.add(argument.asText()));
         OUT.take();
         ERR.take();
+        System.setIn(new ByteArrayInputStream(
+            request.path("stdin").asText().getBytes(StandardCharsets.UTF_8)));
         ended = null;
         int status = 0;
         try {

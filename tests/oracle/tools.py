@@ -105,11 +105,12 @@ class KafkaTools:
             self._process.communicate(timeout=60)
         self._log.close()
 
-    def run_tool(self, name: str, arguments: Sequence[str | Path]) -> ToolResult:
+    def run_tool(
+        self, name: str, arguments: Sequence[str | Path], *, stdin: str = ""
+    ) -> ToolResult:
         """Runs `main` of a class, as in `org.apache.kafka.tools.TopicCommand`."""
-        answer = self._ask(
-            {"op": "run", "class": name, "args": [str(argument) for argument in arguments]}
-        )
+        told = [str(argument) for argument in arguments]
+        answer = self._ask({"op": "run", "class": name, "args": told, "stdin": stdin})
         return ToolResult(answer["exit"], answer["stdout"], answer["stderr"])
 
     def dump_log(
