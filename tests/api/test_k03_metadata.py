@@ -44,11 +44,14 @@ def test_no_list_means_all_topics_and_an_empty_one_none(connection: Connection, 
     assert topic in [each.name for each in ask(connection, 0).topics]
 
 
-def test_a_topic_is_found_by_its_id(connection: Connection, topic: str) -> None:
+@pytest.mark.parametrize("name", [None, "", "another"])
+def test_a_topic_is_found_by_its_id(connection: Connection, topic: str, name: str | None) -> None:
+    """The Java client's describe by id left the name empty, and was told that there is no such id:
+    the id decides, whatever name stands beside it."""
     topic_id = ask(connection, 12, topic).topics[0].topic_id
     kind = messages.MetadataRequest
-    asked = [kind.MetadataRequestTopic(topic_id=topic_id, name=None)]
-    asked.append(kind.MetadataRequestTopic(topic_id=b"\1" * 16, name=None))
+    asked = [kind.MetadataRequestTopic(topic_id=topic_id, name=name)]
+    asked.append(kind.MetadataRequestTopic(topic_id=b"\1" * 16, name=name))
     response = connection.ask("Metadata", 12, kind(topics=asked))
     assert [(each.error_code, each.name) for each in response.topics] == [(0, topic), (100, None)]
 

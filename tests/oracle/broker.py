@@ -93,12 +93,13 @@ class KafkaBroker:
             directory.mkdir(parents=True, exist_ok=True)
         self._ports = self._ports or _free_ports(2)
         port, controller_port = self._ports
+        node_id = self._properties.get("node.id", DEFAULTS["node.id"])
         properties = {
             **DEFAULTS,
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
             "log.dirs": ",".join(map(str, self.log_dirs)),
-            **self._properties,
+            **{key: text.replace("{port}", str(port)) for key, text in self._properties.items()},
         }
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -81,6 +81,8 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
                 false => Some(reader.string(flexible)?),
             };
             reader.skip_tags(flexible)?;
+            // Where there is an id it decides: the Java client leaves an empty name beside it.
+            let name = name.filter(|_| id == ZERO_UUID);
             asked.push(Asked { name, id });
         }
     }
