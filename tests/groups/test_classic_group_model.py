@@ -5,32 +5,43 @@ The model keeps what the answers say: which ids are members, who leads which gen
 was assigned.
 """
 
-from typing import Any
-
-from hypothesis import HealthCheck, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from groups.play import Play
 from kafkalite.groups.classic import AssignmentStored, JoinAnswer, SyncAnswer
 from kafkalite.protocol import codes
 
-PROTOCOLS = st.sampled_from(
-    [
-        (("range", b"1"),),
-        (("range", b"2"), ("sticky", b"2")),
-        (("sticky", b"3"), ("range", b"3")),
-        (("sticky", b"4"),),
-    ]
+PROTOCOLS = (
+    (("range", b"1"),),
+    (("range", b"2"), ("sticky", b"2")),
+    (("sticky", b"3"), ("range", b"3")),
+    (("sticky", b"4"),),
 )
-INSTANCES = st.sampled_from([None, None, "i", "j"])
+INSTANCES = (None, None, None, "i", "j")
+TIMES_MS = (1, 500, 1000, 3000, 7000, 400_000)
 SESSION_MS = 6000
 REBALANCE_MS = 9000
 
+# As often as they stand here.
+STEPS = [
+    *["join_without_id"] * 4,
+    *["join_with_id"] * 4,
+    *["sync"] * 6,
+    *["disk_writes"] * 3,
+    *["time_passes"] * 3,
+    *["heartbeat"] * 2,
+    *["all_settle"] * 3,
+    "leave",
+    "remove_static_member",
+]
+step = st.tuples(st.sampled_from(STEPS), st.lists(st.integers(0, 999), min_size=4, max_size=4))
 
-class GroupMachine(RuleBasedStateMachine):
+
+class History:
+    """A group, and what its answers have said so far. `drawn` are the numbers of a step."""
+
     def __init__(self) -> None:
-        super().__init__()
         self.play = Play(size_max=4, delay_ms=1000)
         self.seen: set[int] = set()
         self.ids: list[tuple[str, str | None]] = [("stranger", None)]
@@ -38,49 +49,49 @@ class GroupMachine(RuleBasedStateMachine):
         self.syncs: dict[int, str] = {}
         self.leaders: dict[int, str] = {}
         self.protocols: dict[int, str | None] = {}
-        self.gatherings: dict[int, set[str]] = {}
         self.stored_assignments: dict[int, dict[str, bytes]] = {}
         self.generation_id = 0
 
-    def pick(self, data: Any) -> tuple[str, str | None]:
+    def pick(self, number: int) -> tuple[str, str | None]:
         """Mostly a member of now, sometimes anyone who ever was."""
-        present = [(each.member_id, each.group_instance_id) for each in self.play.group.members]
-        found: tuple[str, str | None] = data.draw(st.sampled_from([*present, *present, *self.ids]))
-        return found
+        members: list[tuple[str, str | None]] = [
+            (each.member_id, each.group_instance_id) for each in self.play.group.members
+        ]
+        members += [(each, None) for each in self.play.group.members.pending]
+        among = members if members and number % 8 else self.ids
+        return among[number // 8 % len(among)]
 
     # --- events -----------------------------------------------------------------------------------
 
-    @rule(protocols=PROTOCOLS, instance=INSTANCES, needs_id=st.booleans(), can_skip=st.booleans())
-    def join_without_id(
-        self, protocols: Any, instance: Any, needs_id: bool, can_skip: bool
-    ) -> None:
+    def join_without_id(self, drawn: list[int]) -> None:
+        instance = INSTANCES[drawn[0] % len(INSTANCES)]
         token = self.play.join(
             "",
             instance=instance,
-            protocols=protocols,
-            needs_id=needs_id,
-            can_skip=can_skip,
+            protocols=PROTOCOLS[drawn[1] % len(PROTOCOLS)],
+            needs_id=drawn[2] % 2 == 0,
+            can_skip=drawn[3] % 2 == 0,
             session_ms=SESSION_MS,
             rebalance_ms=REBALANCE_MS,
         )
         self.asked[token] = ("", instance)
 
-    @rule(data=st.data(), protocols=PROTOCOLS)
-    def join_with_id(self, data: Any, protocols: Any) -> None:
-        member_id, instance = self.pick(data)
+    def join_with_id(self, drawn: list[int]) -> None:
+        member_id, instance = self.pick(drawn[0])
         token = self.play.join(
             member_id,
             instance=instance,
-            protocols=protocols,
+            protocols=PROTOCOLS[drawn[1] % len(PROTOCOLS)],
             session_ms=SESSION_MS,
             rebalance_ms=REBALANCE_MS,
         )
         self.asked[token] = (member_id, instance)
 
-    @rule(data=st.data(), behind=st.sampled_from([0, 0, 0, 1]))
-    def sync(self, data: Any, behind: int) -> None:
-        member_id, instance = self.pick(data)
-        generation_id = self.play.group.generation_id - behind
+    def sync(self, drawn: list[int]) -> None:
+        generation_id = self.play.group.generation_id - (drawn[1] % 8 == 0)
+        self._sync(*self.pick(drawn[0]), generation_id)
+
+    def _sync(self, member_id: str, instance: str | None, generation_id: int) -> None:
         assignments = {
             each.member_id: f"{generation_id} {each.member_id}".encode()
             for each in self.play.group.members
@@ -88,9 +99,8 @@ class GroupMachine(RuleBasedStateMachine):
         token = self.play.sync(member_id, generation_id, assignments, instance)
         self.syncs[token] = member_id
 
-    @rule(data=st.data())
-    def heartbeat(self, data: Any) -> None:
-        member_id, instance = self.pick(data)
+    def heartbeat(self, drawn: list[int]) -> None:
+        member_id, instance = self.pick(drawn[0])
         code = self.play.heartbeat(member_id, self.play.group.generation_id, instance)
         state = self.play.group.state
         if member_id not in self.play.group.members:
@@ -99,9 +109,8 @@ class GroupMachine(RuleBasedStateMachine):
             expected = codes.REBALANCE_IN_PROGRESS if state == "PreparingRebalance" else codes.NONE
             assert code == expected
 
-    @rule(data=st.data())
-    def leave(self, data: Any) -> None:
-        member_id, instance = self.pick(data)
+    def leave(self, drawn: list[int]) -> None:
+        member_id, instance = self.pick(drawn[0])
         was_known = member_id in self.play.group.members or member_id in (
             self.play.group.members.pending
         )
@@ -110,14 +119,15 @@ class GroupMachine(RuleBasedStateMachine):
         if code == codes.NONE:
             assert member_id not in self.play.group.members
 
-    @rule(instance=st.sampled_from(["i", "j"]))
-    def remove_static_member(self, instance: str) -> None:
+    def remove_static_member(self, drawn: list[int]) -> None:
+        instance = "ij"[drawn[0] % 2]
         self.play.leave(("", instance))
         assert self.play.group.members.static_member_id(instance) is None
 
-    @precondition(lambda self: self.play.stores)
-    @rule(error_code=st.sampled_from([0, 0, 0, codes.NOT_COORDINATOR]))
-    def disk_writes(self, error_code: int) -> None:
+    def disk_writes(self, drawn: list[int]) -> None:
+        if not self.play.stores:
+            return
+        error_code = 0 if drawn[0] % 4 else codes.NOT_COORDINATOR
         store = self.play.stores[0]
         before = set(self.play.answers)
         if isinstance(store.what, AssignmentStored) and not error_code:
@@ -127,13 +137,31 @@ class GroupMachine(RuleBasedStateMachine):
             new = [self.play.answers[token] for token in set(self.play.answers) - before]
             assert all(each.error_code != codes.NONE or each.generation_id for each in new)
 
-    @rule(by_ms=st.sampled_from([1, 500, 1000, 3000, 7000, 400_000]))
-    def time_passes(self, by_ms: int) -> None:
-        self.play.pass_time(by_ms)
+    def time_passes(self, drawn: list[int]) -> None:
+        self.play.pass_time(TIMES_MS[drawn[0] % len(TIMES_MS)])
+
+    def all_settle(self, drawn: list[int]) -> None:
+        """Everyone does what clients do; the disk may be left to write."""
+        group = self.play.group
+        for each in list(group.members):
+            if group.state == "PreparingRebalance" and each.awaiting_join is None:
+                token = self.play.join(
+                    each.member_id,
+                    instance=each.group_instance_id,
+                    protocols=each.protocols,
+                    session_ms=SESSION_MS,
+                    rebalance_ms=REBALANCE_MS,
+                )
+                self.asked[token] = (each.member_id, each.group_instance_id)
+        group.members.pending.clear()
+        self.play.pass_time(1000)
+        for each in list(group.members):
+            self._sync(each.member_id, each.group_instance_id, group.generation_id)
+        while self.play.stores and drawn[0] % 4:
+            self.disk_writes([1])
 
     # --- what must hold ---------------------------------------------------------------------------
 
-    @invariant()
     def answers_fit_each_other(self) -> None:
         for token in sorted(set(self.play.answers) - self.seen):
             self.seen.add(token)
@@ -176,7 +204,6 @@ class GroupMachine(RuleBasedStateMachine):
         if member_id in stored:
             assert answer.assignment == stored[member_id]
 
-    @invariant()
     def the_group_fits_itself(self) -> None:
         group = self.play.group
         members = list(group.members)
@@ -202,9 +229,10 @@ class GroupMachine(RuleBasedStateMachine):
             assert not any(each.awaiting_join is not None for each in members if not each.is_static)
         if group.state == "Empty":
             assert not members
+        if group.state != "CompletingRebalance":
+            assert all(each.awaiting_sync is None for each in members)
         assert group.pending_sync <= {each.member_id for each in members}
 
-    @invariant()
     def nobody_is_forgotten(self) -> None:
         """Whoever can fall silent has a time when it is noticed; a rebalance has an end."""
         group = self.play.group
@@ -216,15 +244,21 @@ class GroupMachine(RuleBasedStateMachine):
         if group.state == "PreparingRebalance":
             assert wake_ms is not None
 
-    def teardown(self) -> None:
+    def check(self) -> None:
+        self.answers_fit_each_other()
+        self.the_group_fits_itself()
+        self.nobody_is_forgotten()
+
+    def end(self) -> None:
         self.play.take(self.play.group.unload())
         assert set(self.play.answers) == set(range(1, self.play.asked + 1)), "a request is lost"
 
 
-TestGroup = GroupMachine.TestCase
-TestGroup.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=100, deadline=None)
+@given(st.lists(step, min_size=20, max_size=80))
+def test_a_group_keeps_its_word_whatever_happens(steps: list[tuple[str, list[int]]]) -> None:
+    history = History()
+    for name, drawn in steps:
+        getattr(history, name)(drawn)
+        history.check()
+    history.end()
