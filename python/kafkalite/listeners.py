@@ -9,7 +9,8 @@ A client that came in by a listener is told the broker's endpoint of that listen
 asks.
 """
 
-import socket
+# Python's `socket` wraps this one, and its import takes as long as reading the configuration.
+import _socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,16 +54,16 @@ def client_listeners(config: Config) -> list[Endpoint]:
     return endpoints
 
 
-def bind(endpoint: Endpoint) -> socket.socket:
+def bind(endpoint: Endpoint) -> _socket.socket:
     """A bound socket that does not listen yet: a start that takes long is seen as closed."""
     try:
         # Bytes, since a text would have Python load its tables of international names.
         host = endpoint.host.encode() or None
-        found = socket.getaddrinfo(
-            host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        found = _socket.getaddrinfo(
+            host, endpoint.port, type=_socket.SOCK_STREAM, flags=_socket.AI_PASSIVE
         )
         # Without a host: IPv6 first, which takes IPv4 as well.
-        found.sort(key=lambda each: endpoint.host == "" and each[0] != socket.AF_INET6)
+        found.sort(key=lambda each: endpoint.host == "" and each[0] != _socket.AF_INET6)
         family, _, _, _, address = found[0]
         bound = _bound(family, address)
     except OSError as error:
@@ -74,12 +75,12 @@ def bind(endpoint: Endpoint) -> socket.socket:
 
 def _bound(
     family: int, address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
-) -> socket.socket:
-    bound = socket.socket(family, socket.SOCK_STREAM)
+) -> _socket.socket:
+    bound = _socket.socket(family, _socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        if family == _socket.AF_INET6:
+            bound.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 0)
         bound.bind(address)
     except OSError:
         bound.close()
@@ -108,9 +109,15 @@ def advertised_listeners(config: Config, bound: Sequence[Endpoint]) -> list[Endp
     for endpoint in bound:
         told = given.get(endpoint.name, endpoint)
         if told.host in WILDCARD_HOSTS:
-            told = told._replace(host=socket.getfqdn())
+            told = told._replace(host=_own_name())
         advertised.append(told._replace(port=told.port or endpoint.port))
     return advertised
+
+
+def _own_name() -> str:
+    import socket
+
+    return socket.getfqdn()
 
 
 def _parse(key: str, text: str) -> Endpoint:
@@ -179,7 +186,7 @@ def connections_by_address(config: Config) -> dict[str, int]:
         try:
             if not colon or not number.isdigit():
                 raise ValueError
-            address = socket.getaddrinfo(host.strip("[]").encode(), None)[0][4][0]
+            address = _socket.getaddrinfo(host.strip("[]").encode(), None)[0][4][0]
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(
                 f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"

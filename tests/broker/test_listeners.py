@@ -66,10 +66,11 @@ def test_ipv6_addresses_are_in_brackets() -> None:
 
 
 def test_without_a_host_all_addresses_are_listened_on() -> None:
-    with bind(Endpoint("PLAINTEXT", "", 0)) as bound:
-        bound.listen()
-        port = bound.getsockname()[1]
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    bound = bind(Endpoint("PLAINTEXT", "", 0))
+    bound.listen()
+    port = bound.getsockname()[1]
+    socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    bound.close()
 
 
 def test_names_are_in_capitals_and_the_controllers_listener_is_left_out() -> None:

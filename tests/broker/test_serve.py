@@ -193,7 +193,13 @@ def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     line = next(each for each in done.stderr.splitlines() if each.startswith("modules "))
     modules = set(line.split()[1:])
-    assert not modules & {"asyncio", "ssl", "logging", "pyarrow", "json", "subprocess", "tempfile"}
+    assert not modules & {
+        *("asyncio", "ssl", "logging", "pyarrow", "json", "subprocess", "tempfile"),
+        *("argparse", "shutil", "socket", "dataclasses"),
+    }
+    ours = {name.split(".")[1] for name in modules if name.startswith("kafkalite.")}
+    assert not ours & {"groups", "client", "testing"}
+    assert not [name for name in modules if name.startswith("kafkalite.api.")]
 
 
 def test_a_broker_of_python_serves_and_leaves_nothing_behind() -> None:

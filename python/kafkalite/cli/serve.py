@@ -1,19 +1,34 @@
-"""`kafkalite serve`: a broker until SIGTERM, with exit code 0 after a clean stop."""
+"""`kafkalite serve`: a broker until SIGTERM, with exit code 0 after a clean stop.
 
-import argparse
+A plain command line is read here in a few lines; anything else, help and mistakes above all, is
+argparse's, which with what it imports costs a tenth of the time until the broker is ready.
+"""
+
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+SINGLE = ("properties", "--data", "--listen", "--log-level")
+"""What may come once; `properties` is the word without an option."""
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    properties: str | None
+    data: str | None
+    listen: str | None
+    config: list[str]
+    log_level: str
 
 
 def run(arguments: Sequence[str]) -> int:
     """Parses the command line and runs the broker in this process."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    for text in options.config:
-        if "=" not in text:
-            parser.error(f"--config {text}: not of the form KEY=VALUE")
-    if options.listen is not None and ":" not in options.listen:
-        parser.error(f"--listen {options.listen}: not of the form HOST:PORT")
+    options = plain_options(arguments) or parsed_options(arguments)
     from kafkalite.broker import run as run_broker
     from kafkalite.config import Config
     from kafkalite.config.properties import read_properties
@@ -26,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
         name, _, value = text.partition("=")
         given[name.strip()] = value
     if options.data is not None:
-        given["log.dirs"] = str(options.data)
+        given["log.dirs"] = options.data
     if options.listen is not None:
         given["listeners"] = f"PLAINTEXT://{options.listen}"
         for name in ("advertised.listeners", "inter.broker.listener.name"):
@@ -38,7 +53,44 @@ def run(arguments: Sequence[str]) -> int:
     return run_broker(config, log)
 
 
-def _parser() -> argparse.ArgumentParser:
+def plain_options(arguments: Sequence[str]) -> Options | None:
+    """The options, if each is written out, with its value behind it, and right; else None."""
+    values: dict[str, str] = {}
+    config: list[str] = []
+    remaining = iter(arguments)
+    for word in remaining:
+        if not word.startswith("-"):
+            name, value = "properties", word
+        else:
+            name, value = word, next(remaining, "-")
+        if name == "--config" and "=" in value and not value.startswith("-"):
+            config.append(value)
+        elif name in SINGLE and name not in values and not value.startswith("-"):
+            values[name] = value
+        else:
+            return None
+    listen = values.get("--listen")
+    level = values.get("--log-level", "info")
+    if level not in LEVELS or (listen is not None and ":" not in listen):
+        return None
+    return Options(values.get("properties"), values.get("--data"), listen, config, level)
+
+
+def parsed_options(arguments: Sequence[str]) -> Options:
+    """The options, or an end of the process with help or the mistake."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for text in options.config:
+        if "=" not in text:
+            parser.error(f"--config {text}: not of the form KEY=VALUE")
+    if options.listen is not None and ":" not in options.listen:
+        parser.error(f"--listen {options.listen}: not of the form HOST:PORT")
+    return Options(**vars(options))
+
+
+def _parser() -> "ArgumentParser":
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="kafkalite serve",
         description="Runs a broker until SIGTERM or Ctrl-C.",
@@ -48,11 +100,9 @@ def _parser() -> argparse.ArgumentParser:
         "Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start, 2 for a wrong command "
         "line.",
     )
+    parser.add_argument("properties", nargs="?", help="a server.properties file of Kafka's")
     parser.add_argument(
-        "properties", nargs="?", type=Path, help="a server.properties file of Kafka's"
-    )
-    parser.add_argument(
-        "--data", type=Path, help="the log directory (default: log.dirs, else ./kafkalite-data)"
+        "--data", metavar="DIR", help="the log directory (default: log.dirs, else ./kafkalite-data)"
     )
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="default 127.0.0.1:9092; port 0 takes a free one"
@@ -64,7 +114,5 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="a configuration key, over the file's; may be given several times",
     )
-    parser.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="info"
-    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info")
     return parser
