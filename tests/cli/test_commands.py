@@ -290,6 +290,13 @@ def test_perf_measures_both_ways(run: Run) -> None:
     assert json.loads(got.out)["records"] == 5000
 
 
+def test_perf_produce_makes_the_topic_as_any_producer_does(run: Run) -> None:
+    sent = run("perf", "produce", "--topic", "made-by-perf", "--num-records", "10",
+               "--record-size", "10", "--throughput", "-1")  # fmt: skip
+    assert sent.out.startswith("10 records sent, ")
+    assert run("topics", "describe", "made-by-perf").exit == 0
+
+
 def test_arrow_comes_over_the_wire(run: Run, servers: str) -> None:
     pytest.importorskip("pyarrow")
     assert run("topics", "create", "columns").exit == 0

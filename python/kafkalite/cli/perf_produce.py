@@ -53,7 +53,8 @@ def run(arguments: list[str]) -> int:
     payloads = _payloads(options)
     load = LoadRecords(record_size=options.record_size, payloads=payloads)
     with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
-        partition_count = len(admin.cluster.topic(options.topic).partitions)
+        topic = admin.cluster.topic(options.topic, allow_auto_create=True)
+        partition_count = len(topic.partitions)
     stats = _Stats(options)
     with Producer(options.bootstrap_server, **settings) as producer:
         _send_all(producer, load, partition_count, options, stats, settings)
