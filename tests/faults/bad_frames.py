@@ -2,10 +2,10 @@
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from api.raw import header_is_tagged
-from golden.table import Encoded, Maker, Schema, Site, encode, uvarint
+from golden.table import Encoded, Field, Maker, Schema, Site, encode, uvarint
 
 LIES = {
     "int16": [-1, -2, -(2**15), 0, 1, 2**15 - 1],
@@ -21,15 +21,42 @@ UVARINT_LIES = [
 FORMATS = {"int16": ">h", "int32": ">i"}
 
 
+# What stands in requests that get further than the first look-up.
+WORDS = [
+    *("1", "-1", "0", "9223372036854775807", "", "true", "delete", "compact"),
+    *("retention.ms", "cleanup.policy", "segment.bytes", "max.message.bytes", "flush.messages"),
+    *("consumer", "range", "classic", "Stable", "group.version", "metadata.version"),
+]
+
+
 class QuietMaker(Maker):
-    """Draws requests that wait for nothing: a wait that was asked for is no hang."""
+    """Draws requests that wait for nothing: a wait that was asked for is no hang.
+
+    With `known`, names and ids that the broker has, most requests get past the first look-up.
+    """
+
+    def __init__(self, chance: random.Random, known: Sequence[str | bytes] = ()) -> None:
+        super().__init__(chance)
+        self.names = [each for each in known if isinstance(each, str)]
+        self.ids = [each for each in known if isinstance(each, bytes)]
+
+    def primitive(self, of: Field) -> object:
+        draw = self.chance.random()
+        if self.names and draw < 0.8:
+            if of.kind == "string":
+                return self.chance.choice(self.names if draw < 0.5 else WORDS)
+            if of.kind == "uuid":
+                return self.chance.choice(self.ids)
+            if of.kind.startswith("int"):
+                return self.chance.choice((0, 0, 1, 2, 4, -1))
+        return super().primitive(of)
 
     def message(self, schema: Schema, version: int) -> object:
         made = super().message(schema, version)
         for name in ("max_wait_ms", "timeout_ms"):
             if hasattr(made, name):
                 setattr(made, name, 10)
-        if schema.name == "JoinGroupRequest":
+        if schema.name == "JoinGroupRequest" and not self.names:
             made.group_id = f"bad-{self.chance.getrandbits(64):x}"
         return made
 
@@ -41,13 +68,19 @@ def header(schema: Schema, version: int, correlation_id: int) -> bytes:
 
 
 def bad_bodies(
-    schema: Schema, version: int, chance: random.Random, each: int
+    schema: Schema,
+    version: int,
+    chance: random.Random,
+    each: int,
+    known: Sequence[str | bytes] = (),
 ) -> Iterator[tuple[str, bytes]]:
     """Bodies of a version with a word about each: the valid one first, `each` of every kind."""
-    maker = QuietMaker(chance)
+    maker = QuietMaker(chance, known)
     made = encode(schema, version, maker.message(schema, version))
     whole = bytes(made.content)
     yield "valid", whole
+    for _ in range(each if known else 0):
+        yield "valid", bytes(encode(schema, version, maker.message(schema, version)).content)
     for length in sorted({chance.randrange(len(whole) + 1) for _ in range(each)}):
         yield f"cut at {length}", whole[:length]
     for site in chance.sample(made.sites, min(each, len(made.sites))):

@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from api.raw import KEYS, Connection
 from faults.bad_frames import bad_bodies, header
 from golden.table import read_table
 from kafkalite._native import BatchBuilder, read_batches
+from kafkalite.protocol import messages
 
 TABLE = read_table()
 API_VERSIONS, SENTINEL_ID = 18, 0x5E77
@@ -123,13 +124,15 @@ def target() -> Iterator[Target]:
         assert code == 0
 
 
-def attack(target: Target, name: str, seed: int, each: int) -> int:
+def attack(
+    target: Target, name: str, seed: int, each: int, known: Sequence[str | bytes] = ()
+) -> int:
     """Sends bad requests of every version of a key, also of versions that nobody has."""
     schema = TABLE[f"{name}Request"]
     sent = 0
     for version in range(schema.versions.first, schema.versions.last + 1):
         chance = random.Random(zlib.crc32(f"{name} {version} {seed}".encode()))
-        for word, body in bad_bodies(schema, version, chance, each):
+        for word, body in bad_bodies(schema, version, chance, each, known):
             frame = header(schema, version, sent + 1) + body
             answer = target.send(frame, name)
             where = f"{name} v{version}, {word}: {body[:200].hex()}"
@@ -148,11 +151,34 @@ def test_bad_requests_are_refused(target: Target, name: str) -> None:
     target.probe.goes_on()
 
 
+def known_names(target: Target) -> list[str | bytes]:
+    """A topic, its id and a group, made again if the requests before have deleted them."""
+    with Connection(target.broker.bootstrap_servers) as connection:
+        connection.create_topic("known", 2)
+        asked = messages.MetadataRequest.MetadataRequestTopic(name="known")
+        found = connection.ask("Metadata", 12, messages.MetadataRequest(topics=[asked]))
+        coordinator = messages.FindCoordinatorRequest(coordinator_keys=["group"])
+        connection.ask("FindCoordinator", 4, coordinator)
+        kind = messages.OffsetCommitRequest
+        partition = kind.OffsetCommitRequestTopic.OffsetCommitRequestPartition()
+        topic = kind.OffsetCommitRequestTopic(name="known", partitions=[partition])
+        connection.ask("OffsetCommit", 8, kind(group_id="group", topics=[topic]))
+        return ["known", "known", "group", found.topics[0].topic_id]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_requests_about_what_is_there_are_refused(target: Target, name: str) -> None:
+    assert attack(target, name, 1, 5, known_names(target)) > 0
+    target.check_log()
+    target.probe.goes_on()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 22))
 def test_more_bad_requests_are_refused(target: Target, seed: int) -> None:
     for name in NAMES:
         attack(target, name, seed, 8)
+        attack(target, name, seed, 8, known_names(target))
         target.check_log()
     target.probe.goes_on()
 
