@@ -90,7 +90,7 @@ pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 
 /// When memory is short, a connection that holds some and has moved nothing for so long is closed,
-/// milliseconds.
+/// milliseconds; one that waits for memory itself after three times that.
 pub const SLOW_FRAME_MS: u64 = 10_000;
 
 /// Work that a connection may have begun in one turn before it is the next connection's turn, and what

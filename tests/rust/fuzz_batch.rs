@@ -32,7 +32,7 @@ impl Random {
 }
 
 /// Runs `target` on mutations of `seeds`; a panic names the seed and shows the input.
-fn run(seeds: &[Vec<u8>], repair: bool, target: fn(&[u8])) {
+pub fn run(seeds: &[Vec<u8>], repair: bool, target: fn(&[u8])) {
     let number = |name| {
         std::env::var(name)
             .ok()

@@ -13,6 +13,7 @@ mod directory;
 mod epochs;
 mod faults;
 mod fuzz_batch;
+mod fuzz_requests;
 mod housekeeper;
 mod log;
 mod memory_storage;

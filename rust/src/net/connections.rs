@@ -38,8 +38,8 @@ pub struct Connection {
     pub last_active_ms: u64,
     /// Memory of the budget.
     pub held_bytes: usize,
-    /// A timer stands for the first Produce request whose time will be over.
-    pub has_late_timer: bool,
+    /// When a timer looks for Produce requests whose time is over.
+    pub late_timer_ms: u64,
     /// The turn in which requests were last begun, and how much work they were.
     pub turn: u64,
     pub work_in_turn: u32,
@@ -219,7 +219,7 @@ impl Reactor {
             peer_has_closed: false,
             last_active_ms: self.now_ms,
             held_bytes: 0,
-            has_late_timer: false,
+            late_timer_ms: u64::MAX,
             turn: 0,
             work_in_turn: 0,
         };
@@ -356,10 +356,13 @@ impl Reactor {
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
-            let is_ours = connection.waits_for_memory
-                || connection.session.has_open_slots()
-                || connection.is_sending;
-            let is_slow = now_ms.saturating_sub(connection.last_active_ms) > SLOW_FRAME_MS;
+            let is_ours = connection.session.has_open_slots() || connection.is_sending;
+            // One that waits for memory cannot move, and gets longer.
+            let patience_ms = match connection.waits_for_memory {
+                true => 3 * SLOW_FRAME_MS,
+                false => SLOW_FRAME_MS,
+            };
+            let is_slow = now_ms.saturating_sub(connection.last_active_ms) > patience_ms;
             if connection.held_bytes > 0 && is_slow && !is_ours {
                 self.shared
                     .counts

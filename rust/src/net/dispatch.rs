@@ -185,14 +185,17 @@ impl Reactor {
         let is_silent = produce.acks == 0;
         let is_refused = is_silent && produce.has_error();
         let pending = pieces.len();
+        let deadline_ms = now_ms + u64::try_from(produce.timeout_ms).unwrap_or(0);
         let slot = (!is_silent).then(|| {
-            let timeout_ms = u64::try_from(produce.timeout_ms).unwrap_or(0);
             connection.session.begin(Slot::Produce {
                 produce,
-                deadline_ms: now_ms + timeout_ms,
+                deadline_ms,
                 pending,
             })
         });
+        if slot.is_some() && pending > 0 {
+            self.set_late_timer(token, deadline_ms);
+        }
         for (at, partition, records) in pieces {
             let source = Source {
                 connection: token,

@@ -132,6 +132,8 @@ pub struct DirectoryGates {
     directory: Arc<LogDirectory>,
     pub writes: Arc<Gate>,
     pub reads: Arc<Gate>,
+    /// For look-ups by time, which always run on its thread.
+    pub searches: Arc<Gate>,
 }
 
 /// The gates of all log directories.
@@ -146,6 +148,7 @@ impl Gates {
                 directory: directory.clone(),
                 writes: Gate::new(format!("w{number}")),
                 reads: Gate::new(format!("r{number}")),
+                searches: Gate::new(format!("s{number}")),
             });
         Gates(gates.collect())
     }
@@ -193,6 +196,7 @@ impl Gates {
         for gates in &self.0 {
             gates.writes.end();
             gates.reads.end();
+            gates.searches.end();
         }
     }
 }

@@ -430,7 +430,10 @@ impl Reactor {
         let Some(connection) = self.connections.by_token(token) else {
             return;
         };
-        connection.has_late_timer = false;
+        if connection.late_timer_ms > now_ms {
+            return;
+        }
+        connection.late_timer_ms = u64::MAX;
         let mut late = Vec::new();
         let mut next_ms = u64::MAX;
         for (slot, state) in connection.session.open_slots() {
@@ -448,11 +451,11 @@ impl Reactor {
         }
     }
 
-    fn set_late_timer(&mut self, token: u64, deadline_ms: u64) {
+    pub(super) fn set_late_timer(&mut self, token: u64, deadline_ms: u64) {
         if let Some(connection) = self.connections.by_token(token)
-            && !connection.has_late_timer
+            && deadline_ms < connection.late_timer_ms
         {
-            connection.has_late_timer = true;
+            connection.late_timer_ms = deadline_ms;
             self.set_timer(deadline_ms, token, Timer::Late);
         }
     }
@@ -539,9 +542,6 @@ impl Reactor {
         };
         if is_due {
             self.answer_produce(token, slot);
-        } else if let Some(Slot::Produce { deadline_ms, .. }) = self.slot(token, slot) {
-            let deadline_ms = *deadline_ms;
-            self.set_late_timer(token, deadline_ms);
         }
     }
 

@@ -10,7 +10,8 @@ use super::reactor::Reactor;
 use super::session::Input;
 use crate::error::{Error, Result};
 use crate::limits::{
-    LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES, RECEIVES_PER_TURN,
+    LARGE_BUFFERS_KEPT_BYTES, MEMORY_FREE_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES,
+    RECEIVES_PER_TURN,
 };
 use crate::wire::frame;
 
@@ -58,7 +59,12 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
         };
-        let room = input.buffer.get_mut(input.end..).unwrap_or_default();
+        // When memory is short, no more of a new frame is taken than a connection may hold uncounted.
+        let limit = match is_fresh && self.shared.budget.is_exhausted() {
+            true => MEMORY_FREE_BYTES,
+            false => input.buffer.len(),
+        };
+        let room = input.buffer.get_mut(input.end..limit).unwrap_or_default();
         let room_bytes = room.len();
         let received = match (&*connection.stream).read(room) {
             Ok(0) => {

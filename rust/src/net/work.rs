@@ -76,6 +76,11 @@ impl Work {
             Work::Look { fetch, .. } => {
                 gates.reads_of(fetch.parked_at().map(|partition| &partition.directory))
             }
+            Work::Search { request, .. } if request.must_search() => {
+                let directory = request.directories().next();
+                let number = directory.map_or(0, |directory| gates.number_of(directory));
+                gates.get(number).map(|gates| &gates.searches)
+            }
             Work::Search { request, .. } => gates.reads_of(request.directories()),
             Work::Send { outbox, .. } => gates.reads_of(outbox.directory().into_iter()),
         }

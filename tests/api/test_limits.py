@@ -1,0 +1,240 @@
+"""What connections may take: their number, their memory, their share of a network thread."""
+
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import kafkalite
+from api.batches import batch
+from api.raw import Connection
+from kafkalite._native import BatchBuilder
+from kafkalite.protocol import messages
+
+METADATA = messages.MetadataRequest(topics=[])
+
+
+def is_served(connection: Connection) -> bool:
+    connection.ask("Metadata", 1, METADATA)
+    return True
+
+
+def large_batch(size: int) -> bytes:
+    builder = BatchBuilder()
+    builder.append(int(time.time() * 1000), None, bytes(size))
+    return builder.finish()
+
+
+def resident_kib(broker: kafkalite.Broker) -> int:
+    with open(f"/proc/{broker.pid}/status", encoding="ascii") as status:  # noqa: PTH123
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def is_silent(connection: Connection, seconds: float) -> bool:
+    readable, _, _ = select.select([connection.socket], [], [], seconds)
+    return not readable
+
+
+def test_an_address_with_too_many_connections_is_turned_away() -> None:
+    config = {"max.connections.per.ip": "100", "max.connections.per.ip.overrides": "127.0.0.1:2"}
+    with kafkalite.Broker(config=config) as broker:
+        first, second = (Connection(broker.bootstrap_servers) for _ in range(2))
+        assert is_served(first)
+        assert is_served(second)
+        with Connection(broker.bootstrap_servers) as third:
+            assert third.is_closed()
+        first.socket.close()
+        deadline = time.monotonic() + 10
+        while True:
+            with Connection(broker.bootstrap_servers) as next_one:
+                next_one.send(18, 0, b"")
+                if not next_one.is_closed():
+                    break
+            assert time.monotonic() < deadline
+        second.socket.close()
+
+
+@pytest.mark.parametrize("key", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_beyond_the_brokers_limit_a_connection_waits_for_another_to_close(key: str) -> None:
+    with kafkalite.Broker(config={key: "2"}) as broker:
+        first, second = (Connection(broker.bootstrap_servers) for _ in range(2))
+        assert is_served(first)
+        assert is_served(second)
+        third = Connection(broker.bootstrap_servers)
+        correlation_id = third.send(18, 0, b"")
+        assert is_silent(third, 0.3)
+        first.socket.close()
+        third.receive(18, 0, correlation_id)
+        for connection in (second, third):
+            connection.socket.close()
+
+
+def test_an_idle_connection_is_closed_when_its_time_is_over_and_a_busy_one_is_not() -> None:
+    with kafkalite.Broker(config={"connections.max.idle.ms": "600"}) as broker:
+        idle, busy, waiting = (Connection(broker.bootstrap_servers) for _ in range(3))
+        assert busy.create_topic("t").error_code == 0
+        fetch = waiting.fetch_request("t", 0, max_wait_ms=1_500)
+        correlation_id = waiting.send(1, 12, fetch.encode(12))
+        begun = time.monotonic()
+        while is_silent(idle, 0.1):
+            assert is_served(busy)
+            assert time.monotonic() - begun < 5
+        assert idle.is_closed()
+        assert 0.5 < time.monotonic() - begun < 1.2
+        # A Fetch that waits is work of ours.
+        waiting.receive(1, 12, correlation_id)
+        for connection in (idle, busy, waiting):
+            connection.socket.close()
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[kafkalite.Broker]:
+    """A broker with one network thread and memory for little more than one large request."""
+    config = {"queued.max.request.bytes": str(4 << 20), "num.network.threads": "1"}
+    with kafkalite.Broker(config=config) as broker:
+        yield broker
+
+
+def test_large_frames_wait_for_memory_and_small_ones_do_not(small: kafkalite.Broker) -> None:
+    """As Kafka's memory pool: while anything is left a frame gets what it needs, then all wait."""
+    with Connection(small.bootstrap_servers) as creator:
+        creator.create_topic("large", max_message_bytes=str(8 << 20))
+        record = large_batch(3 << 20)
+        openers = [Connection(small.bootstrap_servers) for _ in range(8)]
+        frames = []
+        for opener in openers:
+            content = struct.pack(">hhih4s", 0, 9, 7, 4, b"test") + b"\0"
+            content += opener.produce_request("large", record).encode(9)
+            frames.append(struct.pack(">i", len(content)) + content)
+        # Half of each frame: two of them fill the memory.
+        for opener, frame in zip(openers, frames, strict=True):
+            opener.socket.setblocking(False)
+            opener.socket.send(frame[: 64 << 10])
+        assert is_served(creator)
+        before = resident_kib(small)
+
+        def finish(opener: Connection, frame: bytes) -> None:
+            opener.socket.settimeout(30)
+            opener.socket.sendall(frame[64 << 10 :])
+
+        threads = [
+            threading.Thread(target=finish, args=pair) for pair in zip(openers, frames, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for opener, thread in zip(openers, threads, strict=True):
+            thread.join()
+            opener.receive(0, 9, 7)
+            opener.socket.close()
+        assert resident_kib(small) - before < 40 << 10
+
+
+def test_a_reader_that_never_reads_holds_bounded_memory(small: kafkalite.Broker) -> None:
+    with Connection(small.bootstrap_servers) as connection:
+        for number in range(60):
+            connection.create_topic(f"with-a-long-name-{number:-<80}")
+        before = resident_kib(small)
+        readers = [Connection(small.bootstrap_servers) for _ in range(3)]
+        frame = struct.pack(">hhih", 3, 1, 5, -1) + struct.pack(">i", -1)
+        # More than the kernel's buffers take on both sides.
+        frames = (struct.pack(">i", len(frame)) + frame) * 600_000
+        try:
+            for reader in readers:
+                reader.socket.setblocking(False)
+                sent = 0
+                while sent < len(frames):
+                    _, writable, _ = select.select([], [reader.socket], [], 0.5)
+                    if not writable:
+                        break
+                    sent += reader.socket.send(frames[sent : sent + (1 << 20)])
+                assert sent < len(frames), "it is read no further"
+            assert is_served(connection)
+            # At most a mebibyte of answers each, and what a receive buffer holds.
+            assert resident_kib(small) - before < 3 * 2 * 1024 + (6 << 10)
+        finally:
+            for reader in readers:
+                reader.socket.close()
+
+
+def test_an_endless_pipeline_does_not_starve_other_connections(small: kafkalite.Broker) -> None:
+    greedy = Connection(small.bootstrap_servers)
+    frame = struct.pack(">hhih", 3, 1, 5, -1) + struct.pack(">i", -1)
+    frames = (struct.pack(">i", len(frame)) + frame) * 1_000
+    ends = threading.Event()
+
+    def send() -> None:
+        try:
+            while not ends.is_set():
+                greedy.socket.sendall(frames)
+        except OSError:
+            pass
+
+    def drain() -> None:
+        try:
+            while greedy.socket.recv(1 << 20):
+                pass
+        except OSError:
+            pass
+
+    threads = [threading.Thread(target=send), threading.Thread(target=drain)]
+    for thread in threads:
+        thread.start()
+    try:
+        slowest = 0.0
+        with Connection(small.bootstrap_servers) as other:
+            for _ in range(50):
+                begun = time.monotonic()
+                assert is_served(other)
+                slowest = max(slowest, time.monotonic() - begun)
+        assert slowest < 1.0
+    finally:
+        ends.set()
+        greedy.socket.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+        greedy.socket.close()
+
+
+def test_a_request_behind_a_bad_one_is_not_read_and_one_before_it_is_answered(
+    small: kafkalite.Broker,
+) -> None:
+    """Regression: nonsense behind a Produce request closed the connection before the answer."""
+    with Connection(small.bootstrap_servers) as connection:
+        connection.create_topic("before-nonsense")
+        request = connection.produce_request("before-nonsense", batch([b"x"]), acks=-1)
+        content = struct.pack(">hhih4s", 0, 9, 70, 4, b"test") + b"\0" + request.encode(9)
+        frame = struct.pack(">i", len(content)) + content
+        connection.socket.sendall(frame + struct.pack(">ihh", 4, 999, 0))
+        assert connection.receive(0, 9, 70).responses[0].partition_responses[0].error_code == 0
+        assert connection.is_closed()
+
+
+@pytest.mark.long
+def test_hostile_clients_fit_into_half_a_gibibyte() -> None:
+    """A thousand connections claim 100 MiB each, send a little and stop; then a good client."""
+    config = {"queued.max.request.bytes": str(64 << 20)}
+    with kafkalite.Broker(config=config) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            connection.create_topic("t", max_message_bytes=str(100 << 20))
+        opened = []
+        for number in range(1_000):
+            connection = Connection(broker.bootstrap_servers)
+            connection.socket.setblocking(False)
+            size = (100 << 20) - number
+            start = struct.pack(">ihhih", size, 0, 9, 1, -1) + b"\0"
+            connection.socket.send(start + bytes(200_000))
+            opened.append(connection)
+        with Connection(broker.bootstrap_servers) as good:
+            for _ in range(100):
+                assert good.produce("t", batch([b"x" * 50_000])).error_code == 0
+        assert resident_kib(broker) < 512 << 10
+        # Those that hold memory and send nothing give way to one that needs it.
+        with Connection(broker.bootstrap_servers) as large:
+            large.socket.settimeout(90)
+            assert large.produce("t", large_batch(30 << 20)).error_code == 0
+        for connection in opened:
+            connection.socket.close()

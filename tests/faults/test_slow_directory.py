@@ -1,0 +1,190 @@
+"""A log directory that does not answer stalls its own partitions, and nothing else.
+
+One broker with two log directories, the second on an ext4 of its own, which is frozen (FIFREEZE)
+while clients go on. With one network thread: whoever waits in a call would hold everything.
+"""
+
+import fcntl
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kafkalite
+from api.batches import batch, values_of
+from api.raw import Connection
+from kafkalite.protocol import messages
+
+FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+# Far below the time for which the directory is frozen, far above what an answer takes.
+PROMPT_S = 2.0
+
+
+class Mount:
+    """An ext4 in a file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.image = directory / "image"
+        self.path = directory / "slow"
+        self.path.mkdir()
+        with self.image.open("wb") as image:
+            image.truncate(64 << 20)
+        for command in (
+            ["mkfs.ext4", "-q", "-F", str(self.image)],
+            ["mount", "-o", "loop", str(self.image), str(self.path)],
+        ):
+            done = subprocess.run(command, capture_output=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"{command[0]} is not allowed here: {done.stderr.decode().strip()}")
+
+    def _control(self, request: int) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, request, 0)
+        finally:
+            os.close(descriptor)
+
+    def freeze(self) -> None:
+        self._control(FIFREEZE)
+
+    def thaw(self) -> None:
+        self._control(FITHAW)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.path)], check=True)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Mount]:
+    mount = Mount(tmp_path)
+    yield mount
+    mount.unmount()
+
+
+@pytest.fixture(params=["none", "group"])
+def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator[kafkalite.Broker]:
+    config = {
+        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": request.param,
+    }
+    with kafkalite.Broker(config=config) as broker:
+        yield broker
+
+
+def partitions_by_directory(broker: kafkalite.Broker, slow: Mount, quick: Path) -> tuple[str, str]:
+    """A topic whose partition lies in the slow directory, and one in the quick one."""
+    found: dict[bool, str] = {}
+    with Connection(broker.bootstrap_servers) as connection:
+        for number in range(8):
+            name = f"topic-{number}"
+            assert connection.create_topic(name).error_code == 0
+            is_slow = (slow.path / "logs" / f"{name}-0").is_dir()
+            assert is_slow or (quick / f"{name}-0").is_dir()
+            found.setdefault(is_slow, name)
+            if len(found) == 2:
+                return found[True], found[False]
+    raise AssertionError("all topics lie in one directory")
+
+
+def test_a_frozen_directory_stalls_its_own_partitions_only(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    stalled, going = partitions_by_directory(two, slow, tmp_path / "quick")
+    servers = two.bootstrap_servers
+    with Connection(servers) as seed:
+        assert seed.produce(stalled, batch([b"before"]), acks=1).error_code == 0
+    slow.freeze()
+    try:
+        waiting = [Connection(servers) for _ in range(3)]
+        sent = []
+        for number, connection in enumerate(waiting):
+            request = connection.produce_request(stalled, batch([b"during-%d" % number]), acks=1)
+            request.timeout_ms = 60_000
+            sent.append(connection.send(0, 9, request.encode(9)))
+        for number in range(50):
+            begun = time.monotonic()
+            with Connection(servers) as connection:
+                connection.socket.settimeout(PROMPT_S)
+                assert connection.produce(going, batch([b"x"])).base_offset == number
+                fetched = connection.fetch(going, number)
+                assert values_of(fetched.records) == [(number, b"x")]
+                assert connection.list_offsets(going, -1).offset == number + 1
+                connection.ask("Metadata", 9, messages.MetadataRequest(topics=None))
+                connection.ask("ApiVersions", 0, messages.ApiVersionsRequest())
+            assert time.monotonic() - begun < PROMPT_S
+        # What is in the page cache of the frozen directory can be read.
+        with Connection(servers) as connection:
+            connection.socket.settimeout(PROMPT_S)
+            assert values_of(connection.fetch(stalled, 0).records)[0] == (0, b"before")
+    finally:
+        slow.thaw()
+    offsets = []
+    for connection, correlation_id in zip(waiting, sent, strict=True):
+        answer = connection.receive(0, 9, correlation_id).responses[0].partition_responses[0]
+        assert answer.error_code == 0
+        offsets.append(answer.base_offset)
+        connection.socket.close()
+    assert sorted(offsets) == [1, 2, 3]
+    # And everything is as before.
+    with Connection(servers) as connection:
+        assert connection.produce(stalled, batch([b"after"])).base_offset == 4
+
+
+def test_pipelined_requests_keep_their_order_through_a_freeze(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    stalled, _ = partitions_by_directory(two, slow, tmp_path / "quick")
+    with Connection(two.bootstrap_servers) as connection:
+        sent = []
+
+        def send(count: int) -> None:
+            for _ in range(count):
+                number = len(sent)
+                request = connection.produce_request(stalled, batch([b"%d" % number]), acks=1)
+                request.timeout_ms = 60_000
+                sent.append(connection.send(0, 9, request.encode(9)))
+
+        send(20)
+        slow.freeze()
+        thaw = threading.Timer(1.0, slow.thaw)
+        thaw.start()
+        send(60)
+        thaw.join()
+        send(20)
+        for number, correlation_id in enumerate(sent):
+            response = connection.receive(0, 9, correlation_id)
+            answer = response.responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, number)
+        records = b""
+        while len(found := values_of(records)) < len(sent):
+            records += connection.fetch(stalled, len(found)).records
+        assert found == [(number, b"%d" % number) for number in range(len(sent))]
+
+
+@pytest.mark.long
+def test_a_stop_waits_for_a_frozen_directory_and_loses_nothing(slow: Mount, tmp_path: Path) -> None:
+    config = {
+        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        stalled, _ = partitions_by_directory(broker, slow, tmp_path / "quick")
+        slow.freeze()
+        thaw = threading.Timer(8.0, slow.thaw)
+        thaw.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            request = connection.produce_request(stalled, batch([b"x"]), acks=1)
+            connection.send(0, 9, request.encode(9))
+            with Connection(broker.bootstrap_servers) as other:
+                other.ask("ApiVersions", 0, messages.ApiVersionsRequest())
+            assert broker.stop() == 0
+        thaw.join()
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            assert values_of(connection.fetch(stalled, 0).records) == [(0, b"x")]
