@@ -162,7 +162,8 @@ def _refuse_open_listener(config: Config, endpoint: Endpoint) -> None:
     if not is_loopback and not config["kafkalite.allow.unauthenticated"]:
         raise InvalidArgumentError(
             f"the listener {endpoint} is open to other machines and has no authentication: "
-            "set kafkalite.allow.unauthenticated=true if that is meant, or listen on 127.0.0.1"
+            "set kafkalite.allow.unauthenticated=true if that is meant, or give --listen "
+            "127.0.0.1:9092"
         )
 
 

@@ -152,7 +152,11 @@ def test_a_file_of_kafkas_is_taken_as_it_is(tmp_path: Path) -> None:
     file.write_text(
         "# combined mode\nprocess.roles=broker,controller\nnode.id=7\n"
         "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093\n"
+        "advertised.listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://localhost:9093\n"
         "inter.broker.listener.name=PLAINTEXT\ncontroller.listener.names=CONTROLLER\n"
+        "num.network.threads=3\nsocket.send.buffer.bytes=102400\nnum.partitions=1\n"
+        "offsets.topic.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n"
+        "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
         "controller.quorum.bootstrap.servers=localhost:9093\n"
         "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
         f"log.dirs={tmp_path / 'one'},\\\n   {tmp_path / 'two'}\n"
