@@ -78,6 +78,8 @@ def run(config: Config, log: Log) -> int:
         connections_by_listener=limits_by_listener,
         connections_by_address=limits_by_address,
     )
+    for mine, told in zip(bound, advertised, strict=True):
+        log.info(f"listener {mine.name} on {mine}, clients are told {told}")
     failed: list[bool] = []
 
     def on_control_end() -> None:
@@ -114,7 +116,10 @@ def _open(
     """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
     log."""
     log_dirs = [Path(name) for name in config.log_dirs()]
-    log.info(f"log directories: {', '.join(map(str, log_dirs))}")
+    log.info(
+        f"kafkalite {_native.__version__}, node {config['node.id']}, log directories: "
+        f"{', '.join(map(str, log_dirs))}"
+    )
     metadata_dir = Path(config["metadata.log.dir"] or log_dirs[0]).absolute()
     claimed = _native.ClaimedDirectories(
         node_id=config["node.id"],

@@ -95,3 +95,10 @@ def test_the_log_start_survives_a_clean_restart(tmp_path: Any) -> None:
         broker.start()
         with Connection(broker.bootstrap_servers) as connection:
             assert connection.list_offsets("cut", -2).offset == 2
+
+
+def test_an_internal_topic_keeps_its_records(connection: Connection) -> None:
+    finding = messages.FindCoordinatorRequest(coordinator_keys=["some-group"])
+    while connection.ask("FindCoordinator", 4, finding).coordinators[0].error_code:
+        pass
+    assert delete(connection, "__consumer_offsets", (0, 0)) == [(0, -1, 17)]

@@ -106,6 +106,8 @@ def test_without_data_it_names_the_folder_in_its_first_line(tmp_path: Path) -> N
     code, log = running.end()
     assert code == 0
     assert str(tmp_path / "kafkalite-data") in log.splitlines()[0]
+    assert f"kafkalite {kafkalite.__version__}, node 1" in log.splitlines()[0]
+    assert f"listener PLAINTEXT on {running.bootstrap_servers}" in log
 
 
 @pytest.mark.usefixtures("serving")
