@@ -150,9 +150,8 @@ def main() -> None:
         for each in joiners:
             tokens.append(each.send(11, 3, body))
         answers = [each.receive(11, 3, token) for each, token in zip(joiners, tokens, strict=True)]
-        print(
-            f"{given.members} members join: {time.perf_counter() - began:.2f} s, 3 s of them delay"
-        )
+        joined_s = time.perf_counter() - began
+        print(f"{given.members} members join: {joined_s:.2f} s, twice 3 s of it delay")
         after = resident_kib(broker.pid)
         print(f"memory: {(after - begun) / given.members:.2f} KiB a member and its connection")
         beats = [
