@@ -57,7 +57,7 @@ def test_commits_that_were_answered_survive_a_kill(make_topic: MakeTopic, tmp_pa
             end = time.monotonic() + 60
             while any(told[index][0] < target[index] for index in target):
                 assert time.monotonic() < end
-                time.sleep(0.01)
+                time.sleep(0.01)  # poll of what was answered
             broker.kill()
             for thread in threads:
                 thread.join()
@@ -96,7 +96,7 @@ def test_offsets_survive_the_compaction_of_their_topic(
         end = time.monotonic() + 60
         while size_bytes() > written // 2:
             assert time.monotonic() < end, size_bytes()
-            time.sleep(0.05)
+            time.sleep(0.05)  # poll of the size on disk
         broker.kill()
         broker.start()
         with Connection(broker.bootstrap_servers) as connection:
