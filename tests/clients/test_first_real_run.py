@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -154,11 +155,13 @@ def run(broker: kafkalite.Broker, records: int) -> dict[str, float]:
         }
     )
     started = time.monotonic()
-    killer = threading.Thread(target=restart)
-    killer.start()
+    pool = ThreadPoolExecutor(1)
+    restarted = pool.submit(restart)
     members = Members(broker.bootstrap_servers)
     try:
         for number in range(records):
+            if restarted.done():
+                restarted.result()  # raises what kept the broker from coming back
             while True:
                 try:
                     producer.produce(
@@ -173,15 +176,14 @@ def run(broker: kafkalite.Broker, records: int) -> dict[str, float]:
             producer.poll(0)
         assert producer.flush(90) == 0
         produced_s = time.monotonic() - started
-        half.set()
-        killer.join()
+        restarted.result()
         assert failed == []
         assert len(delivered) == records
         members.wait_for(records, 120)
         read_s = time.monotonic() - started
     finally:
         half.set()
-        killer.join()
+        pool.shutdown()
         members.close()
     assert all(members.counts), f"a member read nothing: {members.counts}"
     expected = {where: digest(value(number)) for where, number in delivered.items()}
