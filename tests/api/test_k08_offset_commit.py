@@ -117,3 +117,15 @@ def test_a_topic_that_is_deleted_and_made_again_has_no_offsets(connection: Conne
     assert connection.create_topic("comes-again").error_code == 0
     while committed(connection, "reader", "comes-again") != -1:
         pass
+
+
+def test_an_offset_may_be_kept_to_the_end_of_time(connection: Connection, topic: str) -> None:
+    """The sum of now and the retention time was once more than the record holds, and the handler
+    failed."""
+    kind = messages.OffsetCommitRequest
+    partition = kind.OffsetCommitRequestTopic.OffsetCommitRequestPartition(committed_offset=5)
+    topics = [kind.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    request = kind(group_id="for-ever", retention_time_ms=2**63 - 1, topics=topics)
+    answer = connection.ask("OffsetCommit", 3, request)
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert committed(connection, "for-ever", topic) == 5

@@ -299,7 +299,8 @@ class GroupCoordinator:
         if code:
             return reply([code] * len(offsets))
         shard.touch(group)
-        expire_ms = -1 if retention_time_ms == -1 else wall_ms + retention_time_ms
+        # The end of time is the largest number that the record holds.
+        expire_ms = min(wall_ms + retention_time_ms, 2**63 - 1) if retention_time_ms != -1 else -1
         results = []
         taken = []
         for each in offsets:
