@@ -208,6 +208,11 @@ class BrokerPlane:
         """What was not as a clean stop leaves it, a sentence each."""
 
     @property
+    def moved(self) -> list[tuple[bytes, int, bytes]]:
+        """Topic id and index of each partition that lay in another directory than `topics` said,
+        and the id of that directory."""
+
+    @property
     def cluster_id(self) -> str:
         """That of the log directories."""
 

@@ -53,6 +53,9 @@ pub struct TopicPlan {
     pub partitions: Vec<(i32, Uuid)>,
 }
 
+/// Topic id and partition, and the id of the directory where it lies.
+pub type Moved = (Uuid, i32, Uuid);
+
 /// Log directories that are this process's, and not loaded yet.
 pub struct Claimed {
     options: NodeOptions,
@@ -212,7 +215,8 @@ pub struct Node {
 impl Node {
     /// Loads the logs of `topics`, and makes those that are missing: their creation was cut off, or
     /// their disk is new. `defaults` is the configuration of the broker; `waker` is told of parked
-    /// requests that may go on. Returns also what was not as a clean stop leaves it, a sentence each.
+    /// requests that may go on. Returns also what was not as a clean stop leaves it, a sentence each,
+    /// and the partitions that lie elsewhere than `topics` say.
     ///
     /// Errors: that of the first directory, if none can be loaded; `LogDirRefused` if two hold the
     /// same partition.
@@ -220,7 +224,7 @@ impl Node {
         claimed: Claimed,
         topics: Vec<TopicPlan>,
         waker: Arc<dyn Wake>,
-    ) -> Result<(Node, Vec<String>)> {
+    ) -> Result<(Node, Vec<String>, Vec<Moved>)> {
         let notes = Mutex::new(claimed.refusals());
         let mut directories = claimed.directories;
         let refused_before = directories.refused.len();
@@ -278,7 +282,26 @@ impl Node {
             image.insert_topic(Arc::new(node.make_topic(topic, None, options.now_ms)?));
         }
         *node.image.write() = Arc::new(image);
-        Ok((node, notes))
+        let moved = node.moved(&topics);
+        Ok((node, notes, moved))
+    }
+
+    /// The partitions that lie in another directory than `topics` say.
+    fn moved(&self, topics: &[TopicPlan]) -> Vec<Moved> {
+        let image = self.image();
+        let mut moved = Vec::new();
+        for plan in topics {
+            for (index, (_, planned)) in (0_i32..).zip(&plan.partitions) {
+                let partition = image
+                    .topic(&plan.name)
+                    .and_then(|topic| topic.partition(index));
+                let found = partition.and_then(|each| each.directory.identity().directory_id);
+                if let Some(found) = found.filter(|found| found.0 != *planned) {
+                    moved.push((plan.id, index, found.0));
+                }
+            }
+        }
+        moved
     }
 
     /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `on_error`

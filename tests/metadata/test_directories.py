@@ -140,6 +140,10 @@ def test_a_topic_lies_in_the_directories_that_the_metadata_names(tmp_path: Path)
             assert connection.produce("spread", batch([b"x"])).error_code == 0
         broker.stop()
         assert not (two / moved.name).exists()
+        image = store.read(one).image
+        index = int(moved.name.removeprefix("spread-"))
+        at_home = next(each for each in set(named) if each != named[index])
+        assert image.topics["spread"].partitions[index].directories == (at_home,)
 
 
 def test_metadata_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:

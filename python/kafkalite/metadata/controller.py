@@ -138,8 +138,17 @@ class Controller:
         return {topic.name: self._facts(topic) for topic in self.image.topics.values()}
 
     def serve(self, plane: _native.BrokerPlane) -> None:
-        """From now on changes are published to `plane`."""
+        """From now on changes are published to `plane`, which has loaded the topics. Where a
+        partition's log was found in another directory, the metadata follows."""
         self._plane = plane
+        moved = [
+            messages.PartitionChangeRecord(
+                topic_id=topic_id, partition_id=index, directories=[directory]
+            )
+            for topic_id, index, directory in plane.moved
+        ]
+        if moved:
+            self._append(moved)
         self._publish_features()
 
     def on_configs(self, watcher: Callable[[int, str], None]) -> None:

@@ -30,7 +30,7 @@ use crate::log::log::AppendRequest;
 use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
-use crate::node::{Node, TopicPlan, random_uuid};
+use crate::node::{Moved, Node, TopicPlan, random_uuid};
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::begin_response;
@@ -109,6 +109,7 @@ pub struct BrokerPlane {
     /// What had to be repaired at the start, a sentence each.
     #[pyo3(get)]
     repairs: Vec<String>,
+    moved: Vec<Moved>,
     settings: Settings,
 }
 
@@ -178,15 +179,28 @@ impl BrokerPlane {
                 .into_iter()
                 .map(|(name, facts)| topic_plan(name, facts))
                 .collect::<Result<Vec<TopicPlan>>>()?;
-            let (node, repairs) = Node::load(claimed.take()?, plans, mailboxes.clone())?;
+            let (node, repairs, moved) = Node::load(claimed.take()?, plans, mailboxes.clone())?;
             Ok(BrokerPlane {
                 node: Arc::new(node),
                 mailboxes,
                 plane: Mutex::new(None),
                 repairs,
+                moved,
                 settings: plane_settings,
             })
         })
+    }
+
+    /// Topic id and index of each partition that lay in another directory than `topics` said, and
+    /// the id of that directory.
+    #[getter]
+    fn moved<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, i32, Bound<'py, PyBytes>)> {
+        let moved = self.moved.iter();
+        moved
+            .map(|(topic, index, directory)| {
+                (PyBytes::new(py, topic), *index, PyBytes::new(py, directory))
+            })
+            .collect()
     }
 
     /// That of the log directories.
