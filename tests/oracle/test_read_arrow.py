@@ -28,7 +28,7 @@ def servers(kafka: KafkaBroker) -> str:
 def topic(kafka_tools: KafkaTools, servers: str) -> Iterator[str]:
     """Two partitions: 0 with 100 records of each codec, 1 with committed and aborted ones."""
     name = "arrow-over-the-wire"
-    kafka_tools.create_topic(servers, name, partitions=2)
+    kafka_tools.create_topic(servers, name, partitions=2, config={"retention.ms": "-1"})
     number = 0
     for codec in CODECS:
         records: list[Record | str] = []

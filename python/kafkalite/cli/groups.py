@@ -257,8 +257,6 @@ def _print_offsets(group: GroupDescription, rows: list[_Row]) -> None:
 
 
 def _print_members(group: GroupDescription, is_verbose: bool) -> None:
-    if not group.members:
-        return
     name, member_id, host, client_id, instance_id = 15, 15, 15, 15, 17
     for member in group.members:
         name = max(name, len(group.name))
