@@ -106,6 +106,23 @@ pub fn seed_paths() -> Vec<&'static PathBuf> {
     seed_files().keys().collect()
 }
 
+/// Writes every file of the seed partition, for each kind of stop, into the first directory among a
+/// fuzzer's arguments, where it looks for its corpus.
+#[allow(dead_code, reason = "the tests mutate the files themselves")]
+pub fn write_seeds(mut arguments: impl Iterator<Item = String>) {
+    let Some(corpus) = arguments.find(|argument| Path::new(argument).is_dir()) else {
+        return;
+    };
+    for (number, path) in seed_paths().into_iter().enumerate() {
+        for flags in 0..4 {
+            let mut data = vec![(number as u8) << 2 | flags];
+            data.extend_from_slice(&seed_files()[path]);
+            let name = Path::new(&corpus).join(format!("seed-{number}-{flags}"));
+            std::fs::write(name, data).expect("the corpus is a directory of ours");
+        }
+    }
+}
+
 /// The first byte chooses whether the stop was clean, whether CRCs are made right first, and the
 /// file; the others are its content. The log opens, or says that a file is corrupt; after an
 /// unclean stop it opens, serves whole batches with right CRCs and ascending offsets up to its

@@ -150,10 +150,11 @@ enum NameChange {
     Remove(PathBuf),
 }
 
+/// Bytes are shared until they are written to: the long runs make millions of storages of few files.
 #[derive(Default)]
 struct Content {
-    live: Vec<u8>,
-    durable: Vec<u8>,
+    live: Arc<Vec<u8>>,
+    durable: Arc<Vec<u8>>,
     /// A sync has failed: what was written before it never becomes durable.
     sync_has_failed: bool,
 }
@@ -164,9 +165,10 @@ impl MemoryStorage {
         let storage = MemoryStorage::default();
         let mut state = storage.state.lock();
         for (path, bytes) in files {
+            let bytes = Arc::new(bytes.to_vec());
             let content = Content {
-                live: bytes.to_vec(),
-                durable: bytes.to_vec(),
+                live: bytes.clone(),
+                durable: bytes,
                 sync_has_failed: false,
             };
             for parent in path.ancestors().skip(1).filter(|at| at.parent().is_some()) {
@@ -184,7 +186,7 @@ impl MemoryStorage {
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.state.lock();
         let files = state.live.iter().filter_map(|(path, entry)| match entry {
-            Entry::File(content) => Some((path.clone(), content.lock().live.clone())),
+            Entry::File(content) => Some((path.clone(), content.lock().live.to_vec())),
             Entry::Directory => None,
         });
         files.collect()
@@ -386,7 +388,7 @@ impl NameChange {
 }
 
 impl Content {
-    fn after(&self, crash: Crash, random: Option<&mut Random>) -> Vec<u8> {
+    fn after(&self, crash: Crash, random: Option<&mut Random>) -> Arc<Vec<u8>> {
         let Some(random) = random else {
             return match crash {
                 Crash::Kill => self.live.clone(),
@@ -417,7 +419,7 @@ impl Content {
                 bytes[start..there].copy_from_slice(&side[start..there]);
             }
         }
-        bytes
+        Arc::new(bytes)
     }
 }
 
@@ -637,17 +639,18 @@ impl Content {
     }
 
     fn set_size(&mut self, size: usize) {
-        self.live.resize(size, 0);
+        Arc::make_mut(&mut self.live).resize(size, 0);
         // Nothing is left of what was lost: the file is written anew.
         self.sync_has_failed &= size > 0;
     }
 
     fn write(&mut self, bytes: &[u8], position: usize) {
         let end = position + bytes.len();
-        if self.live.len() < end {
-            self.live.resize(end, 0);
+        let live = Arc::make_mut(&mut self.live);
+        if live.len() < end {
+            live.resize(end, 0);
         }
-        self.live[position..end].copy_from_slice(bytes);
+        live[position..end].copy_from_slice(bytes);
     }
 }
 
@@ -718,7 +721,7 @@ impl StorageFile for MemoryFile {
 
     fn map(&self) -> io::Result<Mapping> {
         self.storage.call(Operation::Map, &self.path)?;
-        Ok(Mapping::Owned(self.content.lock().live.clone()))
+        Ok(Mapping::Owned(self.content.lock().live.to_vec()))
     }
 
     fn descriptor(&self) -> Option<RawFd> {

@@ -10,4 +10,7 @@ mod random;
 #[path = "../recovery.rs"]
 mod recovery;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| recovery::recovery(data));
+libfuzzer_sys::fuzz_target!(
+    init: recovery::write_seeds(std::env::args().skip(1)),
+    |data: &[u8]| recovery::recovery(data)
+);

@@ -95,9 +95,7 @@ impl AbortedIndex {
                     transaction.first_offset, transaction.last_offset
                 ));
             }
-            if transaction.producer_id < 0
-                || !(0..=transaction.last_offset + 1).contains(&transaction.last_stable_offset)
-            {
+            if transaction.producer_id < 0 || transaction.last_stable_offset < 0 {
                 return refuse(format!(
                     "producer {} and last stable offset {} with a marker at offset {}",
                     transaction.producer_id,

@@ -14,6 +14,7 @@
 //! files, and that no marker lies before its segment (`TransactionIndex.sanityCheck`); its
 //! `TimeIndex.sanityCheck` is called by nobody (`LogSegment.sanityCheck` says why).
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -176,6 +177,28 @@ impl Segment {
         })
     }
 
+    /// Whether no transactional records lie in `from .. to`, as far as `TIMESTAMP_PROOF_BYTES_MAX` and
+    /// the segment go; `false` too if `to` lies beyond. A follower of Kafka's may note a last stable
+    /// offset behind the marker: what came with it in the same append is in its state already.
+    fn begins_no_transaction(&self, from: i64, to: i64) -> Result<bool> {
+        let file = self.file()?;
+        let (start, end) = (self.position_of(from)?, self.size_bytes());
+        let stop = start.saturating_add(TIMESTAMP_PROOF_BYTES_MAX);
+        let scanner = BatchScanner::of_segment(&*file, &self.files, start, end);
+        let mut scanner = scanner.with_chunk_bytes(LOOK_UP_BYTES_MAX as usize);
+        while scanner.position_byte() < stop
+            && let Some((_, header)) = scanner.next_header()?
+        {
+            if header.base_offset >= to {
+                return Ok(true);
+            }
+            if header.is_transactional() && !header.is_control() {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
     /// Makes the indexes of a closed segment anew from the headers of its batches, as far as these
     /// can be read. Returns the largest timestamp.
     fn mend_time_index(&self) -> Result<TimestampOffset> {
@@ -315,10 +338,14 @@ impl Log {
         })? {
             return Ok(false);
         }
-        Ok(entry.last_stable_offset == entry.last_offset + 1
-            || starts(entry.last_stable_offset, &|producer| {
+        let behind = entry.last_offset + 1;
+        match entry.last_stable_offset.cmp(&behind) {
+            Ordering::Equal => Ok(true),
+            Ordering::Less => starts(entry.last_stable_offset, &|producer| {
                 producer != entry.producer_id
-            })?)
+            }),
+            Ordering::Greater => segment.begins_no_transaction(behind, entry.last_stable_offset),
+        }
     }
 
     /// Makes a segment's transaction index anew: the producers before it, and the batches in it.

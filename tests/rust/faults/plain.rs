@@ -70,6 +70,40 @@ pub fn valid_prefix(file: &[u8], mut next_offset: i64) -> Vec<PlainBatch> {
     batches
 }
 
+/// As `valid_prefix` of a file that was damaged from byte `from` on, of which `whole` was the valid
+/// prefix before: what lies below need not be read again.
+pub fn valid_prefix_of_damaged(file: &[u8], from: usize, whole: &[PlainBatch]) -> Vec<PlainBatch> {
+    let intact = whole.iter().take_while(|batch| batch.end() <= from);
+    let mut batches: Vec<PlainBatch> = intact.cloned().collect();
+    let (mut position, mut next_offset) = batches
+        .last()
+        .map_or((0, 0), |last| (last.end(), last.next_offset()));
+    while let Some(batch) = batch_at(file, position) {
+        if batch.base_offset < next_offset {
+            break;
+        }
+        (position, next_offset) = (batch.end(), batch.next_offset());
+        batches.push(batch);
+    }
+    batches
+}
+
+/// The offset behind whole batches that lie back to back, by their headers alone; `None` if the last
+/// of them is cut. For bytes that are compared with known ones afterwards.
+pub fn next_offset_behind(bytes: &[u8]) -> (usize, Option<i64>) {
+    let (mut position, mut next_offset) = (0, None);
+    while let Some(header) = bytes.get(position..position + 27) {
+        let size = i32::from_be_bytes(field(header, 8)) as usize + 12;
+        if size > bytes.len() - position {
+            break;
+        }
+        let base_offset = i64::from_be_bytes(field(header, 0));
+        next_offset = Some(base_offset + i64::from(i32::from_be_bytes(field(header, 23))) + 1);
+        position += size;
+    }
+    (position, next_offset)
+}
+
 fn batch_at(file: &[u8], position: usize) -> Option<PlainBatch> {
     let rest = &file[position..];
     if rest.len() < 61 {

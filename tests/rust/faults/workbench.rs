@@ -20,7 +20,7 @@ use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
 use kafkalite::log::storage::Storage;
 
-use super::plain::{PlainBatch, valid_prefix};
+use super::plain::{PlainBatch, next_offset_behind, valid_prefix};
 use crate::memory_storage::MemoryStorage;
 use crate::random::Random;
 
@@ -224,6 +224,27 @@ pub fn serve(log: &Log, isolation: ReadIsolation, max_bytes: u64) -> Vec<PlainBa
         );
         next_offset = last.next_offset();
         served.extend(batches);
+    }
+}
+
+/// As `serve`, the bytes alone, nothing of them checked: to be compared with known ones.
+pub fn serve_bytes(log: &Log, isolation: ReadIsolation, max_bytes: u64) -> Vec<u8> {
+    let mut served = Vec::new();
+    let mut next_offset = log.offsets().log_start_offset;
+    loop {
+        let range = log.read(next_offset, max_bytes, true, isolation).unwrap();
+        let bytes = range.to_vec().unwrap();
+        let (whole, behind) = next_offset_behind(&bytes);
+        let Some(behind) = behind else {
+            assert!(bytes.is_empty(), "offset {next_offset} has no whole batch");
+            return served;
+        };
+        assert!(
+            behind > next_offset,
+            "a batch below offset {next_offset} is served"
+        );
+        next_offset = behind;
+        served.extend_from_slice(&bytes[..whole]);
     }
 }
 
