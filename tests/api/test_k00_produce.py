@@ -130,3 +130,10 @@ def test_a_request_of_many_megabytes_is_taken(connection: Connection) -> None:
     value = b"0123456789abcdef" * (1 << 15)
     for expected in range(3):
         assert connection.produce("large", batch([value])).base_offset == expected
+
+
+def test_nobody_writes_to_the_topic_of_groups(connection: Connection) -> None:
+    """Clients could once append to `__consumer_offsets`."""
+    asked = messages.FindCoordinatorRequest(coordinator_keys=["any"])
+    assert connection.ask("FindCoordinator", 4, asked).coordinators[0].error_code == 0
+    assert connection.produce("__consumer_offsets", batch([b"x"])).error_code == 17

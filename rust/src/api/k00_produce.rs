@@ -9,7 +9,7 @@
 //!
 //! Refusals, as long as there are no transactions: a transactional id or batch
 //! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer). Per partition:
-//! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; no records
+//! INVALID_TOPIC_EXCEPTION for a coordinator's topic; UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; no records
 //! (INVALID_RECORD); zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
 //! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
 //! on one node: `min.insync.replicas` counts for no more than the replicas that a partition has
@@ -44,6 +44,8 @@ const ZSTD_SINCE: i16 = 7;
 const ZSTD: u8 = 4;
 const CODEC_MASK: u8 = 0x07;
 const TRANSACTIONAL: u8 = 0x10;
+/// Who may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`).
+const ADMIN_CLIENT_ID: &str = "__admin_client";
 /// Tags of the answer: where leaders are, at its top, and a partition's leader.
 const LEADERS_SINCE: i16 = 10;
 const NODE_ENDPOINTS_TAG: u32 = 0;
@@ -107,7 +109,11 @@ pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, ask: &Ask<'_>) 
             let outcome = if is_transactional || is_transactional_batch(records) {
                 refuse(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
             } else {
-                match judge(&topic, may_write, index, records, version) {
+                let judged = match is_closed(&topic, header.client_id) {
+                    true => Err(refuse(code::INVALID_TOPIC, None)),
+                    false => judge(&topic, may_write, index, records, version),
+                };
+                match judged {
                     Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
                     Ok(partition) => Outcome::Pending(partition, is_one_batch(records)),
                     Err(refused) => refused,
@@ -132,6 +138,12 @@ pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, ask: &Ask<'_>) 
         topics,
         partitions,
     })
+}
+
+/// Coordinators alone write to their topics.
+fn is_closed(topic: &TopicRef, client_id: Option<&str>) -> bool {
+    matches!(topic, TopicRef::Known(topic) if topic.is_internal)
+        && client_id != Some(ADMIN_CLIENT_ID)
 }
 
 /// What can be said before the log looks at the records: the partition, or the refusal.

@@ -4,6 +4,8 @@ from differential.cases import cluster, configs, groups, records, topics
 from differential.script import Case
 
 SCRIPT: list[Case] = [
+    # First, since on a Kafka that other tests have used the groups' topic is there already.
+    *groups.COORDINATORS,
     *cluster.VERSIONS,
     *topics.MAKING,
     *topics.GROWING,
@@ -14,7 +16,6 @@ SCRIPT: list[Case] = [
     *records.FETCHING,
     *records.OFFSETS,
     *records.CUTTING,
-    *groups.COORDINATORS,
     *groups.MEMBERS,
     *groups.OFFSETS,
     *groups.SHOWN,
