@@ -4,6 +4,7 @@
 //! ```text
 //! reactor      one thread's turn: events, timers, wake-ups, what became of storage calls, sending
 //! connections  taken in, looked after, closed     receive  bytes and frames      dispatch  one request
+//! settle       requests that wait, and what becomes of them
 //! session      one connection without its socket: request order, response slots
 //! outbox       what is to be sent: bytes and file ranges
 //! stage        group write: records on their way to the logs      work  calls that may block
@@ -25,5 +26,6 @@ mod reactor;
 mod receive;
 mod seat;
 pub mod session;
+mod settle;
 mod stage;
 mod work;

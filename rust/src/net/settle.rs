@@ -1,0 +1,272 @@
+//! Requests that wait, and what becomes of them: woken, over their time, or with what a storage call
+//! or Python gave for them.
+
+use super::connections::deregister;
+use super::control::ControlAnswer;
+use super::reactor::{Reactor, Timer};
+use super::session::Slot;
+use super::work::{Appended, Asker, Done, Work, deregister_fetch};
+use crate::api::Chunk;
+use crate::api::k00_produce::Produce;
+use crate::api::k01_fetch::{Fetch, Looked};
+use crate::park::{Parked, WaitFor};
+use crate::wire::header::{FETCH, PRODUCE};
+
+impl Reactor {
+    pub(super) fn slot(&mut self, token: u64, slot: u64) -> Option<&mut Slot> {
+        self.connections.by_token(token)?.session.slot(slot)
+    }
+
+    /// Something that a parked request waits for may have come.
+    pub(super) fn wake(&mut self, token: u64, slot: u64) {
+        match self.slot(token, slot) {
+            Some(Slot::Fetch(_)) => self.look(token, slot, false),
+            Some(Slot::Looking { again, .. }) => *again = true,
+            Some(Slot::Produce { .. }) => self.settle_produce(token, slot),
+            _ => {}
+        }
+    }
+
+    /// Answers a waiting Fetch with what there is.
+    pub(super) fn end_wait(&mut self, token: u64, slot: u64) {
+        match self.slot(token, slot) {
+            Some(Slot::Fetch(_)) => self.look(token, slot, true),
+            Some(Slot::Looking { is_over, .. }) => *is_over = true,
+            _ => {}
+        }
+    }
+
+    /// Has the logs looked at for a Fetch. `is_over`: it is answered with what there is.
+    pub(super) fn look(&mut self, token: u64, slot: u64, is_over: bool) {
+        let parked = self.parked(token, slot);
+        let is_over = is_over || self.stop_deadline_ms.is_some();
+        let looking = Slot::Looking {
+            again: false,
+            is_over,
+        };
+        if let Some(state) = self.slot(token, slot)
+            && let Slot::Fetch(fetch) = std::mem::replace(state, looking)
+        {
+            self.work.push_back(Work::Look {
+                asker: Asker {
+                    connection: token,
+                    slot,
+                },
+                parked,
+                fetch,
+                is_over,
+            });
+        }
+    }
+
+    /// Answers a Produce request if it is through; else it waits for its high watermarks.
+    pub(super) fn settle_produce(&mut self, token: u64, slot: u64) {
+        let parked = self.parked(token, slot);
+        let is_due = match self.slot(token, slot) {
+            Some(Slot::Produce {
+                produce, pending, ..
+            }) => *pending == 0 && is_committed(produce, parked),
+            _ => return,
+        };
+        if is_due {
+            self.answer_produce(token, slot);
+        }
+    }
+
+    /// Answers a Produce request with what has become of it so far.
+    pub(super) fn answer_produce(&mut self, token: u64, slot: u64) {
+        let parked = self.parked(token, slot);
+        let (image, shared, now_ms) = (self.image.clone(), self.shared.clone(), self.now_ms);
+        let Some(connection) = self.connections.by_token(token) else {
+            return;
+        };
+        let address = connection.peer.ip();
+        let listener = connection.listener;
+        let Some(state) = connection.session.slot(slot) else {
+            return;
+        };
+        deregister(state, parked);
+        let size_bytes = match state {
+            Slot::Produce { produce, .. } => produce.size_bytes(),
+            _ => return,
+        };
+        let caller = connection.session.caller(address, listener);
+        let throttle_ms = shared
+            .quotas
+            .produced(&caller, size_bytes, now_ms)
+            .max(shared.quotas.requested(&caller, PRODUCE, now_ms));
+        if let Some(Slot::Produce { produce, .. }) = connection.session.slot(slot) {
+            let answer = produce.answer(throttle_ms, &image, listener);
+            connection.session.answer(slot, vec![Chunk::Bytes(answer)]);
+        }
+        self.hold_back(token, throttle_ms);
+        self.touched.push(token);
+    }
+
+    /// Does not go on with the connection's requests for so long.
+    pub(super) fn hold_back(&mut self, token: u64, throttle_ms: u32) {
+        if throttle_ms == 0 {
+            return;
+        }
+        let now_ms = self.now_ms;
+        if let Some(connection) = self.connections.by_token(token) {
+            connection.session.mute(throttle_ms, now_ms);
+            let until_ms = connection.session.muted_until_ms();
+            self.set_timer(until_ms, token, Timer::Unmute);
+        }
+    }
+
+    pub(super) fn complete(&mut self, done: Done) {
+        match done {
+            Done::Appended(appended) => self.on_appended(appended),
+            Done::Looked {
+                asker,
+                fetch,
+                looked,
+            } => self.on_looked(asker, fetch, looked),
+            Done::Searched { asker, request } => {
+                let answer = request.answer();
+                self.answer(asker.connection, asker.slot, vec![Chunk::Bytes(answer)]);
+            }
+            Done::Sent {
+                connection: token,
+                mut outbox,
+                sent_bytes,
+                result,
+            } => {
+                let Some(index) = self.connections.place_of(token) else {
+                    return;
+                };
+                if let Some(connection) = self.connections.get(index) {
+                    connection.is_sending = false;
+                    let later = std::mem::take(&mut connection.session.outbox);
+                    outbox.append(later);
+                    connection.session.outbox = outbox;
+                }
+                self.after_flush(index, sent_bytes, result);
+            }
+        }
+    }
+
+    fn on_appended(&mut self, appended: Appended) {
+        self.shared.release_memory(appended.size_bytes);
+        for buffer in appended.buffers {
+            self.recycle(buffer);
+        }
+        for (piece, result) in appended.pieces.into_iter().zip(appended.results) {
+            let Some(result) = result else {
+                continue;
+            };
+            let Some(slot) = piece.slot else {
+                // The only way to tell a producer with acks 0.
+                if result.is_err()
+                    && let Some(connection) = self.connections.by_token(piece.connection)
+                {
+                    connection.has_ended = true;
+                    self.touched.push(piece.connection);
+                }
+                continue;
+            };
+            let state = self.slot(piece.connection, slot);
+            let Some(Slot::Produce {
+                produce, pending, ..
+            }) = state
+            else {
+                continue;
+            };
+            if let Some(partition) = produce.partitions.get_mut(piece.at) {
+                partition.apply(result);
+            }
+            *pending -= 1;
+            if *pending == 0 {
+                self.settle_produce(piece.connection, slot);
+            }
+        }
+    }
+
+    fn on_looked(&mut self, asker: Asker, fetch: Box<Fetch>, looked: Option<Looked>) {
+        let Asker { connection, slot } = asker;
+        let parked = self.parked(connection, slot);
+        let state = self.slot(connection, slot);
+        let Some(Slot::Looking { again, is_over }) = state else {
+            // The connection is gone.
+            deregister_fetch(&fetch, parked);
+            return;
+        };
+        let (again, is_over) = (*again, *is_over);
+        match looked {
+            Some(looked) => self.answer_fetch(asker, &fetch, looked),
+            None => {
+                if let Some(state) = self.slot(connection, slot) {
+                    *state = Slot::Fetch(fetch);
+                }
+                if again || is_over {
+                    self.look(connection, slot, is_over);
+                }
+            }
+        }
+    }
+
+    fn answer_fetch(&mut self, asker: Asker, fetch: &Fetch, looked: Looked) {
+        let (image, shared, now_ms) = (self.image.clone(), self.shared.clone(), self.now_ms);
+        let Some(connection) = self.connections.by_token(asker.connection) else {
+            return;
+        };
+        let caller = connection
+            .session
+            .caller(connection.peer.ip(), connection.listener);
+        let throttle_ms = shared
+            .quotas
+            .fetched(&caller, fetch.size_bytes(&looked), now_ms)
+            .max(shared.quotas.requested(&caller, FETCH, now_ms));
+        let chunks = match throttle_ms {
+            0 => fetch.answer(looked, &shared.fetch_sessions, &image, now_ms),
+            throttle_ms => fetch.throttled_answer(throttle_ms),
+        };
+        self.answer(asker.connection, asker.slot, chunks);
+        self.hold_back(asker.connection, throttle_ms);
+    }
+
+    fn answer(&mut self, token: u64, slot: u64, chunks: Vec<Chunk>) {
+        if let Some(connection) = self.connections.by_token(token) {
+            connection.session.answer(slot, chunks);
+            self.touched.push(token);
+        }
+    }
+
+    pub(super) fn on_control_answer(&mut self, parked: Parked, answer: ControlAnswer) {
+        let Some(index) = self.connections.place_of(parked.connection) else {
+            return;
+        };
+        if let Some(Slot::Control { held_bytes, .. }) = self.slot(parked.connection, parked.slot) {
+            let held_bytes = std::mem::take(held_bytes);
+            self.shared.release_memory(held_bytes);
+        }
+        let bytes = match answer {
+            ControlAnswer::Response(bytes) => Some(bytes),
+            ControlAnswer::Close => None,
+            ControlAnswer::Again => self.answer_again(index, parked.slot).ok(),
+        };
+        match bytes {
+            Some(bytes) => self.answer(parked.connection, parked.slot, vec![Chunk::Bytes(bytes)]),
+            None => self.close(index),
+        }
+    }
+}
+
+/// The high watermarks have passed the records; else the request waits for the first that has not.
+fn is_committed(produce: &Produce, parked: Parked) -> bool {
+    if produce.acks != -1 {
+        return true;
+    }
+    while let Some((partition, target)) = produce.uncommitted() {
+        partition
+            .waiters
+            .register(parked, WaitFor::Committed(target));
+        if partition.log.offsets().high_watermark < target && !partition.waiters.has_failed() {
+            return false;
+        }
+        partition.waiters.deregister(parked);
+    }
+    true
+}
