@@ -14,7 +14,9 @@ class GroupMember(Protocol):
         """Partition and offset of what has come; returns after a moment."""
 
     def partitions(self) -> set[int]: ...
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Commits what has come, unless a rebalance is in the way."""
+
     def leave(self) -> None: ...
 
 
@@ -46,7 +48,10 @@ class Confluent:
         return {each.partition for each in self._consumer.assignment()}
 
     def commit(self) -> None:
-        self._consumer.commit(asynchronous=False)
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException):
+            self._consumer.commit(asynchronous=False)
 
     def leave(self) -> None:
         self._consumer.close()
@@ -78,7 +83,11 @@ class PurePython:
         return {each.partition for each in self._consumer.assignment()}
 
     def commit(self) -> None:
-        self._consumer.commit()
+        from kafka.errors import CommitFailedError, RebalanceInProgressError
+
+        # Another member may have begun a rebalance; the next poll takes part in it.
+        with contextlib.suppress(CommitFailedError, RebalanceInProgressError):
+            self._consumer.commit()
 
     def leave(self) -> None:
         self._consumer.close()
@@ -123,7 +132,10 @@ class Asynchronous:
         return {each.partition for each in self._consumer.assignment()}
 
     def commit(self) -> None:
-        self._run(self._consumer.commit())
+        from aiokafka.errors import CommitFailedError
+
+        with contextlib.suppress(CommitFailedError):
+            self._run(self._consumer.commit())
 
     def leave(self) -> None:
         self._run(self._consumer.stop())

@@ -30,19 +30,23 @@ def test_three_members_share_a_topic_while_one_leaves_and_another_comes(
     members: list[GroupMember] = []
     with leaving(members):
         members += [make(broker.bootstrap_servers, group, topic) for _ in range(3)]
-        read = drive(members, lambda: share(members, 6))
-        seen = set(read)
-        while len(seen) < 120:
-            for member in members:
-                seen.update(member.poll())
-        for member in members:
-            member.commit()
+        seen = set(drive(members, lambda: share(members, 6)))
+        with Connection(broker.bootstrap_servers) as connection:
+
+            def is_committed() -> bool:
+                for member in members:
+                    seen.update(member.poll())
+                    member.commit()
+                found = [committed(connection, group, topic, index) for index in range(6)]
+                return found == [20] * 6
+
+            seen.update(drive(members, is_committed))
+        assert len(seen) == 120
         members.pop().leave()
         drive(members, lambda: share(members, 6))
         members.append(make(broker.bootstrap_servers, group, topic))
         drive(members, lambda: share(members, 6))
         with Connection(broker.bootstrap_servers) as connection:
-            assert [committed(connection, group, topic, index) for index in range(6)] == [20] * 6
             (told,) = describe(connection, group)
             assert len(told.members) == 3
 
@@ -125,9 +129,15 @@ def test_a_group_goes_on_where_it_was_after_the_broker_is_killed(
                 for member in members:
                     seen += member.poll()
             assert len(set(seen)) == len(seen) == 200
-            for member in members:
-                member.commit()
             with Connection(broker.bootstrap_servers) as connection:
+
+                def is_committed() -> bool:
+                    for member in members:
+                        member.commit()
+                    found = [committed(connection, "killed", topic, index) for index in range(4)]
+                    return found == [50] * 4
+
+                drive(members, is_committed)
                 before = describe(connection, "killed")[0]
             broker.kill()
             broker.start()
