@@ -166,6 +166,41 @@ def test_pipelined_requests_keep_their_order_through_a_freeze(
         assert found == [(number, b"%d" % number) for number in range(len(sent))]
 
 
+def test_an_append_that_returns_beside_reads_lets_the_next_ones_through(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    """A thread whose append came back took the reactor that another had left for a read; the frozen
+    directory then counted as frozen for ever, and no Produce request to it was answered again."""
+    stalled, going = partitions_by_directory(two, slow, tmp_path / "quick")
+    servers = two.bootstrap_servers
+    with Connection(servers) as seed:
+        assert seed.produce(going, batch([bytes(900_000)])).error_code == 0
+    is_over = threading.Event()
+
+    def read() -> None:
+        with Connection(servers) as connection:
+            while not is_over.is_set():
+                connection.fetch(going, 0)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        with Connection(servers) as connection:
+            connection.socket.settimeout(30)
+            for number in range(30):
+                slow.freeze()
+                thaw = threading.Timer(0.06, slow.thaw)
+                thaw.start()
+                answer = connection.produce(stalled, batch([b"x"]), acks=1)
+                thaw.join()
+                assert (answer.error_code, answer.base_offset) == (0, number)
+    finally:
+        is_over.set()
+        for reader in readers:
+            reader.join()
+
+
 @pytest.mark.long
 def test_a_stop_waits_for_a_frozen_directory_and_loses_nothing(slow: Mount, tmp_path: Path) -> None:
     config = {

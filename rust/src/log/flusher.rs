@@ -113,14 +113,14 @@ fn run(shared: &Shared) {
         let (started, count) = (Instant::now(), work.count());
         match work {
             Work::One(log) => {
-                log.flush_is_queued.store(false, Ordering::Release);
+                log.flush_is_queued.swap(false, Ordering::AcqRel);
                 // A failure has taken the directory offline, and the observer is told of that.
                 let _ = log.flush();
                 shared.note_flush(started.elapsed());
             }
             Work::Many(logs, file_system) => {
                 for log in &logs {
-                    log.flush_is_queued.store(false, Ordering::Release);
+                    log.flush_is_queued.swap(false, Ordering::AcqRel);
                 }
                 flush_together(&logs, file_system);
                 shared.note_shared_flush(count as u32, started.elapsed());

@@ -139,9 +139,9 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     let Some(seat) = shared.seats.get(index) else {
         return Some(reactor);
     };
-    seat.leave(reactor, gate.clone(), &shared.watch);
+    let call = seat.leave(reactor, gate.clone(), &shared.watch);
     let done = work.run(&shared);
-    match seat.back() {
+    match seat.back(call) {
         Some(mut reactor) => {
             reactor.complete(done);
             Some(reactor)

@@ -35,33 +35,73 @@ struct Away {
     thread_id: i32,
 }
 
-/// The seat of one reactor.
-#[derive(Default)]
-pub struct Seat {
-    away: Mutex<Option<Away>>,
+/// Where something is left during a call, each under the number of its call. The thread whose call
+/// returns late must not take what a later call has left: by then another thread goes on with the
+/// reactor, and has left it here again.
+struct Place<T> {
+    left: Mutex<Option<(u64, T)>>,
     /// Calls begun.
     calls: AtomicU64,
 }
 
+impl<T> Default for Place<T> {
+    fn default() -> Place<T> {
+        Place {
+            left: Mutex::new(None),
+            calls: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<T> Place<T> {
+    /// Gives the number of the call. Only who has the thing can leave it, so calls begin one by one.
+    fn leave(&self, thing: T) -> u64 {
+        let call = self.calls.load(Ordering::Relaxed) + 1;
+        *self.left.lock() = Some((call, thing));
+        self.calls.store(call, Ordering::Relaxed);
+        call
+    }
+
+    /// What this call has left, unless it was taken meanwhile.
+    fn back(&self, call: u64) -> Option<T> {
+        let mut left = self.left.lock();
+        let is_ours = left.as_ref().is_some_and(|(number, _)| *number == call);
+        if !is_ours {
+            return None;
+        }
+        left.take().map(|(_, thing)| thing)
+    }
+}
+
+/// The seat of one reactor.
+#[derive(Default)]
+pub struct Seat {
+    place: Place<Away>,
+}
+
 impl Seat {
-    /// Before a call: the reactor stays here.
-    pub fn leave(&self, reactor: Box<Reactor>, gate: Arc<Gate>, watch: &Watch) {
+    /// Before a call: the reactor stays here. Gives the call's number, for `back`.
+    pub fn leave(&self, reactor: Box<Reactor>, gate: Arc<Gate>, watch: &Watch) -> u64 {
         let thread_id = reactor.thread_id();
-        *self.away.lock() = Some(Away {
+        let call = self.place.leave(Away {
             reactor,
             gate,
             thread_id,
         });
-        self.calls.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if watch.is_asleep.load(Ordering::SeqCst) {
             watch.wake();
         }
+        call
     }
 
     /// After the call. `None`: another thread goes on with the reactor.
-    pub fn back(&self) -> Option<Box<Reactor>> {
-        self.away.lock().take().map(|away| away.reactor)
+    pub fn back(&self, call: u64) -> Option<Box<Reactor>> {
+        self.place.back(call).map(|away| away.reactor)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.place.left.lock().is_none()
     }
 }
 
@@ -113,7 +153,7 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
         } else {
             shared.watch.is_asleep.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            let nobody_is_away = shared.seats.iter().all(|seat| seat.away.lock().is_none());
+            let nobody_is_away = shared.seats.iter().all(Seat::is_empty);
             if nobody_is_away {
                 shared.watch.wake.wait(&mut state);
             }
@@ -132,13 +172,13 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
 
 /// Takes the reactor if its call does not return. True: calls have been made since the last tick.
 fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Shared>) -> bool {
-    let calls = seat.calls.load(Ordering::Relaxed);
+    let calls = seat.place.calls.load(Ordering::Relaxed);
     if calls != seen.calls {
         *seen = Seen { calls, ticks: 0 };
         return true;
     }
-    let mut place = seat.away.lock();
-    let Some(away) = place.as_ref() else {
+    let mut left = seat.place.left.lock();
+    let Some((_, away)) = left.as_ref() else {
         return false;
     };
     seen.ticks += 1;
@@ -150,9 +190,9 @@ fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Sh
         return true;
     }
     away.gate.stall();
-    let taken = place.take();
-    drop(place);
-    if let Some(away) = taken {
+    let taken = left.take();
+    drop(left);
+    if let Some((_, away)) = taken {
         shared.counts.hand_overs.fetch_add(1, Ordering::Relaxed);
         threads.go_on(away.reactor, shared);
     }
@@ -301,5 +341,25 @@ impl Threads {
                 let _ = handle.join();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thread A's append did not return, B went on with the reactor and left it for a read; then the
+    /// append returned, and A took the reactor that B had left. Nobody told the write gate that the
+    /// append was back: it stayed closed, and no Produce request was answered any more.
+    #[test]
+    fn a_call_that_returns_late_leaves_alone_what_a_later_call_has_left() {
+        let place = Place::default();
+        let append = place.leave("reactor");
+        let taken_by_the_watchdog = place.left.lock().take();
+        assert_eq!(taken_by_the_watchdog, Some((append, "reactor")));
+        let read = place.leave("reactor");
+        assert_eq!(place.back(append), None, "the append has lost it");
+        assert_eq!(place.back(read), Some("reactor"));
+        assert_eq!(place.back(read), None);
     }
 }
