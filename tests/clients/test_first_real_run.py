@@ -28,8 +28,9 @@ CONFIG = {
     "offsets.topic.num.partitions": "4",
 }
 
-# A member of the group, in a process of its own: it says every 100 ms what has come, as lines of
-# `partition offset hash`, and ends at the end of its input.
+# A member of the group, in a process of its own: it says how many partitions it is given, as
+# `assigned 2`, and every 100 ms what has come, as lines of `partition offset hash`; it ends at the
+# end of its input.
 MEMBER = """
 import hashlib, select, sys
 from confluent_kafka import Consumer
@@ -40,7 +41,11 @@ consumer = Consumer({
     "session.timeout.ms": 6000, "check.crcs": True, "reconnect.backoff.max.ms": 500,
     "fetch.wait.max.ms": 100, "log_level": 0,
 })
-consumer.subscribe(["real"])
+def assigned(consumer, partitions):
+    sys.stdout.write(f"assigned {len(partitions)}\\n")
+    sys.stdout.flush()
+
+consumer.subscribe(["real"], on_assign=assigned)
 while not select.select([sys.stdin], [], [], 0)[0]:
     lines = []
     for message in consumer.consume(5_000, 0.1):
@@ -71,6 +76,7 @@ class Members:
     def __init__(self, servers: str) -> None:
         self.found: dict[tuple[int, int], str] = {}
         self.counts = [0, 0, 0]
+        self.shares = [0, 0, 0]
         self._lock = threading.Condition()
         self._processes = [
             subprocess.Popen(
@@ -91,6 +97,11 @@ class Members:
         output = self._processes[at].stdout
         assert output is not None
         for line in output:
+            if line.startswith("assigned"):
+                with self._lock:
+                    self.shares[at] = int(line.split()[1])
+                    self._lock.notify_all()
+                continue
             partition, offset, told = line.split()
             with self._lock:
                 self.counts[at] += 1
@@ -98,6 +109,14 @@ class Members:
                 earlier = self.found.setdefault((int(partition), int(offset)), told)
                 assert earlier == told
                 self._lock.notify_all()
+
+    def wait_until_shared(self, timeout_s: float) -> None:
+        """Each member has its share: else two may have read everything before the third joins."""
+        with self._lock:
+            share = PARTITIONS // len(self.shares)
+            assert self._lock.wait_for(
+                lambda: all(each == share for each in self.shares), timeout_s
+            ), f"the members have {self.shares} partitions after {timeout_s} s"
 
     def wait_for(self, count: int, timeout_s: float) -> None:
         with self._lock:
@@ -154,11 +173,13 @@ def run(broker: kafkalite.Broker, records: int) -> dict[str, float]:
             "log_level": 0,
         }
     )
-    started = time.monotonic()
     pool = ThreadPoolExecutor(1)
     restarted = pool.submit(restart)
+    producer.list_topics(TOPIC, timeout=30)  # which makes it
     members = Members(broker.bootstrap_servers)
     try:
+        members.wait_until_shared(60)
+        started = time.monotonic()
         for number in range(records):
             if restarted.done():
                 restarted.result()  # raises what kept the broker from coming back

@@ -182,12 +182,12 @@ def test_keys_go_to_the_partitions_of_the_java_client(
 def test_aborted_records_are_left_out_when_asked(
     ours: Ours, kafka_tools: KafkaTools, servers: str
 ) -> None:
-    kafka_tools.create_topic(servers, "transactions")
+    kafka_tools.create_topic(servers, "half-aborted")
     steps: list[Record | str] = []
     for number, end in enumerate(("commit", "abort", "commit")):
-        steps += ["begin", Record("transactions", f"{number}".encode()), end]
+        steps += ["begin", Record("half-aborted", f"{number}".encode()), end]
     kafka_tools.produce(servers, steps, config={"transactional.id": "commands"})
-    read = ("consume", "transactions", "--from-beginning")
+    read = ("consume", "half-aborted", "--from-beginning")
     assert ours(*read).stdout == "0\n1\n2\n"
     assert ours(*read, "--isolation-level", "read_committed").stdout == "0\n2\n"
 
