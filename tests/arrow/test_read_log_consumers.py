@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -74,9 +75,11 @@ def test_every_consumer_starts_anew_also_beside_another(log: LogWriter) -> None:
 
 def test_a_capsule_that_no_one_consumes_holds_nothing(log: LogWriter) -> None:
     records = kafkalite.read_log(log.directory)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5000):
         records.__arrow_c_stream__()
         records.__arrow_c_schema__()
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def test_a_requested_schema_may_change_types_but_not_columns(log: LogWriter) -> None:

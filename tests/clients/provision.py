@@ -100,7 +100,8 @@ def kafka_python_tests() -> Path:
         (folder / "test" / "__init__.py").write_text("")
         (folder / "test" / "service.py").write_text(SERVICE_PY)
 
-    return _once(f"kafka-python-{version}", [], download)
+    # What is written into the folder stands in this file.
+    return _once(f"kafka-python-{version}", [Path(__file__)], download)
 
 
 def _go() -> Path:

@@ -304,12 +304,21 @@ def test_every_form_of_reset_gives_kafkas_offsets(
         ("--to-datetime", "2023-11-14T22:13:26.500"),
         ("--to-datetime", "2023-11-15T00:13:27.000+02:00"),
         ("--to-datetime", "2040-01-01T00:00:00.000"),
-        ("--by-duration", f"PT{old - 8}S"),
         ("--by-duration", "PT1M"),
     ]
+    scopes = (("--topic", filled), ("--topic", f"{filled}:1,2"), ("--all-topics",))
     for form in forms:
-        for scope in (("--topic", filled), ("--topic", f"{filled}:1,2"), ("--all-topics",)):
+        for scope in scopes:
             same(ours, theirs, form, scope)
+    # The instant that a duration names goes on with the clock, from one command to the next.
+    for scope in scopes:
+        form = ("--by-duration", f"PT{old - 8}S")
+        before = reset_rows(ours("groups", *reset_arguments(form, scope)).stdout)
+        told = reset_rows(theirs(GROUPS, *reset_arguments(form, scope)).stdout)
+        after = reset_rows(ours("groups", *reset_arguments(form, scope)).stdout)
+        assert [row[:3] for row in before] == [row[:3] for row in told], scope
+        for early, kafkas, late in zip(before, told, after, strict=True):
+            assert int(early[3]) <= int(kafkas[3]) <= int(late[3]), scope
     for form in (("--shift-by", "2"), ("--shift-by", "-100"), ("--shift-by", "100")):
         for scope in (("--topic", f"{filled}:0,1"), ("--all-topics",)):
             same(ours, theirs, form, scope)
@@ -337,8 +346,17 @@ def test_every_form_of_reset_gives_kafkas_offsets(
 
 
 def same(ours: Ours, theirs: Theirs, form: tuple[str, ...], scope: tuple[str, ...]) -> None:
-    arguments = ("--reset-offsets", "--group", "resets", *scope, *form, "--dry-run")
-    told = [row for row in rows_of(theirs(GROUPS, *arguments).stdout) if row[0] == "resets"]
-    mine = [row for row in rows_of(ours("groups", *arguments).stdout) if row[0] == "resets"]
+    arguments = reset_arguments(form, scope)
+    told = reset_rows(theirs(GROUPS, *arguments).stdout)
+    mine = reset_rows(ours("groups", *arguments).stdout)
     assert told
     assert mine == told, (form, scope)
+
+
+def reset_arguments(form: tuple[str, ...], scope: tuple[str, ...]) -> tuple[str, ...]:
+    return ("--reset-offsets", "--group", "resets", *scope, *form, "--dry-run")
+
+
+def reset_rows(printed: str) -> list[list[str]]:
+    """Group, topic, partition, new offset."""
+    return [row for row in rows_of(printed) if row[0] == "resets"]

@@ -11,10 +11,9 @@ are tried again (`Cluster.retry`). Topic ids are bytes; `uuid_text` prints them 
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
 from kafkalite.errors import UnsupportedVersionError
 from kafkalite.protocol import messages
@@ -144,34 +143,8 @@ def uuid_text(uuid: bytes) -> str:
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
 
 
-class Admin:
+class Admin(ClusterClient):
     """A cluster and what can be asked of it. One thread at a time."""
-
-    def __init__(self, bootstrap_servers: str | Cluster, *, timeout_ms: int = 60_000) -> None:
-        """`timeout_ms` bounds each call with its retries. A `Cluster` that is given stays the
-        caller's to close."""
-        self._owns = isinstance(bootstrap_servers, str)
-        self.cluster = (
-            Cluster(bootstrap_servers, timeout_ms=timeout_ms)
-            if isinstance(bootstrap_servers, str)
-            else bootstrap_servers
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connections."""
-        if self._owns:
-            self.cluster.close()
 
     # --- the cluster ------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ raised.
 import random
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.connection import (
     CLIENT_ID,
     REQUEST_TIMEOUT_MS,
+    Closing,
     Connection,
     broker_error,
     check,
@@ -108,7 +108,7 @@ def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
     return servers
 
 
-class Cluster:
+class Cluster(Closing):
     """Connections to the brokers of one cluster, made when they are first needed. One thread at a
     time."""
 
@@ -133,17 +133,6 @@ class Cluster:
         self._was_reached = False
         self.cluster_id: str | None = None
         self.controller_id = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes all connections."""
@@ -369,3 +358,22 @@ def _topic(topic: Any) -> TopicMetadata:
             tuple(partition.offline_replicas),
         )
     return TopicMetadata(topic.name, topic.topic_id, topic.is_internal, partitions)
+
+
+class ClusterClient(Closing):
+    """Whoever asks a cluster: its own, or one that is the caller's to close."""
+
+    def __init__(self, bootstrap_servers: str | Cluster, *, timeout_ms: int = 60_000) -> None:
+        """`timeout_ms` bounds each call with its retries. A `Cluster` that is given stays the
+        caller's to close."""
+        self._owns = isinstance(bootstrap_servers, str)
+        self.cluster = (
+            Cluster(bootstrap_servers, timeout_ms=timeout_ms)
+            if isinstance(bootstrap_servers, str)
+            else bootstrap_servers
+        )
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._owns:
+            self.cluster.close()

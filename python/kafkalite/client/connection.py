@@ -15,6 +15,7 @@ been answered out of order is closed and stays so; whoever holds it makes a new 
 import socket
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -67,7 +68,26 @@ def check(code: int, what: str, message: str | None = None) -> None:
         raise broker_error(code, what, message)
 
 
-class Connection:
+class Closing(ABC):
+    """What a `with` block closes at its end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives back what it holds."""
+
+
+class Connection(Closing):
     """A socket on which requests and responses go, and the versions of the broker behind it."""
 
     def __init__(
@@ -108,17 +128,6 @@ class Connection:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the socket. Answers that are due are lost."""

@@ -17,13 +17,12 @@ import re
 import select
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from kafkalite._native import count_fetched, fetched_end, read_fetched
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.cluster import BACKOFF_MS, Cluster
-from kafkalite.client.connection import Connection, broker_error, check
+from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.client.membership import GroupOptions, Membership
 from kafkalite.errors import (
     BrokerError,
@@ -125,7 +124,7 @@ class _Flight(NamedTuple):
     deadline: float
 
 
-class Consumer:
+class Consumer(Closing):
     """A consumer of one cluster. One thread at a time."""
 
     def __init__(
@@ -191,17 +190,6 @@ class Consumer:
         self._flights: dict[int, _Flight] = {}
         self._committed_at = time.monotonic()
         self._committed: dict[Partition, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Commits, if it does so by itself, leaves the group and closes the connections."""

@@ -6,10 +6,9 @@ with GroupAdmin("127.0.0.1:9092") as groups:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from kafkalite.client.cluster import Cluster, Node
+from kafkalite.client.cluster import ClusterClient, Node
 from kafkalite.client.connection import check
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
@@ -64,34 +63,8 @@ class Committed(NamedTuple):
     metadata: str
 
 
-class GroupAdmin:
+class GroupAdmin(ClusterClient):
     """The groups of a cluster. One thread at a time."""
-
-    def __init__(self, bootstrap_servers: str | Cluster, *, timeout_ms: int = 60_000) -> None:
-        """`timeout_ms` bounds each call with its retries. A `Cluster` that is given stays the
-        caller's to close."""
-        self._owns = isinstance(bootstrap_servers, str)
-        self.cluster = (
-            Cluster(bootstrap_servers, timeout_ms=timeout_ms)
-            if isinstance(bootstrap_servers, str)
-            else bootstrap_servers
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connections."""
-        if self._owns:
-            self.cluster.close()
 
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Consumer groups of all brokers, by name; of these states or types, if some are named."""

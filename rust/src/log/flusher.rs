@@ -113,20 +113,24 @@ fn run(shared: &Shared) {
         let (started, count) = (Instant::now(), work.count());
         match work {
             Work::One(log) => {
-                log.flush_is_queued.swap(false, Ordering::AcqRel);
+                take_off(&log);
                 // A failure has taken the directory offline, and the observer is told of that.
                 let _ = log.flush();
                 shared.note_flush(started.elapsed());
             }
             Work::Many(logs, file_system) => {
-                for log in &logs {
-                    log.flush_is_queued.swap(false, Ordering::AcqRel);
-                }
+                logs.iter().for_each(take_off);
                 flush_together(&logs, file_system);
                 shared.note_shared_flush(count as u32, started.elapsed());
             }
         }
     }
+}
+
+/// From here on a request queues the log again. A swap, not a store: with it this thread sees what was
+/// appended before the last request that found the log queued.
+fn take_off(log: &Arc<Log>) {
+    log.flush_is_queued.swap(false, Ordering::AcqRel);
 }
 
 enum Work<'s> {
