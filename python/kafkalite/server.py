@@ -20,6 +20,7 @@ class ControlServer:
         self._context = context
         self._handlers = handlers
         self._on_end = on_end
+        self._refusals = RefusalLog(context.log.warning)
 
     def run(self) -> None:
         """Waits in Rust, without the GIL, for requests, timers and commits; returns once the plane
@@ -67,10 +68,33 @@ class ControlServer:
             if response is not None:
                 context.plane.respond(request, response)
         except KafkaliteError as error:
-            context.log.warning(f"{handler.name} of {request.peer} refused: {error}")
+            sentence = f"{handler.name} of {request.peer} refused: {error}"
+            self._refusals.write(sentence, context.now_ms())
             context.plane.close_connection(request)
         except Exception:  # noqa: BLE001 - one bad request must not end the broker
             import traceback
 
             context.log.error(f"{handler.name} of {request.peer} failed:\n{traceback.format_exc()}")
             context.plane.close_connection(request)
+
+
+class RefusalLog:
+    """One line a second at most of what clients are refused for, so that a client that sends
+    nothing but garbage does not fill the disk; the next line says how many were left out."""
+
+    INTERVAL_MS = 1000
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._due_ms = 0
+        self._left_out = 0
+
+    def write(self, sentence: str, now_ms: int) -> None:
+        """Writes or counts `sentence`; `now_ms` is monotonic."""
+        if now_ms < self._due_ms:
+            self._left_out += 1
+            return
+        more = f" (and {self._left_out} more since the last such line)" if self._left_out else ""
+        self._write(sentence + more)
+        self._due_ms = now_ms + self.INTERVAL_MS
+        self._left_out = 0

@@ -110,6 +110,20 @@ def test_without_data_it_names_the_folder_in_its_first_line(tmp_path: Path) -> N
     assert f"listener PLAINTEXT on {running.bootstrap_servers}" in log
 
 
+def test_listen_goes_with_an_advertised_name_that_is_given_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("advertised.listeners=PLAINTEXT://elsewhere.example:9092\n")
+    arguments = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", str(file)]
+    running = Serving(arguments, tmp_path)
+    _, log = running.end()
+    assert running.bootstrap_servers.startswith("127.0.0.1:")
+    assert f"advertised.listeners of {file} is left out, since --listen is given" in log
+    named = ["--config", "advertised.listeners=PLAINTEXT://localhost:0"]
+    running = Serving([*arguments, *named], tmp_path)
+    running.end()
+    assert running.bootstrap_servers.startswith("localhost:")
+
+
 @pytest.mark.usefixtures("serving")
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     log = refusal("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")

@@ -1,8 +1,8 @@
 """The thin thread: librdkafka produces, the broker is killed, nothing acknowledged is lost.
 
 Green in every commit. It goes once through everything: a client, the network thread, validation,
-the log, the flush, recovery, and back to a group of consumers, to Kafka's tool and to `read_log`.
-What the group commits outlives a second kill.
+the log, the flush, recovery, and back to a group of consumers, to Kafka's tool, to `read_arrow` and
+to `read_log`. What the group commits outlives a second kill.
 """
 
 import subprocess
@@ -141,6 +141,8 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, kafka_tools: Kafk
         broker.kill()
         broker.start()
         assert committed(broker, topics) == ends
+        records = kafkalite.read_arrow(topics, broker.bootstrap_servers, columns=["value"])
+        assert sum(batch.num_rows for batch in pyarrow.table(records).to_batches()) == len(found)
         assert broker.stop() == 0
     assert (data / ".kafka_cleanshutdown").exists()
     verify = [sys.executable, "-m", "kafkalite", "log", "verify", str(data)]

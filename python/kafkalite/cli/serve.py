@@ -34,9 +34,15 @@ def run(arguments: Sequence[str]) -> int:
     from kafkalite.config.properties import read_properties
     from kafkalite.context import Log
 
+    log = Log(options.log_level)
     given: dict[str, str] = {}
     if options.properties is not None:
         given.update(read_properties(options.properties))
+    if options.listen is not None:
+        # What the file says of its own listeners does not go with another one.
+        for name in ("advertised.listeners", "inter.broker.listener.name"):
+            if given.pop(name, None) is not None:
+                log.warning(f"{name} of {options.properties} is left out, since --listen is given")
     for text in options.config:
         name, _, value = text.partition("=")
         given[name.strip()] = value
@@ -44,9 +50,6 @@ def run(arguments: Sequence[str]) -> int:
         given["log.dirs"] = options.data
     if options.listen is not None:
         given["listeners"] = f"PLAINTEXT://{options.listen}"
-        for name in ("advertised.listeners", "inter.broker.listener.name"):
-            given.pop(name, None)
-    log = Log(options.log_level)
     config = Config(given)
     for sentence in config.warnings:
         log.warning(sentence)
