@@ -87,6 +87,12 @@ def run(config: Config, log: Log) -> int:
             failed.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
 
+    def on_metadata_failure(sentence: str) -> None:
+        # As Kafka halts: what is on disk and what is served may have come apart.
+        log.error(f"{sentence}; the broker stops")
+        on_control_end()
+
+    controller.on_failure(on_metadata_failure)
     context = Context(plane, config, log, controller)
     context.timers.call_at(context.now_ms(), context.load_groups)
     server = ControlServer(context, handlers, on_control_end)

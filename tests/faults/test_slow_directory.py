@@ -4,9 +4,6 @@ One broker with two log directories, the second on an ext4 of its own, which is 
 while clients go on. With one network thread: whoever waits in a call would hold everything.
 """
 
-import fcntl
-import os
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -17,45 +14,11 @@ import pytest
 import kafkalite
 from api.batches import batch, values_of
 from api.raw import Connection
+from faults.mount import Mount
 from kafkalite.protocol import messages
 
-FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 # Far below the time for which the directory is frozen, far above what an answer takes.
 PROMPT_S = 2.0
-
-
-class Mount:
-    """An ext4 in a file."""
-
-    def __init__(self, directory: Path) -> None:
-        self.image = directory / "image"
-        self.path = directory / "slow"
-        self.path.mkdir()
-        with self.image.open("wb") as image:
-            image.truncate(64 << 20)
-        for command in (
-            ["mkfs.ext4", "-q", "-F", str(self.image)],
-            ["mount", "-o", "loop", str(self.image), str(self.path)],
-        ):
-            done = subprocess.run(command, capture_output=True, check=False)
-            if done.returncode != 0:
-                pytest.skip(f"{command[0]} is not allowed here: {done.stderr.decode().strip()}")
-
-    def _control(self, request: int) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.ioctl(descriptor, request, 0)
-        finally:
-            os.close(descriptor)
-
-    def freeze(self) -> None:
-        self._control(FIFREEZE)
-
-    def thaw(self) -> None:
-        self._control(FITHAW)
-
-    def unmount(self) -> None:
-        subprocess.run(["umount", str(self.path)], check=True)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import _native
-from kafkalite.errors import KafkaliteError, LogDirRefusedError
+from kafkalite.errors import KafkaliteError, LogDirRefusedError, StorageError
 from kafkalite.metadata import store
 from kafkalite.metadata.image import (
     BROKER,
@@ -117,6 +117,7 @@ class Controller:
         self._plane: _native.BrokerPlane | None = None
         self._producer_ids = iter(range(0))
         self._config_watchers: list[Callable[[int, str], None]] = []
+        self._on_failure: Callable[[str], None] | None = None
 
     @property
     def image(self) -> Image:
@@ -154,6 +155,10 @@ class Controller:
     def on_configs(self, watcher: Callable[[int, str], None]) -> None:
         """`watcher(resource_type, name)` is called after each change of configs."""
         self._config_watchers.append(watcher)
+
+    def on_failure(self, watcher: Callable[[str], None]) -> None:
+        """`watcher(sentence)` is called when the metadata cannot be written any more."""
+        self._on_failure = watcher
 
     def check_new_topic(self, name: str) -> None:
         """Raises ControllerError where a topic of this name cannot be made."""
@@ -443,9 +448,10 @@ class Controller:
         try:
             self._log.append(records, self._wall_ms())
         except KafkaliteError as error:
-            raise ControllerError(
-                KAFKA_STORAGE_ERROR, f"the metadata cannot be written: {error}"
-            ) from error
+            sentence = f"the metadata cannot be written: {error}"
+            if self._on_failure is not None and isinstance(error, StorageError):
+                self._on_failure(sentence)
+            raise ControllerError(KAFKA_STORAGE_ERROR, sentence) from error
 
     def _facts(self, topic: TopicImage) -> Any:
         own = self.image.configs.get((TOPIC, topic.name), {})

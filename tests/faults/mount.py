@@ -1,0 +1,56 @@
+"""A file system of its own for a test, so that it can be frozen or filled up."""
+
+import errno
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+
+
+class Mount:
+    """An ext4 in a file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.image = directory / "image"
+        self.path = directory / "slow"
+        self.path.mkdir()
+        with self.image.open("wb") as image:
+            image.truncate(64 << 20)
+        for command in (
+            ["mkfs.ext4", "-q", "-F", str(self.image)],
+            ["mount", "-o", "loop", str(self.image), str(self.path)],
+        ):
+            done = subprocess.run(command, capture_output=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"{command[0]} is not allowed here: {done.stderr.decode().strip()}")
+
+    def _control(self, request: int) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, request, 0)
+        finally:
+            os.close(descriptor)
+
+    def freeze(self) -> None:
+        self._control(FIFREEZE)
+
+    def thaw(self) -> None:
+        self._control(FITHAW)
+
+    def fill(self) -> None:
+        """Until not a byte more goes on it."""
+        with (self.path / "filler").open("wb", buffering=0) as filler:
+            for size_bytes in (1 << 20, 4096, 1):
+                try:
+                    while True:
+                        filler.write(bytes(size_bytes))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.path)], check=True)
