@@ -1,7 +1,10 @@
-"""Kafka's jars, fetched once into the user's cache and checked against `jars.txt` each time.
+"""Jars of the tests, fetched once into the user's cache and checked against a list each time.
 
-`python -m oracle.jars` (in tests/) fetches them and says where they are. `MAVEN_CENTRAL` names a
-mirror. A jar that cannot be had, or is not the one that was pinned, is an error, never a skip.
+A list has a line a jar: SHA-256, then group:artifact:version. `jars.txt` beside this file pins
+Apache Kafka, `tests/spark/jars.txt` Spark's own Kafka connector. `python -m oracle.jars [LIST …]`
+(in tests/) fetches both, or the lists that are named, and says where they are. `MAVEN_CENTRAL`
+names a mirror. A jar that cannot be had, or is not the one that was pinned, is an error, never a
+skip.
 """
 
 import fcntl
@@ -15,13 +18,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
-PINNED = Path(__file__).with_name("jars.txt")
+KAFKA = Path(__file__).with_name("jars.txt")
+SPARK_CONNECTOR = KAFKA.parents[1] / "spark" / "jars.txt"
 DOWNLOADS_AT_ONCE = 8
 
 
 def kafka_version() -> str:
     """The version that is pinned, as in `4.3.1`."""
-    return next(line for line in _lines() if ":kafka-tools:" in line).rsplit(":", 1)[1]
+    return next(line for line in _lines(KAFKA) if ":kafka-tools:" in line).rsplit(":", 1)[1]
 
 
 def cache_folder() -> Path:
@@ -31,8 +35,18 @@ def cache_folder() -> Path:
 
 
 def kafka_jars() -> list[Path]:
-    """All jars of Kafka's runtime. Safe to call from several processes at once."""
-    from jgo.maven import MavenContext  # a Maven client; tests without Kafka do not need it
+    """All jars of Kafka's runtime."""
+    return pinned_jars(KAFKA)
+
+
+def spark_connector_jars() -> list[Path]:
+    """Spark's own Kafka connector, and what it needs beside the jars that PySpark brings."""
+    return pinned_jars(SPARK_CONNECTOR)
+
+
+def pinned_jars(pinned: Path) -> list[Path]:
+    """The jars of a list, in its order. Safe to call from several processes at once."""
+    from jgo.maven import MavenContext  # a Maven client; tests without jars do not need it
 
     repository = cache_folder() / "maven"
     repository.mkdir(parents=True, exist_ok=True)
@@ -47,15 +61,15 @@ def kafka_jars() -> list[Path]:
         ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return list(pool.map(lambda line: _jar(context, *line.split()), _lines()))
+        return list(pool.map(lambda line: _jar(context, pinned, *line.split()), _lines(pinned)))
 
 
-def _lines() -> list[str]:
-    text = PINNED.read_text().splitlines()
+def _lines(pinned: Path) -> list[str]:
+    text = pinned.read_text().splitlines()
     return [line for line in text if line and not line.startswith("#")]
 
 
-def _jar(context: "MavenContext", sha256: str, coordinate: str) -> Path:
+def _jar(context: "MavenContext", pinned: Path, sha256: str, coordinate: str) -> Path:
     group, name, version = coordinate.split(":")
     found = ""
     for _ in range(3):
@@ -65,12 +79,13 @@ def _jar(context: "MavenContext", sha256: str, coordinate: str) -> Path:
         if found == sha256:
             return path
         path.unlink()  # cut short by an earlier kill, or not what was published
-    raise RuntimeError(f"{coordinate} has SHA-256 {found}, not {sha256} as pinned in {PINNED}")
+    raise RuntimeError(f"{coordinate} has SHA-256 {found}, not {sha256} as pinned in {pinned}")
 
 
 if __name__ == "__main__":
-    try:
-        count = len(kafka_jars())
-    except OSError as error:  # what a Maven client of Python raises is one
-        sys.exit(f"Kafka's jars cannot be fetched: {error}")
-    sys.stdout.write(f"{count} jars of Kafka {kafka_version()} in {cache_folder()}\n")
+    for each in map(Path, sys.argv[1:] or [KAFKA, SPARK_CONNECTOR]):
+        try:
+            count = len(pinned_jars(each))
+        except OSError as error:  # what a Maven client of Python raises is one
+            sys.exit(f"the jars of {each} cannot be fetched: {error}")
+        sys.stdout.write(f"{count} jars of {each} in {cache_folder()}\n")

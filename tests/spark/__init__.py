@@ -1,0 +1,1 @@
+"""Spark on kafkalite, with Spark's own Kafka connector as the judge."""
