@@ -20,7 +20,7 @@ from kafkalite.client.arrow import BATCH_BYTES, BATCH_ROWS, LogRecords
 from kafkalite.client.consumer import ISOLATION, Consumer
 from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
 
-__all__ = ["read_arrow"]
+__all__ = ["RangeSource", "read_arrow"]
 
 Offsets = int | Mapping[int | str, int] | None
 Range = tuple[str, int, int, int]
@@ -78,8 +78,8 @@ def read_arrow(
         asked = (starts.get(place), stops.get(place))
         ranges.append((*place, *_range(place, asked, ends, is_committed)))
 
-    def open_source() -> _Source:
-        return _Source(bootstrap_servers, ranges, isolation, timeout_ms)
+    def open_source() -> RangeSource:
+        return RangeSource(bootstrap_servers, ranges, isolation, timeout_ms)
 
     return LogRecords(
         FetchRead(
@@ -130,7 +130,7 @@ def _range(
     return start, max(start, stop)
 
 
-class _Source:
+class RangeSource:
     """Fetches for one stream, one partition after the other, the next fetch always under way."""
 
     def __init__(

@@ -1,0 +1,116 @@
+"""Batch reads: each Spark task reads one range of offsets as Arrow batches that Rust has made.
+
+The driver plans once, in `partitions()`; a task opens its own connection, to the broker that leads
+its partition, or the partition's files. What a task yields is what Rust built: no Python object is
+made per record.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from kafkalite._native import FetchRead, LogRead
+from kafkalite.client.wire_arrow import RangeSource
+from kafkalite.errors import KafkaliteError
+from kafkalite.spark.options import ReadOptions
+from kafkalite.spark.planner import open_log, plan_batch, tell
+from kafkalite.spark.ranges import Range, name_of
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped,unused-ignore]
+
+__all__ = ["BatchReader", "RangePartition", "read_range"]
+
+
+class RangePartition(InputPartition):
+    """What one task reads; `directory` is that of the partition's files, if they are read."""
+
+    def __init__(self, each: Range, directory: str | None) -> None:
+        super().__init__(None)
+        self.range = each
+        self.directory = directory
+
+
+class BatchReader(DataSourceReader):
+    """Reads what the options say, as it is when the query is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each range. Raises `KafkaliteError`."""
+        tell(self._options.warnings)
+        log = open_log(self._options)
+        try:
+            plan = plan_batch(self._options, log)
+            tell(plan.warnings)
+            return [
+                RangePartition(each, log.directory((each.topic, each.partition)))
+                for each in plan.ranges
+            ]
+        finally:
+            log.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches of the range; none for the partition that stands for no partition."""
+        if isinstance(partition, RangePartition):
+            yield from read_range(self._options, self._schema, partition)
+
+
+def read_range(
+    options: ReadOptions, schema: StructType, partition: RangePartition
+) -> "Iterator[pyarrow.RecordBatch]":
+    """The rows of a range. Raises `KafkaliteError` in a sentence that names the partition."""
+    import pyarrow
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    each = partition.range
+    read: FetchRead | LogRead
+    if partition.directory is None:
+        read = _fetch(options, wanted, each)
+    else:
+        read = _read_files(options, wanted, each, partition.directory)
+    try:
+        yield from pyarrow.RecordBatchReader.from_stream(read)
+    except (pyarrow.ArrowException, OSError) as error:
+        name = name_of((each.topic, each.partition))
+        sentence = str(error)
+        raise KafkaliteError(sentence if name in sentence else f"{name}: {sentence}") from error
+
+
+def _fetch(options: ReadOptions, wanted: "pyarrow.Schema", each: Range) -> FetchRead:
+    client = options.client
+
+    def open_source() -> RangeSource:
+        return RangeSource(
+            client.bootstrap_servers, [each], client.isolation, options.poll_timeout_ms
+        )
+
+    return FetchRead(
+        open_source,
+        ranges=[each],
+        columns=wanted.names,
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+    )
+
+
+def _read_files(
+    options: ReadOptions, wanted: "pyarrow.Schema", each: Range, directory: str
+) -> LogRead:
+    return LogRead(
+        [directory],
+        topic=None,
+        start=each.start,
+        start_by_partition={},
+        stop=each.stop,
+        stop_by_partition={},
+        columns=wanted.names,
+        isolation=options.client.isolation,
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+    )

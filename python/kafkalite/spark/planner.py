@@ -1,0 +1,474 @@
+"""Plans what a query reads: asks brokers, or files, and lets `ranges.py` decide.
+
+`answer` is the same as JSON in, JSON out: what `kafkalite arrow serve` gives the columnar engine in
+the JVM. Offsets are as in the connector's JSON; a range is `[topic, partition, start, stop]`, from
+files with the partition's directory as a fifth.
+
+    {"op": "batch",   "options": {…}}                            ranges
+    {"op": "initial", "options": {…}}                            offsets
+    {"op": "latest",  "options": {…}, "start": {…}, …}           offsets, latest
+        "limit": {"maxRows": n, "minRows": n}                    as the op schema says; or null
+        "sinceMs": n                                             since the last batch began
+        "target": {…}                                            Trigger.AvailableNow: not beyond
+    {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
+    {"op": "schema",  "options": {…}, "streaming": false}        schema, limit
+    {"op": "endpoint", "options": {…}}                           endpoint
+
+Where there are ranges, there are also `endpoint` (host:port of the broker's Arrow listener, or
+null), `read` (what a read request has beside range and schema) and `warnings`. A refusal is a
+`KafkaliteError` with one sentence.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from kafkalite._native import LogRead
+from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin
+from kafkalite.client.cluster import Cluster
+from kafkalite.client.connection import Closing
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.spark import ranges as decide
+from kafkalite.spark.options import ClientOptions, ReadOptions, Topics
+from kafkalite.spark.ranges import Bound, Offsets, Partition, Range
+
+__all__ = ["DataLossError", "FileLog", "Log", "Logs", "Plan", "WireLog", "answer", "open_log"]
+
+ARROW_LISTENER = "kafkalite.arrow.listener"
+
+
+class DataLossError(KafkaliteError):
+    """Records that a query should read are gone, and failOnDataLoss is true."""
+
+
+class Plan(NamedTuple):
+    """What is read, and what a user should know about it."""
+
+    ranges: list[Range]
+    warnings: list[str]
+
+
+class Log(Protocol):
+    """What planning asks."""
+
+    def partitions(self, topics: Topics) -> list[Partition]:
+        """Those that there are now, in order. Raises `KafkaliteError` for what is not there."""
+
+    def first(self, partitions: Iterable[Partition]) -> Offsets:
+        """Log starts; partitions that are gone are missing."""
+
+    def last(self, partitions: Iterable[Partition]) -> Offsets:
+        """High watermarks, or last stable offsets."""
+
+    def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
+        """The first offset at or after a timestamp; -1 for none."""
+
+    def endpoint(self) -> str | None:
+        """Where the broker serves Arrow, if it does."""
+
+    def directory(self, partition: Partition) -> str | None:
+        """Where the files of a partition are, if they are read in place of a broker."""
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+
+
+# --- planning -------------------------------------------------------------------------------------
+
+
+def plan_batch(options: ReadOptions, log: Log) -> Plan:
+    """The tasks of a batch query. Raises `KafkaliteError`."""
+    partitions = log.partitions(options.topics)
+    first, last = log.first(partitions), log.last(partitions)
+    start, stop = (
+        decide.resolve(
+            bound,
+            partitions,
+            first,
+            last,
+            _at_time(bound, partitions, log),
+            latest_if_none=bound is options.stop or options.latest_if_none,
+        )
+        for bound in (options.start, options.stop)
+    )
+    found, losses = decide.batch_ranges(start, stop, first, last)
+    return _plan(options, found, losses)
+
+
+def initial_offsets(options: ReadOptions, log: Log) -> dict[Partition, int]:
+    """Where a new stream starts."""
+    partitions = log.partitions(options.topics)
+    first, last = log.first(partitions), log.last(partitions)
+    at_time = _at_time(options.start, partitions, log)
+    return decide.resolve(
+        options.start,
+        partitions,
+        first,
+        last,
+        at_time,
+        latest_if_none=options.latest_if_none,
+    )
+
+
+def latest_offsets(options: ReadOptions, log: Log, known: Offsets) -> dict[Partition, int]:
+    """The ends of all partitions. An end below one that is known already is asked for again: most
+    likely a broker is behind."""
+    attempt = 1
+    while True:
+        found = dict(log.last(log.partitions(options.topics)))
+        is_behind = any(found.get(each, offset) < offset for each, offset in known.items())
+        if not is_behind or attempt >= options.offset_attempts:
+            return found
+        attempt += 1
+        time.sleep(options.offset_pause_ms / 1000)
+
+
+def next_offsets(
+    log: Log, start: Offsets, latest: Offsets, rows_max: int | None
+) -> dict[Partition, int]:
+    """Where the next micro-batch ends."""
+    new = [] if rows_max is None else [each for each in latest if each not in start]
+    return decide.advance(start, latest, log.first(new) if new else {}, rows_max)
+
+
+def plan_between(options: ReadOptions, log: Log, start: Offsets, stop: Offsets) -> Plan:
+    """The tasks of a micro-batch: the same for the same offsets, as long as the log is there."""
+    new = [each for each in stop if each not in start]
+    found, losses = decide.between(start, stop, log.first(new) if new else {})
+    return _plan(options, found, losses)
+
+
+def _at_time(bound: Bound, partitions: Sequence[Partition], log: Log) -> Offsets:
+    if bound.kind == "timestamp":
+        return log.at_time(dict.fromkeys(partitions, bound.timestamp))
+    if bound.kind == "timestamps" and set(bound.by_partition) == set(partitions):
+        return log.at_time(bound.by_partition)
+    return {}
+
+
+def _plan(options: ReadOptions, found: list[Range], losses: list[str]) -> Plan:
+    if losses and options.fail_on_data_loss:
+        raise DataLossError(
+            f"{'; '.join(losses)} (failOnDataLoss=false goes on with what there is)"
+        )
+    tasks = decide.split(found, options.partitions_min, options.records_max)
+    return Plan(tasks, [f"data may have been lost: {loss}" for loss in losses])
+
+
+def tell(warnings: Iterable[str]) -> None:
+    """Logs what a user should know."""
+    logger = logging.getLogger("kafkalite.spark")
+    for sentence in warnings:
+        logger.warning(sentence)
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+class WireLog(Closing):
+    """Topics of a cluster."""
+
+    def __init__(self, client: ClientOptions) -> None:
+        """Connects when it is first asked."""
+        self._committed = client.isolation == "read_committed"
+        self._cluster = Cluster(
+            client.bootstrap_servers,
+            client_id=client.client_id,
+            timeout_ms=client.timeout_ms,
+            request_timeout_ms=client.request_timeout_ms,
+        )
+        self._admin = Admin(self._cluster)
+        self._endpoint: list[str | None] = []
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._cluster.close()
+
+    def partitions(self, topics: Topics) -> list[Partition]:
+        """See `Log`."""
+        if topics.kind == "subscribePattern":
+            pattern = re.compile(topics.names[0])
+            listed = self._admin.list_topics(include_internal=False)
+            names = [each.name for each in listed if pattern.fullmatch(each.name)]
+        elif topics.kind == "assign":
+            names = sorted({topic for topic, _ in topics.partitions})
+        else:
+            names = sorted(topics.names)
+        self._cluster.forget()
+        found = [
+            (name, partition)
+            for name in names
+            for partition in self._cluster.topic(name).partitions
+        ]
+        if topics.kind != "assign":
+            return found
+        missing = set(topics.partitions) - set(found)
+        if missing:
+            raise InvalidArgumentError(
+                f"assign names partitions that there are not: {decide.names_of(missing)}"
+            )
+        return list(topics.partitions)
+
+    def first(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        there = [
+            (topic, partition)
+            for topic, partition in partitions
+            if partition in self._cluster.topic(topic).partitions
+        ]
+        return self._listed(dict.fromkeys(there, EARLIEST))
+
+    def last(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        return self._listed(dict.fromkeys(partitions, LATEST))
+
+    def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
+        """See `Log`."""
+        return self._listed(timestamps)
+
+    def _listed(self, timestamps: Mapping[Partition, int]) -> dict[Partition, int]:
+        found = self._admin.list_offsets(timestamps, committed=self._committed)
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    def endpoint(self) -> str | None:
+        """See `Log`. The one broker's: a partition of another broker would be refused there."""
+        if not self._endpoint:
+            nodes = self._cluster.nodes
+            found = None
+            if len(nodes) == 1:
+                (node_id,) = nodes
+                configs = self._admin.describe_configs(BROKER, str(node_id), synonyms=False)
+                values = {each.name: each.value for each in configs}
+                found = values.get(ARROW_LISTENER) or None
+            self._endpoint = [found]
+        return self._endpoint[0]
+
+    def directory(self, partition: Partition) -> str | None:
+        """None: brokers are asked."""
+        del partition
+        return None
+
+
+class FileLog:
+    """Partitions of log directories, without a broker."""
+
+    def __init__(self, paths: Sequence[str], isolation: str) -> None:
+        """Reads nothing yet."""
+        self._paths = paths
+        self._isolation = isolation
+        self._directories: dict[Partition, str] = {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def partitions(self, topics: Topics) -> list[Partition]:
+        """See `Log`."""
+        del topics
+        self._look()
+        return sorted(self._directories)
+
+    def first(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        found = self._look()
+        return {each: found[each].start for each in partitions if each in found}
+
+    def last(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        found = self._look()
+        return {each: found[each].stop for each in partitions if each in found}
+
+    def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
+        """See `Log`. Reads the timestamps from the log start on."""
+        return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
+
+    def endpoint(self) -> str | None:
+        """None: nobody serves."""
+
+    def directory(self, partition: Partition) -> str | None:
+        """See `Log`."""
+        if partition not in self._directories:
+            self._look()
+        return self._directories.get(partition)
+
+    def _look(self) -> dict[Partition, Range]:
+        found: dict[Partition, Range] = {}
+        for path in self._paths:
+            for topic, partition, start, stop in self._read(path, ["offset"]).ranges:
+                place = (topic, partition)
+                if place in found:
+                    raise InvalidArgumentError(f"{decide.name_of(place)} is in several paths")
+                found[place] = Range(topic, partition, start, stop)
+                name = decide.name_of(place)
+                real = Path(path).resolve()
+                self._directories[place] = str(real if real.name == name else real / name)
+        return found
+
+    def _find(self, partition: Partition, timestamp_ms: int) -> int:
+        import pyarrow  # type: ignore[import-untyped,unused-ignore]
+        import pyarrow.compute  # type: ignore[import-untyped,unused-ignore]
+
+        read = self._read(self.directory(partition) or "", ["timestamp", "offset"])
+        wanted = pyarrow.scalar(timestamp_ms * 1000).cast(pyarrow.timestamp("us", "UTC"))
+        for batch in pyarrow.RecordBatchReader.from_stream(read):
+            rows = batch.filter(pyarrow.compute.greater_equal(batch["timestamp"], wanted))
+            if rows.num_rows:
+                return int(rows["offset"][0].as_py())
+        return decide.LATEST
+
+    def _read(self, path: str, columns: list[str]) -> LogRead:
+        return LogRead(
+            [path],
+            topic=None,
+            start=None,
+            start_by_partition={},
+            stop=None,
+            stop_by_partition={},
+            columns=columns,
+            isolation=self._isolation,
+            batch_rows=32_768,
+            batch_bytes=4 << 20,
+        )
+
+
+def open_log(options: ReadOptions) -> Log:
+    """The brokers or the files that the options name; the caller closes it."""
+    if options.topics.kind == "path":
+        return FileLog(options.topics.names, options.client.isolation)
+    return WireLog(options.client)
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+class Logs(Closing):
+    """Logs that stay open from answer to answer. One thread at a time."""
+
+    def __init__(self) -> None:
+        """Opens nothing yet."""
+        self._open: dict[tuple[ClientOptions, Topics | None], Log] = {}
+
+    def log(self, options: ReadOptions) -> Log:
+        """The log that the options name."""
+        key = (options.client, options.topics if options.topics.kind == "path" else None)
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = open_log(options)
+        return found
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for log in self._open.values():
+            log.close()
+        self._open.clear()
+
+
+def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
+    """See the module. Raises `KafkaliteError` and nothing else for a request of any content."""
+    op = request.get("op")
+    is_streaming = op in ("initial", "latest", "between") or request.get("streaming") is True
+    options = ReadOptions.of(_options(request), streaming=is_streaming)
+    if op == "schema":
+        return _schema(options)
+    log = logs.log(options)
+    if op == "batch":
+        return _ranges(options, log, plan_batch(options, log))
+    if op == "between":
+        start, stop = _offsets(request, "start"), _offsets(request, "end")
+        return _ranges(options, log, plan_between(options, log, start, stop))
+    if op == "initial":
+        return {"offsets": decide.offsets_to_json(initial_offsets(options, log))}
+    if op == "latest":
+        return _latest(request, options, log)
+    if op == "endpoint":
+        return {"endpoint": log.endpoint()}
+    raise InvalidArgumentError(f"unknown op {op!r}")
+
+
+def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
+    start = _offsets(request, "start")
+    is_bounded = request.get("target") is not None
+    latest: Offsets
+    latest = _offsets(request, "target") if is_bounded else latest_offsets(options, log, start)
+    limit = request.get("limit") or {}
+    rows_max, rows_min = _count(limit, "maxRows"), _count(limit, "minRows")
+    since_ms = _count(request, "sinceMs") or 0
+    is_delayed = rows_min is not None and decide.is_delayed(
+        start, latest, rows_min, options.delay_ms_max, since_ms
+    )
+    end = start if is_delayed else next_offsets(log, start, latest, rows_max)
+    return {"offsets": decide.offsets_to_json(end), "latest": decide.offsets_to_json(latest)}
+
+
+def _schema(options: ReadOptions) -> dict[str, Any]:
+    from kafkalite.spark.schema import ddl
+
+    limit = {"maxRows": options.rows_max, "minRows": options.rows_min}
+    return {
+        "schema": ddl(options),
+        "limit": {name: rows for name, rows in limit.items() if rows is not None} or None,
+        "engine": options.engine,
+        "warnings": list(options.warnings),
+    }
+
+
+def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
+    rows = []
+    for each in plan.ranges:
+        directory = log.directory((each.topic, each.partition))
+        rows.append([*each] if directory is None else [*each, directory])
+    return {
+        "ranges": rows,
+        "endpoint": log.endpoint(),
+        "read": read_request(options),
+        "warnings": [*options.warnings, *plan.warnings],
+    }
+
+
+def read_request(options: ReadOptions) -> dict[str, Any]:
+    """What a request to an Arrow endpoint has beside the range and the schema."""
+    client = options.client
+    request: dict[str, Any] = {
+        "isolation": client.isolation,
+        "formats": dict(options.formats),
+        "batch.rows": options.batch_rows,
+        "batch.bytes": options.batch_bytes,
+        "fail.on.data.loss": options.fail_on_data_loss,
+    }
+    if options.topics.kind != "path":
+        request["bootstrap.servers"] = client.bootstrap_servers
+        request["client"] = {
+            "client.id": client.client_id,
+            "request.timeout.ms": client.request_timeout_ms,
+            "default.api.timeout.ms": client.timeout_ms,
+            "max.partition.fetch.bytes": client.partition_bytes_max,
+            "fetch.max.bytes": client.fetch_bytes_max,
+            "fetch.min.bytes": client.fetch_bytes_min,
+            "fetch.max.wait.ms": client.fetch_wait_ms,
+            "receive.buffer.bytes": client.receive_buffer_bytes,
+            "poll.timeout.ms": options.poll_timeout_ms,
+        }
+    return request
+
+
+def _options(request: Mapping[str, Any]) -> dict[str, str]:
+    given = request.get("options")
+    if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+        raise InvalidArgumentError("options must be an object of strings")
+    return given
+
+
+def _offsets(request: Mapping[str, Any], name: str) -> dict[Partition, int]:
+    try:
+        return decide.offsets_from_json(request.get(name))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{name} must be offsets by topic and partition") from error
+
+
+def _count(found: Any, name: str) -> int | None:
+    number = found.get(name) if isinstance(found, dict) else None
+    if number is not None and (not isinstance(number, int) or number < 0):
+        raise InvalidArgumentError(f"{name} must be a whole number")
+    return number

@@ -1,0 +1,290 @@
+"""From what options say to ranges of offsets, and how a stream moves on: decisions without any I/O.
+
+    bound           earliest, latest, offsets or timestamps, as an option says it
+    offsets         {("orders", 0): 17}: the next record of each partition; in JSON as Spark's
+                    connector writes it, {"orders":{"0":17}}, -1 for latest and -2 for earliest
+    range           topic, partition, start, stop (exclusive): what one Spark task reads
+
+Whoever asks brokers or files (`planner.py`) hands the answers in. The rules are those of Spark's
+`KafkaOffsetRangeCalculator`, `KafkaOffsetReaderAdmin` and `KafkaMicroBatchStream`.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from kafkalite.errors import InvalidArgumentError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Bound",
+    "Offsets",
+    "Partition",
+    "Range",
+    "advance",
+    "between",
+    "is_delayed",
+    "offsets_from_json",
+    "offsets_to_json",
+    "resolve",
+    "split",
+]
+
+Partition = tuple[str, int]
+Offsets = Mapping[Partition, int]
+
+# In place of an offset, as in the connector's JSON.
+LATEST, EARLIEST = -1, -2
+OFFSET_MAX = (1 << 63) - 1
+
+
+class Range(NamedTuple):
+    """Offsets `start .. stop` of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets, of which compaction and transactions may have left fewer records."""
+        return self.stop - self.start
+
+
+class Bound(NamedTuple):
+    """Where reading starts or stops, as the options say it.
+
+    `by_partition` holds offsets or timestamps (milliseconds), `timestamp` one for all partitions.
+    """
+
+    kind: Literal["earliest", "latest", "offsets", "timestamps", "timestamp"]
+    option: str
+    by_partition: Offsets
+    timestamp: int
+
+
+def name_of(partition: Partition) -> str:
+    """`orders-0`."""
+    return f"{partition[0]}-{partition[1]}"
+
+
+def names_of(partitions: Iterable[Partition]) -> str:
+    """`orders-0, orders-1`, in order."""
+    return ", ".join(name_of(partition) for partition in sorted(partitions))
+
+
+# --- offsets as JSON ------------------------------------------------------------------------------
+
+
+def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """As the connector writes offsets into its checkpoints."""
+    found: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(offsets):
+        found.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
+    return found
+
+
+def offsets_from_json(found: Any) -> dict[Partition, int]:
+    """The other way. Raises `ValueError` for anything of another shape."""
+    if not isinstance(found, Mapping):
+        raise ValueError("it is no object")
+    offsets = {}
+    for topic, partitions in found.items():
+        if not isinstance(topic, str) or not isinstance(partitions, Mapping):
+            raise ValueError("topics hold partitions")
+        for partition, offset in partitions.items():
+            if not isinstance(offset, int) or isinstance(offset, bool):
+                raise ValueError("an offset is a whole number")
+            offsets[topic, int(partition)] = offset
+    return offsets
+
+
+def offsets_from_text(text: str) -> dict[Partition, int]:
+    """`offsets_from_json` of JSON text. Raises `ValueError`."""
+    return offsets_from_json(json.loads(text))
+
+
+# --- a batch --------------------------------------------------------------------------------------
+
+
+def resolve(
+    bound: Bound,
+    partitions: Sequence[Partition],
+    first: Offsets,
+    last: Offsets,
+    at_time: Offsets,
+    *,
+    latest_if_none: bool,
+) -> dict[Partition, int]:
+    """The offset of each partition at which reading starts or stops.
+
+    `first` and `last` are the ends of the logs. `at_time` has the first offset at or after the
+    bound's timestamp, -1 where there is none, which stands for the end with `latest_if_none`.
+
+    Raises `InvalidArgumentError` for partitions that the bound names and nobody reads, or the other
+    way round.
+    """
+    if bound.kind == "earliest":
+        return {partition: first[partition] for partition in partitions}
+    if bound.kind == "latest":
+        return {partition: last[partition] for partition in partitions}
+    if bound.kind != "timestamp" and set(bound.by_partition) != set(partitions):
+        what = "offsets" if bound.kind == "offsets" else "timestamps"
+        hint = " (-1 for latest, -2 for earliest)" if bound.kind == "offsets" else ""
+        raise InvalidArgumentError(
+            f"{bound.option} must give {what} for all partitions that are read{hint}: "
+            f"it names {names_of(bound.by_partition) or 'none'}, "
+            f"read are {names_of(partitions) or 'none'}"
+        )
+    found = dict(bound.by_partition) if bound.kind == "offsets" else dict(at_time)
+    for partition in partitions:
+        if found[partition] == LATEST and bound.kind != "offsets" and not latest_if_none:
+            timestamp = bound.by_partition.get(partition, bound.timestamp)
+            raise InvalidArgumentError(
+                f"{bound.option}: {name_of(partition)} has no record at or after timestamp "
+                f"{timestamp}; startingOffsetsByTimestampStrategy=latest would start at its end"
+            )
+        if found[partition] == LATEST:
+            found[partition] = last[partition]
+        elif found[partition] == EARLIEST:
+            found[partition] = first[partition]
+    return found
+
+
+def batch_ranges(
+    start: Offsets, stop: Offsets, first: Offsets, last: Offsets
+) -> tuple[list[Range], list[str]]:
+    """The ranges of a batch query, cut to what the logs have, and a sentence for each piece of what
+    was asked for that is not there (any more).
+
+    Raises `InvalidArgumentError` for a start behind its stop.
+    """
+    ranges, losses = [], []
+    for partition in sorted(start):
+        begin, end = start[partition], stop[partition]
+        name = name_of(partition)
+        lowest, highest = first[partition], last[partition]
+        if begin > end:
+            raise InvalidArgumentError(
+                f"{name}: the starting offset {begin} lies behind the ending offset {end}"
+            )
+        if begin < lowest:
+            losses.append(f"{name}: offset {begin} is no longer there, the log starts at {lowest}")
+            begin = lowest
+        if end > highest:
+            losses.append(f"{name}: offset {end} is not there yet, the log ends at {highest}")
+            end = highest
+        ranges.append(Range(*partition, begin, max(begin, end)))
+    return ranges, losses
+
+
+def split(
+    ranges: Iterable[Range], partitions_min: int | None = None, records_max: int | None = None
+) -> list[Range]:
+    """Ranges as tasks: none empty, each of at most `records_max` offsets, then, if they are fewer,
+    in about `partitions_min` pieces, the larger ranges in more.
+
+    Source: `KafkaOffsetRangeCalculator.getRanges`.
+    """
+    pieces = [each for each in ranges if each.size > 0]
+    if records_max is not None:
+        pieces = [piece for each in pieces for piece in _divide(each, -(-each.size // records_max))]
+    if partitions_min is None or len(pieces) >= partitions_min:
+        return pieces
+    total = sum(each.size for each in pieces)
+    whole = [each for each in pieces if _parts(each.size, total, partitions_min) == 1]
+    rest = total - sum(each.size for each in whole)
+    parts_min = max(partitions_min - len(whole), 1)
+    kept = set(whole)
+    return [
+        piece
+        for each in pieces
+        for piece in _divide(each, 1 if each in kept else _parts(each.size, rest, parts_min))
+    ]
+
+
+def _parts(size: int, total: int, parts_min: int) -> int:
+    return max(math.floor(size / total * parts_min + 0.5), 1)
+
+
+def _divide(each: Range, parts: int) -> list[Range]:
+    """The last piece has what does not divide."""
+    pieces = []
+    left, at = each.size, each.start
+    for part in range(parts):
+        size = left // (parts - part)
+        left -= size
+        if size:
+            pieces.append(each._replace(start=at, stop=at + size))
+        at += size
+    return pieces
+
+
+# --- a stream -------------------------------------------------------------------------------------
+
+
+def advance(
+    start: Offsets, latest: Offsets, first_of_new: Offsets, rows_max: int | None
+) -> dict[Partition, int]:
+    """Where the next micro-batch ends: at `latest`, or earlier, so that it has about `rows_max`
+    offsets, which partitions share by what they have to read.
+
+    `first_of_new` has the log start of partitions that `start` does not know. A partition with
+    anything to read gets at least one offset, so that none starves.
+
+    Source: `KafkaMicroBatchStream.rateLimit`.
+    """
+    if rows_max is None:
+        return dict(latest)
+    sizes = {}
+    for partition, end in latest.items():
+        begin = start.get(partition, first_of_new.get(partition))
+        if begin is not None and end > begin:
+            sizes[partition] = (begin, end - begin)
+    total = sum(size for _, size in sizes.values())
+    found = dict(latest)
+    for partition, (begin, size) in sizes.items():
+        share = rows_max * (size / total)
+        rows = math.ceil(share) if share < 1 else math.floor(share)
+        found[partition] = min(latest[partition], begin + min(rows, OFFSET_MAX - begin))
+    return found
+
+
+def is_delayed(
+    start: Offsets, latest: Offsets, rows_min: int, delay_ms_max: int, since_ms: int
+) -> bool:
+    """Whether the next micro-batch waits for more: there are fewer than `rows_min` offsets, and the
+    last one began less than `delay_ms_max` ago."""
+    if since_ms >= delay_ms_max:
+        return False
+    return sum(end - start.get(partition, 0) for partition, end in latest.items()) < rows_min
+
+
+def between(start: Offsets, stop: Offsets, first_of_new: Offsets) -> tuple[list[Range], list[str]]:
+    """The ranges of a micro-batch, and a sentence for each loss of data that they show.
+
+    Partitions that `start` does not know begin at their log start, `first_of_new`, which has none
+    for a partition that is gone.
+
+    Source: `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets`.
+    """
+    ranges, losses = [], []
+    for partition in sorted(stop):
+        name = name_of(partition)
+        begin = start.get(partition)
+        if begin is None:
+            begin = first_of_new.get(partition)
+            if begin is None:
+                losses.append(f"the added partition {name} is gone")
+                continue
+            if begin:
+                losses.append(f"the added partition {name} starts at offset {begin}, not at 0")
+        end = stop[partition]
+        if end < begin:
+            losses.append(f"{name}: its end went back from offset {begin} to {end}")
+        ranges.append(Range(*partition, begin, max(begin, end)))
+    losses += [f"the partition {name_of(each)} is gone" for each in sorted(set(start) - set(stop))]
+    return ranges, losses

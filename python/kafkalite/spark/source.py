@@ -1,0 +1,36 @@
+"""`format("kafkalite")` as PySpark knows it: schema and readers by the options.
+
+Spark makes the object in a Python process of the driver, hands it on by pickle and asks it for what
+a query needs; nothing here connects to anybody.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from kafkalite.spark.batch import BatchReader
+from kafkalite.spark.options import ReadOptions
+from kafkalite.spark.schema import ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+
+__all__ = ["KafkaliteDataSource"]
+
+
+class KafkaliteDataSource(DataSource):
+    """Topics of any Kafka cluster, or its files, as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "kafkalite"
+
+    def schema(self) -> str:
+        """That of Spark's Kafka connector, cut and typed by the options, as DDL."""
+        return ddl(ReadOptions.of(self.options, streaming=None))
+
+    def reader(self, schema: StructType) -> "DataSourceReader":
+        """Of a batch query; `schema` may be any choice of the columns, in any order."""
+        return BatchReader(ReadOptions.of(self.options, streaming=False), schema)
