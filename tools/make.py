@@ -8,6 +8,7 @@
     faults-long  the long fault tests alone
     bench        the benchmarks
     bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
+    bench-spark  Spark on kafkalite beside its own connector on Apache Kafka (ARGS="--only json")
     lint, format, build, jars    parts of the above
     wheel        a release wheel in dist/
 
@@ -79,6 +80,7 @@ def main(target: str, arguments: list[str]) -> None:
         "faults-long": lambda _: faults_long(),
         "bench": bench,
         "bench-kafka": bench_kafka,
+        "bench-spark": bench_spark,
         "lint": lambda _: report([prepare(["lint"]), *lint()]),
         "format": lambda _: format_all(),
         "build": lambda _: report([prepare([])]),
@@ -146,6 +148,15 @@ def bench_kafka(arguments: list[str]) -> None:
     call(["cargo", "build", "-q", "--release", "--no-default-features", "--example", "load"])
     run = [BIN / "python", ROOT / "benches" / "vs_kafka" / "run.py", *arguments]
     call(run, environment={"PYTHONPATH": str(ROOT / "tests")})
+
+
+def bench_spark(arguments: list[str]) -> None:
+    """`make bench-spark`: one Spark and both brokers on this machine, some 15 minutes."""
+    need_jdk()
+    prepare(["test", "bench"], jars=True)
+    run = [BIN / "python", ROOT / "benches" / "spark" / "run.py", *arguments]
+    parts = [ROOT / "tests", ROOT / "benches" / "vs_kafka"]
+    call(run, environment={"PYTHONPATH": os.pathsep.join(map(str, parts))})
 
 
 def release_wheel() -> None:

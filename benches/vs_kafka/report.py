@@ -69,7 +69,7 @@ def write(
         "median with Kafka's *best* run, since its compilers and collectors need long to settle. A",
         "ratio above 1 is in our favour.",
         "",
-        f"- {time.strftime('%Y-%m-%d %H:%M', time.gmtime(started))} UTC, {_machine()}",
+        f"- {time.strftime('%Y-%m-%d %H:%M', time.gmtime(started))} UTC, {machine()}",
         f"- load average now: {', '.join(f'{each:.1f}' for each in os.getloadavg())}",
         f"- kafkalite: {_properties(ours)}; `kafkalite.acks.fsync` as each comparison says",
         f"- Kafka: {_properties(kafka)}, -Xms1G -Xmx1G, G1 as in its start scripts",
@@ -237,7 +237,8 @@ def _plot(comparison: Comparison, lines: list[Line], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _machine() -> str:
+def machine() -> str:
+    """What this runs on."""
     cpus = os.cpu_count()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
     return f"{cpus} CPUs ({platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"

@@ -47,10 +47,12 @@ class Side(Protocol):
 class Kafkalite:
     """`kafkalite serve` in a process of its own, with `kafkalite.acks.fsync` as named."""
 
-    def __init__(self, folder: Path, fsync: str) -> None:
+    def __init__(
+        self, folder: Path, fsync: str, properties: Mapping[str, str] = PROPERTIES
+    ) -> None:
         self.name = "kafkalite" if fsync == "none" else "kafkalite, durable"
-        self.properties = PROPERTIES
-        config = {**PROPERTIES, "kafkalite.acks.fsync": fsync}
+        self.properties = properties
+        config = {**properties, "kafkalite.acks.fsync": fsync}
         self._broker = kafkalite.Broker(folder / f"kafkalite-{fsync}", config=config)
         self._broker.start()
         self.pid = self._broker.pid
@@ -64,10 +66,12 @@ class Kafkalite:
 class Kafka:
     """Apache Kafka in KRaft combined mode, as its quick start configures it."""
 
-    def __init__(self, folder: Path, tools: KafkaTools) -> None:
+    def __init__(
+        self, folder: Path, tools: KafkaTools, properties: Mapping[str, str] = PROPERTIES
+    ) -> None:
         self.name = "Kafka"
-        self.properties = PROPERTIES
-        self._broker = KafkaBroker(tools, folder / "kafka", properties=PROPERTIES, jvm=KAFKA_JVM)
+        self.properties = properties
+        self._broker = KafkaBroker(tools, folder / "kafka", properties=properties, jvm=KAFKA_JVM)
         started = time.monotonic()
         self._broker.start()
         self.ready_s = time.monotonic() - started
@@ -81,7 +85,7 @@ class Kafka:
 
 def create_topic(side: Side, name: str, partitions: int, configs: Mapping[str, str]) -> None:
     """Returns when the topic can be written to."""
-    admin = AdminClient({"bootstrap.servers": side.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": side.bootstrap_servers, "log_level": 4})
     (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=dict(configs))]).values()
     made.result()
     # Kafka answers before its broker knows that it leads.

@@ -1,0 +1,200 @@
+"""What is asked, by which engine, of which records, and the target that each ratio is held against.
+
+Every query says how many records it has seen, where it can: `run.py` holds that against what the
+topic has, so that no engine is fast because it reads less.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession, functions
+from records import ALL, JSONS, PLAIN_100, PLAIN_JSON, VALUES, Data
+
+SCHEMA = "city STRING, amount DOUBLE"
+"""Of the JSON objects: what the query needs, the same for every engine."""
+STREAM_BATCHES = 4
+WRITTEN_SHARE = 1 / 3
+"""Of the topic's records, in a write."""
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """A way from a topic into Spark and back. `side` names the broker."""
+
+    name: str
+    what: str
+    side: str
+    format: str
+    options: dict[str, str] = field(default_factory=dict)
+    write_options: dict[str, str] = field(default_factory=dict)
+    share: float = 1.0
+    """Of the topic's records, at its end, that it reads: slow engines read fewer; all figures are
+    per record."""
+
+    @property
+    def prunes_by_option(self) -> bool:
+        """Spark prunes no columns of a Python Data Source, so that the query names them."""
+        return self.options.get("engine") == "python"
+
+
+DEFAULT = Engine("default", "Spark's connector, its defaults", "kafka", "kafka", share=1 / 3)
+TUNED = Engine(
+    "tuned",
+    "Spark's connector, tuned",
+    "kafka",
+    "kafka",
+    {
+        "kafka.max.poll.records": "20000",
+        "kafka.max.partition.fetch.bytes": str(2 << 20),
+        "kafka.receive.buffer.bytes": str(1 << 20),
+    },
+    {"kafka.batch.size": str(256 << 10), "kafka.linger.ms": "20"},
+)
+PYTHON = Engine(
+    "python", "kafkalite, Python Data Source", "ours", "kafkalite", {"engine": "python"}
+)
+JVM = Engine("jvm", "kafkalite, columnar engine", "ours", "kafkalite", {"engine": "jvm"})
+CONNECTORS = (DEFAULT, TUNED)
+ENGINES = (DEFAULT, TUNED)
+
+
+class Reading(NamedTuple):
+    """One run: an engine on a topic, from the offsets that `share` says."""
+
+    spark: SparkSession
+    engine: Engine
+    data: Data
+    bootstrap: str
+    offsets: str
+    """`startingOffsets`."""
+    records: int
+    """From there to the end."""
+    write_topic: str = ""
+    frame: DataFrame | None = None
+    """What is written."""
+
+    def options(self, columns: str | None) -> dict[str, str]:
+        """Of the reader. `columns`: all that the query needs; None: all that there are."""
+        told = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.data.name,
+            "startingOffsets": self.offsets,
+            **self.engine.options,
+        }
+        if columns is not None and self.engine.prunes_by_option:
+            told["columns"] = columns
+        return told
+
+    def load(self, columns: str | None, **more: str) -> DataFrame:
+        """The topic as a batch."""
+        reader = self.spark.read.format(self.engine.format)
+        return reader.options(**self.options(columns), **more).load()
+
+
+def count(reading: Reading) -> int:
+    return reading.load("partition").count()
+
+
+def sum_length(reading: Reading) -> int:
+    (row,) = reading.load("value").agg(functions.sum(functions.length("value"))).collect()
+    return int(row[0]) // reading.data.value_bytes
+
+
+def all_columns(reading: Reading) -> None:
+    reading.load(None).write.format("noop").mode("overwrite").save()
+
+
+def group_by(reading: Reading) -> int:
+    grouped = reading.load("value,offset").groupBy(functions.substring("value", 1, 2))
+    rows = grouped.agg(functions.count("*").alias("records"), functions.max("offset")).collect()
+    return sum(row["records"] for row in rows)
+
+
+def group_by_json(reading: Reading) -> int:
+    if reading.engine in CONNECTORS:
+        frame = reading.load(None)
+        frame = frame.select(
+            functions.from_json(functions.col("value").cast("string"), SCHEMA).alias("value")
+        )
+    else:
+        frame = reading.load("value", **{"value.format": "json", "value.schema": SCHEMA})
+    rows = (
+        frame.groupBy("value.city")
+        .agg(functions.count("*").alias("records"), functions.sum("value.amount"))
+        .collect()
+    )
+    return sum(row["records"] for row in rows if row["city"] is not None)
+
+
+def stream(reading: Reading) -> int:
+    """AvailableNow in some micro-batches; the checkpoint is a temporary one."""
+    reader = reading.spark.readStream.format(reading.engine.format)
+    per_trigger = -(-reading.records // STREAM_BATCHES)
+    frame = reader.options(**reading.options(None), maxOffsetsPerTrigger=str(per_trigger)).load()
+    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+
+def write(reading: Reading) -> int:
+    assert reading.frame is not None
+    engine = reading.engine
+    reading.frame.write.format(engine.format).mode("append").options(
+        **{
+            "kafka.bootstrap.servers": reading.bootstrap,
+            "topic": reading.write_topic,
+            "kafka.compression.type": reading.data.codec,
+            **engine.write_options,
+        }
+    ).save()
+    return reading.records
+
+
+class Query(NamedTuple):
+    """A row of the table for each of its topics. Targets: CPU per record of the connector over that
+    of the engine, at least, by engine; they are held against plain records of 100 B only."""
+
+    name: str
+    what: str
+    run: Callable[[Reading], int | None]
+    topics: tuple[Data, ...] = VALUES
+    against_tuned: dict[str, float] = {}  # noqa: RUF012 - rows are never changed
+    against_default: dict[str, float] = {}  # noqa: RUF012
+    engines: tuple[Engine, ...] = ENGINES
+
+    def target(self, data: Data, engine: Engine, peer: Engine) -> float | None:
+        """What the ratio is to be."""
+        if data not in (PLAIN_100, PLAIN_JSON):
+            return None
+        targets = self.against_tuned if peer is TUNED else self.against_default
+        return targets.get(engine.name)
+
+
+ON_VALUES = {"python": 4.0, "jvm": 9.0}
+QUERIES = (
+    Query("count", "`count()`", count, VALUES, {"python": 2, "jvm": 6}, ON_VALUES),
+    Query("sum", "`sum(length(value))`", sum_length, VALUES, {"python": 2, "jvm": 4}, ON_VALUES),
+    Query("all", "all columns, to noop", all_columns, VALUES, {"python": 1.8, "jvm": 2.2}),
+    Query(
+        "group",
+        "count and `max(offset)` by `substring(value, 1, 2)`",
+        group_by,
+        VALUES,
+        {"jvm": 2.5},
+    ),
+    Query(
+        "json",
+        "count and sum by a field of JSON",
+        group_by_json,
+        JSONS,
+        {"python": 4, "jvm": 6},
+    ),
+    Query(
+        "stream", f"AvailableNow, {STREAM_BATCHES} batches, all columns, to noop", stream, VALUES
+    ),
+    Query(
+        "write", "a cached frame to a topic", write, VALUES, {"python": 1.6}, {}, (DEFAULT, TUNED)
+    ),
+)
+TOPICS = ALL
