@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 from kafkalite.spark.batch import BatchReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
+from kafkalite.spark.stream import StreamReader
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
 __all__ = ["KafkaliteDataSource"]
 
@@ -34,3 +35,7 @@ class KafkaliteDataSource(DataSource):
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Of a batch query; `schema` may be any choice of the columns, in any order."""
         return BatchReader(ReadOptions.of(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
+        """Of a streaming query."""
+        return StreamReader(ReadOptions.of(self.options, streaming=True), schema)

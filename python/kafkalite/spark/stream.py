@@ -1,0 +1,148 @@
+"""Streaming reads: where a stream is, how far a micro-batch goes, and what its tasks read.
+
+Spark keeps one reader per query in a Python process of the driver, which asks brokers; tasks read
+as those of a batch do. Offsets in the checkpoint are the connector's JSON, `{"orders":{"0":17}}`,
+each the next record of a partition. The same two offsets always give the same rows, so that a
+query that is killed reads again exactly what its checkpoint says.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kafkalite.spark.batch import RangePartition, read_range
+from kafkalite.spark.options import ReadOptions
+from kafkalite.spark.planner import (
+    Log,
+    initial_offsets,
+    latest_offsets,
+    next_offsets,
+    open_log,
+    plan_between,
+    tell,
+)
+from kafkalite.spark.ranges import Partition, is_delayed, offsets_from_json, offsets_to_json
+
+__all__ = ["StreamReader"]
+
+Json = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is appended, micro-batch by micro-batch."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._forget()
+
+    def _forget(self) -> None:
+        self._log: Log | None = None
+        self._initial: Json | None = None
+        self._latest: dict[Partition, int] | None = None
+        self._is_available_now = False
+        self._target: dict[Partition, int] | None = None
+        self._began_at: float | None = None
+        """When the last micro-batch was let through."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get what they need to read, without connections."""
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    # --- on the driver ----------------------------------------------------------------------------
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Where a new query starts; Spark asks more than once and must hear the same."""
+        if self._initial is None:
+            tell(self._options.warnings)
+            self._initial = offsets_to_json(initial_offsets(self._options, self._opened()))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark's limits do not combine: with both, `latestOffset` sees to the minimum."""
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        if self._options.rows_min is not None:
+            return ReadMinRows(self._options.rows_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there when the query first asks is read, and nothing that comes later."""
+        self._is_available_now = True
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """Where the next micro-batch ends; `start`, if there is none yet."""
+        log, begin = self._opened(), offsets_from_json(start)
+        if self._target is not None:
+            latest = self._target
+        else:
+            latest = latest_offsets(self._options, log, begin)
+            if self._is_available_now:
+                self._target = latest
+        self._latest = latest
+        if not isinstance(limit, ReadAllAvailable) and self._waits(begin, latest):
+            return start
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return offsets_to_json(next_offsets(log, begin, latest, rows_max))
+
+    def _waits(self, start: dict[Partition, int], latest: dict[Partition, int]) -> bool:
+        """A query that ends by itself does not wait: nothing more would come."""
+        rows_min = self._options.rows_min
+        if rows_min is None or self._is_available_now:
+            return False
+        now, began_at = time.monotonic(), self._began_at
+        if began_at is not None:
+            since_ms = int((now - began_at) * 1000)
+            if is_delayed(start, latest, rows_min, self._options.delay_ms_max, since_ms):
+                return True
+        self._began_at = now
+        return False
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """The ends of the partitions, for the query's progress."""
+        return None if self._latest is None else offsets_to_json(self._latest)
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The tasks of a micro-batch. Raises `KafkaliteError`."""
+        log = self._opened()
+        plan = plan_between(self._options, log, offsets_from_json(start), offsets_from_json(end))
+        tell(plan.warnings)
+        return [
+            RangePartition(each, log.directory((each.topic, each.partition)))
+            for each in plan.ranges
+        ]
+
+    def commit(self, end: Json) -> None:
+        """Nothing: the checkpoint knows."""
+
+    def stop(self) -> None:
+        """Closes the connections."""
+        if self._log is not None:
+            self._log.close()
+        self._forget()
+
+    def _opened(self) -> Log:
+        if self._log is None:
+            self._log = open_log(self._options)
+        return self._log
+
+    # --- in tasks ---------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches of a task's range."""
+        if isinstance(partition, RangePartition):
+            yield from read_range(self._options, self._schema, partition)
