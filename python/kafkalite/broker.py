@@ -30,6 +30,7 @@ from kafkalite.listeners import (
     client_listeners,
     connections_by_address,
     connections_max,
+    socket_buffers,
 )
 from kafkalite.metadata.controller import Controller, Registration
 from kafkalite.metadata.controller import start as start_controller
@@ -52,7 +53,7 @@ def run(config: Config, log: Log) -> int:
     sys.setswitchinterval(0.0005)
     parent_id = os.getppid()
     endpoints = client_listeners(config)
-    sockets = [bind(endpoint) for endpoint in endpoints]
+    sockets = [bind(endpoint, socket_buffers(config)) for endpoint in endpoints]
     handlers = find_handlers()
     bound = [
         Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])

@@ -8,7 +8,13 @@ import kafkalite
 from api.raw import Connection
 from kafkalite.config import Config
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.listeners import Endpoint, advertised_listeners, bind, client_listeners
+from kafkalite.listeners import (
+    Endpoint,
+    advertised_listeners,
+    bind,
+    client_listeners,
+    socket_buffers,
+)
 from kafkalite.protocol import messages
 
 COORDINATOR_NOT_AVAILABLE = 15
@@ -66,11 +72,39 @@ def test_ipv6_addresses_are_in_brackets() -> None:
 
 
 def test_without_a_host_all_addresses_are_listened_on() -> None:
-    bound = bind(Endpoint("PLAINTEXT", "", 0))
+    bound = bind(Endpoint("PLAINTEXT", "", 0), socket_buffers(config()))
     bound.listen()
     port = bound.getsockname()[1]
     socket.create_connection(("127.0.0.1", port), timeout=10).close()
     bound.close()
+
+
+def accepted_by(listener: socket.socket) -> list[int]:
+    """SO_SNDBUF, SO_RCVBUF and SO_KEEPALIVE of a connection that came in there."""
+    listener.listen()
+    with socket.create_connection(listener.getsockname(), timeout=10), listener.accept()[0] as got:
+        options = (socket.SO_SNDBUF, socket.SO_RCVBUF, socket.SO_KEEPALIVE)
+        return [got.getsockopt(socket.SOL_SOCKET, option) for option in options]
+
+
+def accepted_with(**given: str) -> list[int]:
+    """The same, with our listener so configured."""
+    bound = bind(Endpoint("PLAINTEXT", "127.0.0.1", 0), socket_buffers(config(**given)))
+    with socket.socket(fileno=bound.detach()) as listener:
+        return accepted_by(listener)
+
+
+def test_connections_have_the_buffers_that_are_configured() -> None:
+    # Linux takes twice what it is told, for its own bookkeeping.
+    assert accepted_with() == [204_800, 204_800, 1]
+    given = {"socket_send_buffer_bytes": "50000", "socket_receive_buffer_bytes": "60000"}
+    assert accepted_with(**given) == [100_000, 120_000, 1]
+
+
+def test_buffers_of_minus_one_are_left_to_the_system() -> None:
+    given = {"socket_send_buffer_bytes": "-1", "socket_receive_buffer_bytes": "-1"}
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        assert accepted_with(**given)[:2] == accepted_by(plain)[:2]
 
 
 def test_names_are_in_capitals_and_the_controllers_listener_is_left_out() -> None:
