@@ -220,6 +220,10 @@ class BrokerPlane:
     def native_keys() -> list[int]:
         """The api keys that Rust answers."""
 
+    def serve_arrow(self, listener: int, idle_ms_max: int) -> ArrowServer:
+        """Serves ranges of this node's logs as Arrow on a listening socket, whose descriptor this
+        takes over. A connection that is idle for longer is closed; negative never."""
+
     def start(
         self,
         listeners: Sequence[int],
@@ -365,6 +369,19 @@ class FetchRead:
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
         """As given."""
+
+@final
+class ArrowServer:
+    """An Arrow endpoint (docs/ARROW_ENDPOINT.md) with threads of its own, none of which needs the
+    GIL. It serves until `stop` or the last reference."""
+
+    @property
+    def connections(self) -> int:
+        """Those that are open."""
+
+    def stop(self) -> bool:
+        """Takes no more clients, cuts answers off with a sentence, ends the threads. Returns
+        whether all have ended in time."""
 
 # The log engine and record batches, for tests and tools.
 

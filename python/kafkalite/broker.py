@@ -7,6 +7,7 @@ process, for tests and notebooks:
         broker.bootstrap_servers
 """
 
+import _socket
 import os
 import select
 import signal
@@ -26,6 +27,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (
     Endpoint,
     advertised_listeners,
+    arrow_listener,
     bind,
     client_listeners,
     connections_by_address,
@@ -59,6 +61,7 @@ def run(config: Config, log: Log) -> int:
         Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
         for endpoint, each in zip(endpoints, sockets, strict=True)
     ]
+    arrow_socket, arrow_endpoint = _bind_arrow(config)
     advertised = advertised_listeners(config, bound)
     limits_by_listener = [connections_max(config, each.name) for each in bound]
     limits_by_address = connections_by_address(config)
@@ -79,8 +82,14 @@ def run(config: Config, log: Log) -> int:
         connections_by_listener=limits_by_listener,
         connections_by_address=limits_by_address,
     )
+    arrow_server = None
+    if arrow_socket is not None:
+        arrow_socket.listen(config["socket.listen.backlog.size"])
+        arrow_server = plane.serve_arrow(arrow_socket.detach(), config["connections.max.idle.ms"])
     for mine, told in zip(bound, advertised, strict=True):
         log.info(f"listener {mine.name} on {mine}, clients are told {told}")
+    if arrow_endpoint is not None:
+        log.info(f"Arrow endpoint on {arrow_endpoint}")
     failed: list[bool] = []
 
     def on_control_end() -> None:
@@ -110,11 +119,25 @@ def run(config: Config, log: Log) -> int:
     failed.append(True)
     log.info("stopping")
     context.begin_stop()
+    if arrow_server is not None:
+        arrow_server.stop()
     plane.stop()
     control.join()
     plane.close(controller.stop())
     log.info("stopped")
     return 1 if is_broken else 0
+
+
+def _bind_arrow(config: Config) -> tuple[_socket.socket | None, Endpoint | None]:
+    """The socket of the Arrow endpoint, if there is to be one. The configuration names its port
+    from now on."""
+    wanted = arrow_listener(config)
+    if wanted is None:
+        return None, None
+    bound = bind(wanted, socket_buffers(config), "kafkalite.arrow.listener")
+    endpoint = wanted._replace(port=bound.getsockname()[1])
+    config.settle("kafkalite.arrow.listener", str(endpoint))
+    return bound, endpoint
 
 
 def _open(

@@ -1,6 +1,7 @@
 """Listeners: where the broker listens, and what clients of each are told.
 
     listeners             NAME://HOST:PORT, …   port 0 takes a free one; no host is all addresses
+    kafkalite.arrow.listener  HOST:PORT     of the Arrow endpoint, which is no listener of Kafka's
     advertised.listeners  NAME://HOST:PORT, …   what clients are told; port 0 or no entry: as bound
     listener.security.protocol.map  NAME:PROTOCOL, …   only PLAINTEXT so far
     controller.listener.names       these of `listeners` are not opened: one node needs none
@@ -55,6 +56,23 @@ def client_listeners(config: Config) -> list[Endpoint]:
     return endpoints
 
 
+def arrow_listener(config: Config) -> Endpoint | None:
+    """`kafkalite.arrow.listener`, if there is one."""
+    text = config["kafkalite.arrow.listener"]
+    if not text:
+        return None
+    address = _address(text)
+    if address is None:
+        raise InvalidArgumentError(f"kafkalite.arrow.listener: {text} is not of the form HOST:PORT")
+    endpoint = Endpoint("ARROW", *address)
+    if not _is_loopback(endpoint.host):
+        raise InvalidArgumentError(
+            f"kafkalite.arrow.listener={text} is open to other machines: it has no authentication, "
+            "and may be on loopback only, such as 127.0.0.1:9099"
+        )
+    return endpoint
+
+
 class Buffers(NamedTuple):
     """`socket.send.buffer.bytes` and `socket.receive.buffer.bytes`; -1 leaves it to the system."""
 
@@ -78,9 +96,10 @@ def socket_buffers(config: Config) -> Buffers:
     )
 
 
-def bind(endpoint: Endpoint, buffers: Buffers) -> _socket.socket:
-    """A bound socket that does not listen yet: a start that takes long is seen as closed. What is
-    set here is that of the sockets it will accept."""
+def bind(endpoint: Endpoint, buffers: Buffers, setting: str = "--listen") -> _socket.socket:
+    """A bound socket that does not listen yet: a start that takes long is seen as closed. What of
+    `buffers` is set here is that of the sockets it will accept. Raises InvalidArgumentError, which
+    names the setting, where none can be had."""
     try:
         # Bytes, since a text would have Python load its tables of international names.
         host = endpoint.host.encode() or None
@@ -93,7 +112,7 @@ def bind(endpoint: Endpoint, buffers: Buffers) -> _socket.socket:
         bound = _bound(family, address, buffers)
     except OSError as error:
         raise InvalidArgumentError(
-            f"cannot listen on {endpoint}: {error.strerror}; name another address with --listen"
+            f"cannot listen on {endpoint}: {error.strerror}; name another address with {setting}"
         ) from error
     return bound
 
@@ -153,13 +172,21 @@ def _own_name() -> str:
 
 
 def _parse(key: str, text: str) -> Endpoint:
-    name, separator, address = text.strip().partition("://")
-    host, colon, port = address.rpartition(":")
+    name, separator, rest = text.strip().partition("://")
+    address = _address(rest)
+    if not (name and separator) or address is None:
+        raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT")
+    return Endpoint(name.upper(), *address)
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """`HOST:PORT`, or None for what is not that."""
+    host, colon, port = text.strip().rpartition(":")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535
     is_host = ":" not in host or (host[:1], host[-1:]) == ("[", "]")
-    if not (name and separator and colon and is_port and is_host):
-        raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT")
-    return Endpoint(name.upper(), host.strip("[]"), int(port))
+    if not (colon and is_port and is_host):
+        return None
+    return host.strip("[]"), int(port)
 
 
 def _refuse_twins(endpoints: Sequence[Endpoint]) -> None:
@@ -190,13 +217,16 @@ def _refuse_protocol(config: Config, endpoint: Endpoint) -> None:
 
 
 def _refuse_open_listener(config: Config, endpoint: Endpoint) -> None:
-    is_loopback = endpoint.host in ("localhost", "::1") or endpoint.host.startswith("127.")
-    if not is_loopback and not config["kafkalite.allow.unauthenticated"]:
+    if not _is_loopback(endpoint.host) and not config["kafkalite.allow.unauthenticated"]:
         raise InvalidArgumentError(
             f"the listener {endpoint} is open to other machines and has no authentication: "
             "set kafkalite.allow.unauthenticated=true if that is meant, or give --listen "
             "127.0.0.1:9092"
         )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def connections_max(config: Config, listener: str) -> int:

@@ -172,3 +172,33 @@ pub const ARROW_TAIL_SEARCH_BYTES: u64 = 8 << 20;
 /// values and headers (offsets in Arrow's binary columns are 32 bits).
 pub const ARROW_BATCH_ROWS_MAX: usize = 1 << 20;
 pub const ARROW_BATCH_BYTES_MAX: usize = 1 << 29;
+
+/// A request to the Arrow endpoint, bytes; a longer one closes its connection. Room for the schema of
+/// a thousand fields.
+pub const ARROW_REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Connections of an Arrow endpoint, a thread each; one more is told so and closed.
+pub const ARROW_CONNECTIONS_MAX: usize = 256;
+
+/// Clients of an Arrow endpoint that are told at once that there are too many; others are closed
+/// without a word.
+pub const ARROW_REFUSALS_MAX: usize = 8;
+
+/// What the broker's Arrow endpoint takes out of a log at once, bytes; more for a larger batch. As
+/// `ARROW_READ_BYTES`, it is to stay in a core's cache.
+pub const ARROW_FETCH_BYTES: u64 = 256 * 1024;
+
+/// Buffers written to a client of the Arrow endpoint by one call; Linux allows 1,024.
+pub const ARROW_WRITE_VECTORS_MAX: usize = 1024;
+
+/// How long a failed connection of the Arrow endpoint is kept for its client to read why,
+/// milliseconds.
+pub const ARROW_LINGER_MS: u64 = 1_000;
+
+/// How long an Arrow endpoint that stops waits for clients to take the batch under way and the
+/// sentence behind it, milliseconds; then they are cut off.
+pub const ARROW_STOP_GRACE_MS: u64 = 500;
+
+/// How long an Arrow endpoint that can take no client (no descriptor, no thread) waits before it tries
+/// again, milliseconds.
+pub const ARROW_ACCEPT_RETRY_MS: u64 = 100;

@@ -108,6 +108,11 @@ class Config(Mapping[str, Any]):
         self._node = self._readable(node)
         self._values = {}
 
+    def settle(self, name: str, text: str) -> None:
+        """Has a key that was given show what came of it, such as the port that was free."""
+        self.given[name] = text
+        self._values.pop(name, None)
+
     def settings(self) -> dict[str, int]:
         """The broker's integers and flags that it obeys, for the engine."""
         found = {}

@@ -11,6 +11,7 @@
 //!  ├ walk        the tight loop: one batch's records into columns
 //!  └ columns     the buffers of one Arrow batch        schema: names and types
 //! fetched   the same out of bytes that came over the wire           (once per consumer)
+//! serve     the endpoint: ranges as Arrow IPC over a socket
 //! ```
 
 pub mod batches;
@@ -21,6 +22,7 @@ pub mod plan;
 pub mod reader;
 pub mod schema;
 pub mod segments;
+pub mod serve;
 pub mod stream;
 pub mod walk;
 

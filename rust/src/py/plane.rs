@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::arrow_server::{PyArrowServer, serve_node};
 use super::claim::ClaimedDirectories;
 use super::codec::encode_object;
 use super::door::{enter, raise};
@@ -289,6 +290,16 @@ impl BrokerPlane {
             )?));
             Ok(())
         })
+    }
+
+    /// Serves ranges of this node's logs as Arrow on a listening socket, which this takes over.
+    fn serve_arrow(
+        &self,
+        py: Python<'_>,
+        listener: RawFd,
+        idle_ms_max: i64,
+    ) -> PyResult<PyArrowServer> {
+        serve_node(py, self.node.clone(), listener, idle_ms_max)
     }
 
     /// Requests for Python, and the numbers given to `wake_when_committed` and `wake` that may go on;

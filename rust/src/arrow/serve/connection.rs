@@ -1,0 +1,178 @@
+//! One connection of the Arrow endpoint: a request, its answer, the next request, until the client
+//! closes it, is idle for too long, or an answer fails.
+//!
+//! The buffers of a batch go to the socket as they are, by `writev`: the one copy is the kernel's.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use arrow_buffer::Buffer;
+use arrow_ipc::writer::StreamEncoder;
+use arrow_schema::ArrowError;
+
+use super::request::{LENGTH_BYTES, Request, request_length};
+use super::{Home, Rows};
+use crate::error::{Error, Result};
+use crate::limits::{ARROW_LINGER_MS, ARROW_WRITE_VECTORS_MAX};
+
+/// Before each message of an Arrow IPC stream.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// What a connection's thread needs.
+pub(super) struct Connection<'a> {
+    pub stream: &'a TcpStream,
+    pub home: &'a dyn Home,
+    /// Neither a request nor room for bytes of an answer for so long: the connection is closed.
+    pub idle: Option<Duration>,
+    /// The server stops: a sentence instead of the next batch.
+    pub is_stopping: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Why a connection ends before its client wants it to.
+enum End {
+    /// The client is gone, or too slow: nobody to tell.
+    Lost,
+    /// What the client is told.
+    Failed(String),
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Lost
+    }
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        End::Failed(error.to_string())
+    }
+}
+
+impl Connection<'_> {
+    /// Serves until the connection ends.
+    pub(super) fn run(&self) {
+        let prepared = self
+            .stream
+            .set_nodelay(true)
+            .and_then(|()| self.stream.set_read_timeout(self.idle))
+            .and_then(|()| self.stream.set_write_timeout(self.idle));
+        if prepared.is_err() {
+            return;
+        }
+        let mut frame = Vec::new();
+        loop {
+            match self.serve_one(&mut frame) {
+                Ok(true) => {}
+                Ok(false) | Err(End::Lost) => return,
+                Err(End::Failed(sentence)) => return fail(self.stream, &sentence),
+            }
+        }
+    }
+
+    /// One request and its answer; false if the client has no more.
+    fn serve_one(&self, frame: &mut Vec<u8>) -> std::result::Result<bool, End> {
+        let mut stream = self.stream;
+        let mut prefix = [0; LENGTH_BYTES];
+        match stream.read_exact(&mut prefix) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            outcome => outcome?,
+        }
+        frame.clear();
+        frame.resize(request_length(prefix)?, 0);
+        stream.read_exact(frame)?;
+        match Request::parse(frame)? {
+            Request::Read(read) => self.send_rows(self.home.read(*read)?)?,
+            Request::Other(op) => self.send_json(&json_of(self.home.answer(&op, frame)))?,
+        }
+        Ok(true)
+    }
+
+    fn send_rows(&self, rows: Rows) -> std::result::Result<(), End> {
+        let arrow = |error: ArrowError| End::Failed(sentence_of(&error));
+        let mut encoder = StreamEncoder::try_new(&rows.schema()).map_err(arrow)?;
+        for batch in rows {
+            if (self.is_stopping)() {
+                return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
+            }
+            let batch = batch.map_err(arrow)?;
+            write_buffers(self.stream, &encoder.encode(&batch).map_err(arrow)?)?;
+        }
+        write_buffers(self.stream, &encoder.finish().map_err(arrow)?)?;
+        Ok(())
+    }
+
+    fn send_json(&self, json: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(json.len()).map_err(io::Error::other)?;
+        let mut stream = self.stream;
+        let mut answer = length.to_be_bytes().to_vec();
+        answer.extend_from_slice(json);
+        stream.write_all(&answer)
+    }
+}
+
+fn json_of(answer: Result<Vec<u8>>) -> Vec<u8> {
+    answer.unwrap_or_else(|error| {
+        let refusal = serde_json::json!({"error": error.to_string()});
+        refusal.to_string().into_bytes()
+    })
+}
+
+/// An error without the words that arrow-rs puts before it.
+fn sentence_of(error: &ArrowError) -> String {
+    match error {
+        ArrowError::ExternalError(source) => source.to_string(),
+        ArrowError::IoError(sentence, _) => sentence.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// Writes all buffers, in order.
+fn write_buffers(mut stream: &TcpStream, buffers: &[Buffer]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = buffers
+        .iter()
+        .filter(|buffer| !buffer.is_empty())
+        .map(|buffer| IoSlice::new(buffer.as_slice()))
+        .collect();
+    let mut left = slices.as_mut_slice();
+    while !left.is_empty() {
+        let count = left.len().min(ARROW_WRITE_VECTORS_MAX);
+        match stream.write_vectored(left.get(..count).unwrap_or_default()) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// In place of the next message, one that ends one byte too early: a plain Arrow reader fails, ours
+/// finds the sentence in it. Then the end.
+pub(super) fn fail(mut stream: &TcpStream, sentence: &str) {
+    let Ok(length) = u32::try_from(sentence.len() + 1) else {
+        return;
+    };
+    let mut frame = CONTINUATION.to_vec();
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(sentence.as_bytes());
+    if stream.write_all(&frame).is_ok() && stream.shutdown(Shutdown::Write).is_ok() {
+        drain(stream);
+    }
+}
+
+/// Takes what the client has still sent: a close with bytes unread would be a reset, which may take
+/// the sentence away from it.
+fn drain(mut stream: &TcpStream) {
+    let limit = Duration::from_millis(ARROW_LINGER_MS);
+    let deadline = Instant::now() + limit;
+    let mut bytes = [0; 4096];
+    if stream.set_read_timeout(Some(limit)).is_err() {
+        return;
+    }
+    while let Ok(1..) = stream.read(&mut bytes) {
+        if Instant::now() >= deadline {
+            return;
+        }
+    }
+}

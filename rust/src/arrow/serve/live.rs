@@ -1,0 +1,261 @@
+//! The broker as a home of the Arrow endpoint: reads the logs of this node as Fetch does, up to the
+//! high watermark or, of committed records, the last stable offset, on the thread of the connection.
+//!
+//! Records are copied out of the segment a few hundred KiB at a time, and the segment is let go before
+//! the copy is looked at: a client that does not read delays no truncation, and retention, compaction
+//! and deletion go on beside a read. What they take away under it ends the read with a sentence.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Home, ReadRequest, Rows};
+use crate::access::{Authorizer, Caller, Operation, Principal, Resource};
+use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
+use crate::arrow::plan::Isolation;
+use crate::batch::fetched::fetched_end;
+use crate::error::{Error, Result};
+use crate::image::Partition;
+use crate::limits::{ARROW_FETCH_BYTES, SCRATCH_BYTES_KEPT_MAX};
+use crate::log::log::LogOffsets;
+use crate::log::read::ReadIsolation;
+use crate::node::Node;
+
+/// The logs of one node. It answers reads only.
+pub struct LiveHome {
+    node: Arc<Node>,
+    authorizer: Box<dyn Authorizer>,
+}
+
+impl LiveHome {
+    pub fn new(node: Arc<Node>, authorizer: Box<dyn Authorizer>) -> LiveHome {
+        LiveHome { node, authorizer }
+    }
+
+    fn partition(&self, topic: &str, index: i32) -> Result<Arc<Partition>> {
+        let caller = Caller {
+            principal: &Principal::default(),
+            client_id: None,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            listener: 0,
+        };
+        let may_read = self
+            .authorizer
+            .authorize(&caller, Operation::Read, Resource::Topic(topic));
+        if !may_read {
+            return refuse(format!("reading topic '{topic}' is not authorized"));
+        }
+        let image = self.node.image();
+        let Some(found) = image.topic(topic) else {
+            return refuse(format!("there is no topic '{topic}'"));
+        };
+        if found.is_offline(index) {
+            return refuse(format!("the log directory of {topic}-{index} is offline"));
+        }
+        match found.partition(index) {
+            Some(partition) => Ok(partition.clone()),
+            None => refuse(format!(
+                "there is no partition {topic}-{index}: the topic has {}",
+                found.partitions.len()
+            )),
+        }
+    }
+}
+
+impl Home for LiveHome {
+    fn read(&self, request: ReadRequest) -> Result<Rows> {
+        let place = &request.place;
+        for (name, is_given) in [
+            ("bootstrap.servers", place.bootstrap_servers.is_some()),
+            ("client", !place.client.is_empty()),
+            ("path", place.path.is_some()),
+        ] {
+            if is_given {
+                return refuse(format!("{name}: a broker reads its own logs only"));
+            }
+        }
+        let partition = self.partition(&request.topic, request.partition)?;
+        let isolation = match request.isolation {
+            Isolation::ReadUncommitted => ReadIsolation::HighWatermark,
+            Isolation::ReadCommitted => ReadIsolation::LastStable,
+        };
+        let (start, stop) = range(&request, partition.log.offsets(), isolation)?;
+        let source = LiveSource {
+            topic: request.topic,
+            partition,
+            next_offset: start,
+            stop,
+            isolation,
+            spare: Arc::default(),
+        };
+        let stream = FetchedStream::new(source, &request.projection, request.bounds);
+        Ok(Box::new(stream))
+    }
+
+    fn answer(&self, op: &str, _request: &[u8]) -> Result<Vec<u8>> {
+        refuse(format!(
+            "a broker answers the op read, not {op}: 'kafkalite arrow serve' plans"
+        ))
+    }
+}
+
+fn refuse<T>(reason: String) -> Result<T> {
+    Err(Error::InvalidArgument(reason))
+}
+
+/// The offsets to read. A stop that is given must be there: rows that are missing would look like an
+/// end.
+fn range(
+    request: &ReadRequest,
+    offsets: LogOffsets,
+    isolation: ReadIsolation,
+) -> Result<(i64, i64)> {
+    let name = format!("{}-{}", request.topic, request.partition);
+    let LogOffsets {
+        log_start_offset,
+        log_end_offset,
+        ..
+    } = offsets;
+    let start = request.start.unwrap_or(log_start_offset);
+    if start < log_start_offset || start > log_end_offset {
+        return refuse(format!(
+            "start={start} is out of range: {name} holds offsets {log_start_offset} to \
+             {log_end_offset}"
+        ));
+    }
+    let (end, what) = visible_end(offsets, isolation);
+    match request.stop {
+        Some(stop) if stop > end => refuse(format!(
+            "stop={stop} is out of range: the {what} of {name} is {end}"
+        )),
+        stop => Ok((start, stop.unwrap_or(end).max(start))),
+    }
+}
+
+fn visible_end(offsets: LogOffsets, isolation: ReadIsolation) -> (i64, &'static str) {
+    match isolation {
+        ReadIsolation::LastStable => (offsets.last_stable_offset, "last stable offset"),
+        _ => (offsets.high_watermark, "high watermark"),
+    }
+}
+
+/// Fetches of one partition, one after the other.
+struct LiveSource {
+    topic: String,
+    partition: Arc<Partition>,
+    next_offset: i64,
+    stop: i64,
+    isolation: ReadIsolation,
+    spare: Arc<Mutex<Vec<u8>>>,
+}
+
+impl FetchSource for LiveSource {
+    type Bytes = Lent;
+
+    fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Lent>>, String> {
+        if self.next_offset >= self.stop {
+            return Ok(None);
+        }
+        self.fetch().map_err(|error| self.describe(&error))
+    }
+}
+
+impl LiveSource {
+    fn fetch(&mut self) -> Result<Option<FetchedChunk<Lent>>> {
+        let (log, start) = (&self.partition.log, self.next_offset);
+        let range = log.read(start, ARROW_FETCH_BYTES, true, self.isolation)?;
+        if range.is_empty() {
+            let (end, what) = visible_end(log.offsets(), self.isolation);
+            return match end < self.stop {
+                true => Err(Error::InvalidArgument(format!(
+                    "the {what} is {end} now, before {}: the log was cut while it was read",
+                    self.stop
+                ))),
+                // What is missing before the end was compacted away.
+                false => Ok(None),
+            };
+        }
+        let aborted = match self.isolation {
+            ReadIsolation::LastStable => {
+                log.aborted_transactions(start, log.upper_bound_offset(&range)?)?
+            }
+            _ => Vec::new(),
+        };
+        let mut records = Lent::take(&self.spare, range.length_bytes as usize);
+        range.read_at(records.as_mut(), 0)?;
+        drop(range);
+        self.next_offset = fetched_end(records.as_ref(), start);
+        if self.next_offset == start {
+            return Err(Error::CorruptMessage(format!(
+                "no whole batch is where offset {start} is due"
+            )));
+        }
+        Ok(Some(FetchedChunk {
+            topic: self.topic.clone(),
+            partition: self.partition.index,
+            records,
+            start,
+            stop: self.stop,
+            aborted: aborted
+                .iter()
+                .map(|each| (each.producer_id, each.first_offset))
+                .collect(),
+        }))
+    }
+
+    fn describe(&self, error: &Error) -> String {
+        let name = format!("{}-{}", self.topic, self.partition.index);
+        match error {
+            Error::OffsetOutOfRange {
+                offset,
+                log_start_offset,
+                ..
+            } if offset < log_start_offset => format!(
+                "{name}: offset {offset} was deleted while it was being read: the log starts at \
+                 {log_start_offset} now"
+            ),
+            Error::LogDeleted { .. } => format!("{name} was deleted while it was being read"),
+            error => format!("{name}: {error}"),
+        }
+    }
+}
+
+/// Bytes of a fetch in memory that the next fetch takes over.
+struct Lent {
+    bytes: Vec<u8>,
+    length: usize,
+    spare: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Lent {
+    fn take(spare: &Arc<Mutex<Vec<u8>>>, length: usize) -> Lent {
+        let mut bytes = std::mem::take(&mut *spare.lock());
+        if bytes.len() < length {
+            bytes = vec![0; length];
+        }
+        Lent {
+            bytes,
+            length,
+            spare: spare.clone(),
+        }
+    }
+
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.length).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.bytes.len() <= SCRATCH_BYTES_KEPT_MAX {
+            *self.spare.lock() = std::mem::take(&mut self.bytes);
+        }
+    }
+}

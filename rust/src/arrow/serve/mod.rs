@@ -1,0 +1,38 @@
+//! The Arrow endpoint: ranges of partitions as Arrow IPC streams over a socket, for a reader that has
+//! no Kafka client at hand and wants columns. docs/ARROW_ENDPOINT.md is the protocol as clients see it.
+//!
+//! ```text
+//! client   │ u32 BE length │ {"op":"read","topic":…,"partition":…,"start":…,"stop":…}  │   request
+//! endpoint │ schema message │ record batch │ … │ record batch │ FFFFFFFF 00000000 │        answer
+//!          │ schema message │ record batch │ FFFFFFFF │ u32 LE length + 1 │ sentence │ close  failure
+//! ```
+//!
+//! Who serves is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor.
+//! `request.rs` reads requests and does no I/O; `server.rs` owns sockets and threads, one a connection;
+//! `connection.rs` is what such a thread does. A slow reader holds its own thread, one Arrow batch and
+//! the bytes of one fetch, nothing else.
+
+mod connection;
+pub mod live;
+pub mod request;
+pub mod server;
+
+pub use live::LiveHome;
+pub use request::{ReadRequest, Request};
+pub use server::{ArrowServer, ServerSettings};
+
+use arrow_array::RecordBatchReader;
+
+use crate::error::Result;
+
+/// The rows of one read, made batch by batch as they are sent.
+pub type Rows = Box<dyn RecordBatchReader + Send>;
+
+/// Where the rows come from. Called on the threads of connections, several at a time; may block.
+pub trait Home: Send + Sync {
+    /// Errors become the sentence that the client is shown.
+    fn read(&self, request: ReadRequest) -> Result<Rows>;
+
+    /// Answers a request that is no read, JSON for JSON.
+    fn answer(&self, op: &str, request: &[u8]) -> Result<Vec<u8>>;
+}

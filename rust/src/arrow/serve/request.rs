@@ -1,0 +1,342 @@
+//! What clients of the Arrow endpoint ask: a length and a JSON object. Bytes in, requests out, no I/O.
+//!
+//! A key that nobody knows is refused by its name, so that a misspelt bound does not read a whole log.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::arrow::columns::BatchBounds;
+use crate::arrow::plan::{Isolation, check_bounds};
+use crate::arrow::schema::Projection;
+use crate::error::{Error, Result};
+use crate::limits::ARROW_REQUEST_BYTES_MAX;
+
+/// Of the length before a request and before a JSON answer, big-endian.
+pub const LENGTH_BYTES: usize = 4;
+
+/// Rows and bytes of a batch where the request does not say: those of `kafkalite.read_log`.
+const BOUNDS: BatchBounds = BatchBounds {
+    rows: 32_768,
+    bytes: 4 << 20,
+};
+
+/// One request.
+#[derive(Debug)]
+pub enum Request {
+    Read(Box<ReadRequest>),
+    /// Any other `op`, which the home answers from the bytes.
+    Other(String),
+}
+
+/// Offsets `start .. stop` of one partition, and how its records are to look.
+#[derive(Debug)]
+pub struct ReadRequest {
+    pub topic: String,
+    pub partition: i32,
+    /// `None`: the log start.
+    pub start: Option<i64>,
+    /// Exclusive. `None`: the end as it is when the request comes.
+    pub stop: Option<i64>,
+    pub isolation: Isolation,
+    pub projection: Projection,
+    pub bounds: BatchBounds,
+    pub place: Place,
+}
+
+/// Where the log is, for a home that can reach several.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub bootstrap_servers: Option<String>,
+    /// Settings of the client that reads from there.
+    pub client: BTreeMap<String, String>,
+    /// A partition's directory, or a log directory.
+    pub path: Option<PathBuf>,
+}
+
+/// The length of the request that follows these bytes. Errors: `MalformedRequest` for one that no
+/// request can have.
+pub fn request_length(prefix: [u8; LENGTH_BYTES]) -> Result<usize> {
+    let length = u32::from_be_bytes(prefix) as usize;
+    if !(1..=ARROW_REQUEST_BYTES_MAX).contains(&length) {
+        return Err(Error::MalformedRequest(format!(
+            "a request of {length} bytes: one has 1 to {ARROW_REQUEST_BYTES_MAX}, \
+             its length before it in four bytes, big-endian"
+        )));
+    }
+    Ok(length)
+}
+
+impl Request {
+    /// Errors: `MalformedRequest` for bytes that are no JSON object with an `op`; `InvalidArgument`
+    /// for a read that cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Request> {
+        let malformed = |reason: String| Err(Error::MalformedRequest(reason));
+        let mut fields = match serde_json::from_slice::<Value>(bytes) {
+            Ok(Value::Object(fields)) => Fields(fields),
+            Ok(_) => return malformed("it is not a JSON object".to_owned()),
+            Err(error) => return malformed(format!("it is not JSON: {error}")),
+        };
+        match fields.text("op")?.as_deref() {
+            Some("read") => Ok(Request::Read(Box::new(ReadRequest::from_fields(fields)?))),
+            Some(op) => Ok(Request::Other(op.to_owned())),
+            None => malformed("it names no op".to_owned()),
+        }
+    }
+}
+
+impl ReadRequest {
+    fn from_fields(mut fields: Fields) -> Result<ReadRequest> {
+        let Some(topic) = fields.text("topic")? else {
+            return refuse("a read names a topic".to_owned());
+        };
+        let Some(partition) = fields.number("partition")? else {
+            return refuse("a read names a partition".to_owned());
+        };
+        let Ok(partition) = i32::try_from(partition) else {
+            return refuse(format!("partition={partition} is no partition"));
+        };
+        let isolation = match fields.text("isolation")? {
+            Some(name) => Isolation::from_name(&name)?,
+            None => Isolation::default(),
+        };
+        let projection = match fields.texts("columns")? {
+            Some(names) => Projection::from_names(&names)?,
+            None => Projection::all(),
+        };
+        let count = |value: Option<i64>, default: usize| {
+            value.map_or(default, |value| usize::try_from(value).unwrap_or(0))
+        };
+        let bounds = BatchBounds {
+            rows: count(fields.number("batch.rows")?, BOUNDS.rows),
+            bytes: count(fields.number("batch.bytes")?, BOUNDS.bytes),
+        };
+        check_bounds(bounds)?;
+        let (start, stop) = (fields.offset("start")?, fields.offset("stop")?);
+        if let (Some(start), Some(stop)) = (start, stop)
+            && start > stop
+        {
+            return refuse(format!(
+                "start={start} is after stop={stop} ({topic}-{partition})"
+            ));
+        }
+        let place = Place {
+            bootstrap_servers: fields.text("bootstrap.servers")?,
+            client: fields.settings("client")?,
+            path: fields.text("path")?.map(PathBuf::from),
+        };
+        fields.refuse_rest()?;
+        Ok(ReadRequest {
+            topic,
+            partition,
+            start,
+            stop,
+            isolation,
+            projection,
+            bounds,
+            place,
+        })
+    }
+}
+
+fn refuse<T>(reason: String) -> Result<T> {
+    Err(Error::InvalidArgument(reason))
+}
+
+/// The fields of a request that are still to be looked at. Null counts as absent.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn take(&mut self, name: &str) -> Option<Value> {
+        self.0.remove(name).filter(|value| !value.is_null())
+    }
+
+    fn text(&mut self, name: &str) -> Result<Option<String>> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => refuse(format!("{name} is not a string")),
+        }
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<i64>> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(value) => match value.as_i64() {
+                Some(number) => Ok(Some(number)),
+                None => refuse(format!("{name} is not a whole number of 64 bits")),
+            },
+        }
+    }
+
+    fn offset(&mut self, name: &str) -> Result<Option<i64>> {
+        match self.number(name)? {
+            Some(offset) if offset < 0 => refuse(format!("{name}={offset} is no offset")),
+            offset => Ok(offset),
+        }
+    }
+
+    fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        let texts = value.as_array().and_then(|values| {
+            let texts = values.iter().map(|each| each.as_str().map(str::to_owned));
+            texts.collect::<Option<Vec<String>>>()
+        });
+        match texts {
+            Some(texts) => Ok(Some(texts)),
+            None => refuse(format!("{name} is not a list of strings")),
+        }
+    }
+
+    /// An object whose values are strings, numbers or flags.
+    fn settings(&mut self, name: &str) -> Result<BTreeMap<String, String>> {
+        let fields = match self.take(name) {
+            None => return Ok(BTreeMap::new()),
+            Some(Value::Object(fields)) => fields,
+            Some(_) => return refuse(format!("{name} is not an object")),
+        };
+        let mut settings = BTreeMap::new();
+        for (key, value) in fields {
+            let text = match value {
+                Value::String(text) => text,
+                Value::Number(number) => number.to_string(),
+                Value::Bool(flag) => flag.to_string(),
+                _ => return refuse(format!("{name}: {key} is not a string")),
+            };
+            settings.insert(key, text);
+        }
+        Ok(settings)
+    }
+
+    fn refuse_rest(&self) -> Result<()> {
+        match self.0.keys().next() {
+            Some(name) => refuse(format!("a read has no key '{name}'")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> ReadRequest {
+        match Request::parse(text.as_bytes()) {
+            Ok(Request::Read(read)) => *read,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusal(text: &str) -> String {
+        Request::parse(text.as_bytes())
+            .expect_err("refused")
+            .to_string()
+    }
+
+    #[test]
+    fn what_a_read_leaves_out_has_a_default() {
+        let read = read(r#"{"op":"read","topic":"orders","partition":3,"stop":null}"#);
+        assert_eq!((read.topic.as_str(), read.partition), ("orders", 3));
+        assert_eq!((read.start, read.stop), (None, None));
+        assert_eq!(read.isolation, Isolation::ReadUncommitted);
+        assert_eq!(read.projection, Projection::all());
+        assert_eq!(read.bounds, BOUNDS);
+        assert_eq!(read.place, Place::default());
+    }
+
+    #[test]
+    fn every_key_of_a_read_is_taken() {
+        let read = read(
+            r#"{"op":"read","topic":"t","partition":0,"start":5,"stop":9,"columns":["value"],
+               "isolation":"read_committed","batch.rows":10,"batch.bytes":1000,"path":"/logs",
+               "bootstrap.servers":"b:9092","client":{"client.id":"me","request.timeout.ms":7}}"#,
+        );
+        assert_eq!((read.start, read.stop), (Some(5), Some(9)));
+        assert_eq!(read.isolation, Isolation::ReadCommitted);
+        assert_eq!((read.bounds.rows, read.bounds.bytes), (10, 1000));
+        assert_eq!(read.projection.columns().len(), 1);
+        assert_eq!(read.place.path, Some(PathBuf::from("/logs")));
+        assert_eq!(read.place.bootstrap_servers.as_deref(), Some("b:9092"));
+        assert_eq!(
+            read.place.client,
+            BTreeMap::from([
+                ("client.id".to_owned(), "me".to_owned()),
+                ("request.timeout.ms".to_owned(), "7".to_owned()),
+            ])
+        );
+    }
+
+    #[test]
+    fn another_op_is_left_to_the_home() {
+        let request = Request::parse(br#"{"op":"latest","options":{"a":[1]}}"#);
+        assert!(matches!(request, Ok(Request::Other(op)) if op == "latest"));
+    }
+
+    #[test]
+    fn refusals_name_what_is_wrong() {
+        for (text, sentence) in [
+            ("", "malformed request: it is not JSON: "),
+            ("[1]", "malformed request: it is not a JSON object"),
+            ("{}", "malformed request: it names no op"),
+            (r#"{"op":7}"#, "op is not a string"),
+            (r#"{"op":"read"}"#, "a read names a topic"),
+            (r#"{"op":"read","topic":"t"}"#, "a read names a partition"),
+            (
+                r#"{"op":"read","topic":"t","partition":4294967296}"#,
+                "partition=4294967296 is no partition",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"start":-1}"#,
+                "start=-1 is no offset",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"start":1.5}"#,
+                "start is not a whole number of 64 bits",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"start":3,"stop":2}"#,
+                "start=3 is after stop=2 (t-0)",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"columns":"value"}"#,
+                "columns is not a list of strings",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"columns":["val"]}"#,
+                "unknown column 'val'",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"batch.rows":-4}"#,
+                "batch_rows=0 is not within 1 to ",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"client":{"a":[]}}"#,
+                "client: a is not a string",
+            ),
+            (
+                r#"{"op":"read","topic":"t","partition":0,"stpo":2}"#,
+                "a read has no key 'stpo'",
+            ),
+        ] {
+            let refusal = refusal(text);
+            assert!(refusal.starts_with(sentence), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_and_not_followed() {
+        let text = "[".repeat(ARROW_REQUEST_BYTES_MAX);
+        assert!(refusal(&text).contains("recursion limit"));
+    }
+
+    #[test]
+    fn a_length_that_no_request_has_is_refused_before_anything_is_allocated() {
+        assert_eq!(request_length([0, 0, 1, 2]).expect("a length"), 258);
+        for prefix in [[0; 4], [0xff; 4], *b"GET "] {
+            assert!(request_length(prefix).is_err());
+        }
+    }
+}
