@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from kafkalite.groups.classic import (
-    ClassicGroup,
+from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.events import (
     Effect,
     JoinAnswer,
     JoinRequest,

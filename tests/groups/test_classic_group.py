@@ -3,7 +3,8 @@
 import pytest
 
 from groups.play import Play, subscription
-from kafkalite.groups.classic import ClassicGroup, Limits, Moment
+from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.events import Limits, Moment
 from kafkalite.protocol import codes
 
 

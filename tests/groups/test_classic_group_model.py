@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groups.play import Play
-from kafkalite.groups.classic import AssignmentStored, JoinAnswer, SyncAnswer
+from kafkalite.groups.events import AssignmentStored, JoinAnswer, SyncAnswer
 from kafkalite.protocol import codes
 
 PROTOCOLS = (

@@ -8,8 +8,8 @@ from groups.fake_host import FakeHost, MemoryLog, make_host
 from groups.play import subscription
 from kafkalite import _native
 from kafkalite.groups import records
-from kafkalite.groups.classic import JoinAnswer, JoinRequest, SyncRequest
 from kafkalite.groups.coordinator import GroupCoordinator, OffsetToCommit
+from kafkalite.groups.events import JoinAnswer, JoinRequest, SyncRequest
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import codes, messages
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
-from kafkalite.groups.classic import GroupRecord, MemberRecord
 from kafkalite.groups.coordinator import java_address, java_hash
+from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import messages
 

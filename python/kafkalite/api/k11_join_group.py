@@ -18,8 +18,8 @@ the id that it is given (KIP-394); v5 static members (KIP-345); v7 the protocol'
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.groups.classic import JoinAnswer, JoinRequest
 from kafkalite.groups.coordinator import java_address
+from kafkalite.groups.events import JoinAnswer, JoinRequest
 from kafkalite.protocol import messages
 
 NAME = "JoinGroup"

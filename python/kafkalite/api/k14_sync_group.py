@@ -16,7 +16,7 @@ Version notes: v3 has static members (KIP-345); v5 the protocol's type and name,
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.groups.classic import SyncAnswer, SyncRequest
+from kafkalite.groups.events import SyncAnswer, SyncRequest
 from kafkalite.protocol import codes, messages
 
 NAME = "SyncGroup"

@@ -17,10 +17,26 @@ Where Kafka forgets a request (a join that its client repeats, a sync of a membe
 it is answered here, since a request without an answer holds its connection.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kafkalite.errors import KafkaliteError
-from kafkalite.groups.members import Member, Members, Protocols
+from kafkalite.groups.events import (
+    AssignmentStored,
+    Effect,
+    GroupRecord,
+    JoinAnswer,
+    JoinRequest,
+    Limits,
+    MemberRecord,
+    Moment,
+    Note,
+    Reply,
+    StaticMemberStored,
+    Store,
+    SyncAnswer,
+    SyncRequest,
+)
+from kafkalite.groups.members import Member, Members
 from kafkalite.protocol import codes, messages
 
 EMPTY: Final = "Empty"
@@ -32,131 +48,6 @@ DEAD: Final = "Dead"
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a join of a new member may wait; its client joins again then."""
-
-
-class Moment(NamedTuple):
-    """When an event happens: monotonic, for time-outs, and since 1970, for records."""
-
-    now_ms: int
-    wall_ms: int
-
-
-class Limits(NamedTuple):
-    """What the broker's configuration says of every group."""
-
-    size_max: int
-    initial_rebalance_delay_ms: int
-
-
-class JoinRequest(NamedTuple):
-    """`member_id` is empty for a client that has none; `fresh_member_id` is what it would get."""
-
-    member_id: str
-    fresh_member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    reason: str | None
-    needs_member_id: bool
-    """The client comes back with the id that it is given (KIP-394, from version 4)."""
-    can_skip_assignment: bool
-    """From version 9 (KIP-814)."""
-
-
-class JoinAnswer(NamedTuple):
-    error_code: int
-    member_id: str
-    generation_id: int = -1
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    leader: str = ""
-    skip_assignment: bool = False
-    members: tuple[tuple[str, str | None, bytes], ...] = ()
-    """Id, instance id and metadata of every member, for the leader only."""
-
-
-class SyncRequest(NamedTuple):
-    member_id: str
-    group_instance_id: str | None
-    generation_id: int
-    protocol_type: str | None
-    protocol_name: str | None
-    assignments: dict[str, bytes]
-
-
-class SyncAnswer(NamedTuple):
-    error_code: int
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    assignment: bytes = b""
-
-
-class MemberRecord(NamedTuple):
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    subscription: bytes
-    assignment: bytes
-
-
-class GroupRecord(NamedTuple):
-    """What the log keeps of a group. `state_timestamp_ms` is -1 where it is not known."""
-
-    protocol_type: str
-    generation_id: int
-    protocol_name: str | None
-    leader: str | None
-    state_timestamp_ms: int
-    members: tuple[MemberRecord, ...]
-
-
-class Reply(NamedTuple):
-    """The answer to the request behind `token`."""
-
-    token: Any
-    answer: JoinAnswer | SyncAnswer
-
-
-class AssignmentStored(NamedTuple):
-    """The leader's assignment is in the log, or could not be written."""
-
-    generation_id: int
-    assignments: dict[str, bytes]
-
-
-class StaticMemberStored(NamedTuple):
-    """A static member's new id is in the log, or could not be written: then the old one holds."""
-
-    member_id: str
-    old_member_id: str
-    old_leader: str
-    old_rebalance_timeout_ms: int
-    old_session_timeout_ms: int
-    old_protocols: Protocols
-    can_skip_assignment: bool
-
-
-class Store(NamedTuple):
-    """Write the group; tell `on_stored` about `what`, unless it is None."""
-
-    record: GroupRecord
-    what: AssignmentStored | StaticMemberStored | None
-
-
-class Note(NamedTuple):
-    """A sentence for the log."""
-
-    sentence: str
-
-
-Effect = Reply | Store | Note
 
 
 class ClassicGroup:

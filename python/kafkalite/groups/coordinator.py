@@ -19,12 +19,8 @@ from kafkalite.groups.classic import (
     PREPARING_REBALANCE,
     STABLE,
     ClassicGroup,
-    JoinAnswer,
-    JoinRequest,
-    Limits,
-    SyncAnswer,
-    SyncRequest,
 )
+from kafkalite.groups.events import JoinAnswer, JoinRequest, Limits, SyncAnswer, SyncRequest
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
 from kafkalite.groups.shard import LOADING, OFFSETS_TOPIC, Host, Shard
 from kafkalite.protocol import codes

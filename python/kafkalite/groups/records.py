@@ -16,7 +16,7 @@ import struct
 from typing import Final, NamedTuple
 
 from kafkalite.errors import MalformedRequestError
-from kafkalite.groups.classic import GroupRecord, MemberRecord
+from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import messages
 

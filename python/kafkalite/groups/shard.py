@@ -20,17 +20,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from kafkalite import _native
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.groups import records
-from kafkalite.groups.classic import (
-    EMPTY,
-    ClassicGroup,
-    Effect,
-    GroupRecord,
-    Limits,
-    Moment,
-    Note,
-    Reply,
-    Store,
-)
+from kafkalite.groups.classic import EMPTY, ClassicGroup
+from kafkalite.groups.events import Effect, GroupRecord, Limits, Moment, Note, Reply, Store
 from kafkalite.groups.offsets import CommittedOffset, Offsets
 from kafkalite.protocol import codes
 

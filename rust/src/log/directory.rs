@@ -1,5 +1,5 @@
-//! A log directory (`log.dirs` names one or several): whose it is, the lock, the checkpoint files, and
-//! the logs of its partitions.
+//! A log directory (`log.dirs` names one or several): the lock, the checkpoint files, and the logs of
+//! its partitions.
 //!
 //! ```text
 //! <log.dir>/meta.properties                    cluster, node and directory id
@@ -12,7 +12,7 @@
 //!           orders-0/ …                        one directory per partition
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -28,9 +28,10 @@ use super::config::LogConfig;
 use super::flusher::Flusher;
 use super::health::Health;
 use super::log::Log;
-use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
+use super::meta_properties::MetaProperties;
 use super::names;
 use super::open_segments::OpenSegments;
+use super::ownership::{Found, examine, format, refused, undo_format};
 use super::recover::{LoadReport, LogParameters, create_directory, load};
 use super::storage::{Storage, StorageLock, read_file, replace_file};
 
@@ -39,8 +40,6 @@ pub const CLEAN_SHUTDOWN_FILE: &str = ".kafka_cleanshutdown";
 pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
 pub const HIGH_WATERMARK_FILE: &str = "replication-offset-checkpoint";
 pub const LOG_START_OFFSET_FILE: &str = "log-start-offset-checkpoint";
-/// In the top directory of a file system of its own.
-const HARMLESS_DIRECTORY: &str = "lost+found";
 
 /// How to open a log directory.
 pub struct DirectoryOptions<'a> {
@@ -546,138 +545,6 @@ fn in_parallel<T: Send>(
     failure.into_inner().map_or(Ok(()), Err)
 }
 
-/// What is in a directory before anything is touched.
-struct Found {
-    identity: Option<MetaProperties>,
-}
-
-/// Looks at a directory without changing it; `None` if it is not there. Errors: see `open`.
-fn examine(storage: &dyn Storage, path: &Path, wanted: &MetaProperties) -> Result<Option<Found>> {
-    let entries = match storage.read_directory(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(refused(path)(error)),
-    };
-    let refuse = |reason: String| Error::LogDirRefused {
-        path: path.to_path_buf(),
-        reason,
-    };
-    let meta_path = path.join(META_PROPERTIES_FILE);
-    let text = read_file(storage, &meta_path).map_err(refused(path))?;
-    let Some(text) = text else {
-        // What a start leaves behind that was interrupted while it formatted an empty directory.
-        let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
-        let harmless = [LOCK_FILE, HARMLESS_DIRECTORY, unfinished.as_str()];
-        let foreign = entries
-            .iter()
-            .find(|entry| !harmless.contains(&entry.name.as_str()));
-        return match foreign {
-            Some(entry) => Err(refuse(format!(
-                "it holds {} but no {META_PROPERTIES_FILE}, so it is no log directory of Kafka's; \
-                 name an empty one",
-                entry.name
-            ))),
-            None => Ok(Some(Found { identity: None })),
-        };
-    };
-    let identity = MetaProperties::parse(&text, &meta_path)?;
-    if identity.version == 0 {
-        return Err(refuse(
-            "it belongs to a broker with ZooKeeper (version 0)".to_owned(),
-        ));
-    }
-    if identity.cluster_id != wanted.cluster_id && wanted.cluster_id.is_some() {
-        return Err(refuse(format!(
-            "it belongs to the cluster {}, not to {}",
-            identity.cluster_id.as_deref().unwrap_or("?"),
-            wanted.cluster_id.as_deref().unwrap_or("?"),
-        )));
-    }
-    if identity.node_id != wanted.node_id && wanted.node_id.is_some() {
-        return Err(refuse(format!(
-            "it belongs to node.id={}, not to node.id={}",
-            identity.node_id.unwrap_or(-1),
-            wanted.node_id.unwrap_or(-1)
-        )));
-    }
-    let suffixes = [
-        names::DELETE_DIRECTORY,
-        names::FUTURE_DIRECTORY,
-        names::STRAY_DIRECTORY,
-    ];
-    let stranger = entries.iter().find(|entry| {
-        entry.is_directory
-            && ![HARMLESS_DIRECTORY, names::REMOTE_INDEX_CACHE_DIRECTORY]
-                .contains(&entry.name.as_str())
-            && names::parse_partition_directory(&entry.name).is_none()
-            && !suffixes.iter().any(|suffix| entry.name.ends_with(suffix))
-    });
-    match stranger {
-        Some(entry) => Err(refuse(format!(
-            "the directory {} in it is not in the form of topic-partition",
-            entry.name
-        ))),
-        None => Ok(Some(Found {
-            identity: Some(identity),
-        })),
-    }
-}
-
-/// Writes `meta.properties`.
-fn format(
-    storage: &dyn Storage,
-    path: &Path,
-    identity: &MetaProperties,
-    now_ms: i64,
-) -> Result<MetaProperties> {
-    let missing = |what: &str| Error::InvalidArgument(format!("formatting needs a {what}"));
-    identity
-        .cluster_id
-        .as_ref()
-        .ok_or_else(|| missing("cluster id"))?;
-    identity.node_id.ok_or_else(|| missing("node id"))?;
-    identity
-        .directory_id
-        .ok_or_else(|| missing("directory id"))?;
-    let meta_path = path.join(META_PROPERTIES_FILE);
-    replace_file(storage, &meta_path, identity.print(now_ms).as_bytes()).map_err(refused(path))?;
-    if let Some(parent) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        storage
-            .sync_directory(parent)
-            .map_err(Error::io("fsync", parent))?;
-    }
-    Ok(identity.clone())
-}
-
-/// Takes back what a failed `format` has made, as far as the disk lets us.
-fn undo_format(storage: &dyn Storage, path: &Path, was_there: bool, had_lock: bool) {
-    let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
-    let mut made = vec![META_PROPERTIES_FILE, &unfinished];
-    if !had_lock {
-        made.push(LOCK_FILE);
-    }
-    for name in made {
-        let _ = storage.remove_file(&path.join(name));
-    }
-    let is_empty = storage
-        .read_directory(path)
-        .is_ok_and(|left| left.is_empty());
-    if !was_there && is_empty {
-        let _ = storage.remove_directory_all(path);
-    }
-}
-
-fn refused(path: &Path) -> impl Fn(std::io::Error) -> Error {
-    let path = path.to_path_buf();
-    move |error| Error::LogDirRefused {
-        path: path.clone(),
-        reason: error.to_string(),
-    }
-}
-
 fn thread_name(path: &Path) -> String {
     path.file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
@@ -702,122 +569,5 @@ impl Checkpoints {
             high_watermark: read(HIGH_WATERMARK_FILE)?,
             log_start_offset: read(LOG_START_OFFSET_FILE)?,
         })
-    }
-}
-
-/// The log directories of a broker. One that fails at the start or later leaves the others serving.
-pub struct LogDirectories {
-    pub online: Vec<Arc<LogDirectory>>,
-    /// Path and reason of those that could not be opened.
-    pub refused: Vec<(PathBuf, Error)>,
-}
-
-impl LogDirectories {
-    /// Claims each path. Errors: the first refusal if none can be had; `LogDirRefused` if two are of
-    /// different clusters.
-    pub fn claim(
-        open_segments: &Arc<OpenSegments>,
-        paths: &[PathBuf],
-        options: &mut DirectoryOptions<'_>,
-        mut new_directory_id: impl FnMut() -> Uuid,
-    ) -> Result<LogDirectories> {
-        let mut directories = LogDirectories {
-            online: Vec::new(),
-            refused: Vec::new(),
-        };
-        for path in paths {
-            options.identity.directory_id = Some(new_directory_id());
-            match LogDirectory::claim(open_segments, path, options) {
-                Ok(directory) => {
-                    options.identity.cluster_id = directory.identity.cluster_id.clone();
-                    directories.online.push(Arc::new(directory));
-                }
-                Err(error) => directories.refused.push((path.clone(), error)),
-            }
-        }
-        match (directories.online.is_empty(), directories.refused.first()) {
-            (true, Some((_, error))) => Err(error.clone()),
-            _ => Ok(directories),
-        }
-    }
-
-    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Returns the
-    /// directories that are stray now. Errors: the first refusal if none is left; `LogDirRefused` if
-    /// two hold the same partition.
-    pub fn load(&mut self, options: &DirectoryOptions<'_>) -> Result<Vec<PathBuf>> {
-        let mut strays = Vec::new();
-        let mut homes: BTreeMap<(String, i32), PathBuf> = BTreeMap::new();
-        for directory in std::mem::take(&mut self.online) {
-            match directory.load(options) {
-                Ok(names) => {
-                    strays.extend(names.iter().map(|name| directory.path.join(name)));
-                    for log in directory.logs() {
-                        let key = (log.topic().to_owned(), log.partition());
-                        if let Some(other) = homes.insert(key, directory.path.clone()) {
-                            return Err(Error::LogDirRefused {
-                                path: directory.path.clone(),
-                                reason: format!(
-                                    "{}-{} is in {} too",
-                                    log.topic(),
-                                    log.partition(),
-                                    other.display()
-                                ),
-                            });
-                        }
-                    }
-                    self.online.push(directory);
-                }
-                Err(error) => self.refused.push((directory.path.clone(), error)),
-            }
-        }
-        match (self.online.is_empty(), self.refused.first()) {
-            (true, Some((_, error))) => Err(error.clone()),
-            _ => Ok(strays),
-        }
-    }
-
-    pub fn log(&self, topic: &str, partition: i32) -> Option<(Arc<LogDirectory>, Arc<Log>)> {
-        self.online.iter().find_map(|directory| {
-            directory
-                .log(topic, partition)
-                .map(|log| (directory.clone(), log))
-        })
-    }
-
-    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline.
-    /// Empty if there is none.
-    pub fn for_new_logs(&self, count: usize) -> Vec<Arc<LogDirectory>> {
-        let online = self
-            .online
-            .iter()
-            .filter(|directory| !directory.health.is_offline());
-        let mut loads: Vec<(usize, &Arc<LogDirectory>)> = online
-            .map(|directory| (directory.logs.read().len(), directory))
-            .collect();
-        let mut chosen = Vec::with_capacity(count);
-        for _ in 0..count {
-            if let Some((load, directory)) = loads.iter_mut().min_by_key(|(load, _)| *load) {
-                *load += 1;
-                chosen.push(directory.clone());
-            }
-        }
-        chosen
-    }
-
-    /// The directory of an id, if it is one of them.
-    pub fn by_id(&self, id: Uuid) -> Option<&Arc<LogDirectory>> {
-        self.online
-            .iter()
-            .find(|directory| directory.identity.directory_id == Some(id))
-    }
-
-    /// Stops all cleanly; one that fails leaves no marker and does not keep the others from theirs.
-    /// Errors: the first failure.
-    pub fn close(&self, broker_epoch: i64) -> Result<()> {
-        let closed = self
-            .online
-            .iter()
-            .map(|directory| directory.close(broker_epoch));
-        closed.fold(Ok(()), Result::and)
     }
 }

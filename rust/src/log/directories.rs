@@ -1,0 +1,129 @@
+//! The log directories of a broker (`log.dirs`), of which some may fail while the others serve.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::checkpoint::Uuid;
+use super::directory::{DirectoryOptions, LogDirectory};
+use super::log::Log;
+use super::open_segments::OpenSegments;
+
+/// One that fails at the start or later is left out.
+pub struct LogDirectories {
+    pub online: Vec<Arc<LogDirectory>>,
+    /// Path and reason of those that could not be opened.
+    pub refused: Vec<(PathBuf, Error)>,
+}
+
+impl LogDirectories {
+    /// Claims each path. Errors: the first refusal if none can be had; `LogDirRefused` if two are of
+    /// different clusters.
+    pub fn claim(
+        open_segments: &Arc<OpenSegments>,
+        paths: &[PathBuf],
+        options: &mut DirectoryOptions<'_>,
+        mut new_directory_id: impl FnMut() -> Uuid,
+    ) -> Result<LogDirectories> {
+        let mut directories = LogDirectories {
+            online: Vec::new(),
+            refused: Vec::new(),
+        };
+        for path in paths {
+            options.identity.directory_id = Some(new_directory_id());
+            match LogDirectory::claim(open_segments, path, options) {
+                Ok(directory) => {
+                    options.identity.cluster_id = directory.identity().cluster_id.clone();
+                    directories.online.push(Arc::new(directory));
+                }
+                Err(error) => directories.refused.push((path.clone(), error)),
+            }
+        }
+        match (directories.online.is_empty(), directories.refused.first()) {
+            (true, Some((_, error))) => Err(error.clone()),
+            _ => Ok(directories),
+        }
+    }
+
+    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Returns the
+    /// directories that are stray now. Errors: the first refusal if none is left; `LogDirRefused` if
+    /// two hold the same partition.
+    pub fn load(&mut self, options: &DirectoryOptions<'_>) -> Result<Vec<PathBuf>> {
+        let mut strays = Vec::new();
+        let mut homes: BTreeMap<(String, i32), PathBuf> = BTreeMap::new();
+        for directory in std::mem::take(&mut self.online) {
+            match directory.load(options) {
+                Ok(names) => {
+                    strays.extend(names.iter().map(|name| directory.path().join(name)));
+                    for log in directory.logs() {
+                        let key = (log.topic().to_owned(), log.partition());
+                        if let Some(other) = homes.insert(key, directory.path().to_path_buf()) {
+                            return Err(Error::LogDirRefused {
+                                path: directory.path().to_path_buf(),
+                                reason: format!(
+                                    "{}-{} is in {} too",
+                                    log.topic(),
+                                    log.partition(),
+                                    other.display()
+                                ),
+                            });
+                        }
+                    }
+                    self.online.push(directory);
+                }
+                Err(error) => self.refused.push((directory.path().to_path_buf(), error)),
+            }
+        }
+        match (self.online.is_empty(), self.refused.first()) {
+            (true, Some((_, error))) => Err(error.clone()),
+            _ => Ok(strays),
+        }
+    }
+
+    pub fn log(&self, topic: &str, partition: i32) -> Option<(Arc<LogDirectory>, Arc<Log>)> {
+        self.online.iter().find_map(|directory| {
+            directory
+                .log(topic, partition)
+                .map(|log| (directory.clone(), log))
+        })
+    }
+
+    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline.
+    /// Empty if there is none.
+    pub fn for_new_logs(&self, count: usize) -> Vec<Arc<LogDirectory>> {
+        let online = self
+            .online
+            .iter()
+            .filter(|directory| !directory.health().is_offline());
+        let mut loads: Vec<(usize, &Arc<LogDirectory>)> = online
+            .map(|directory| (directory.logs().len(), directory))
+            .collect();
+        let mut chosen = Vec::with_capacity(count);
+        for _ in 0..count {
+            if let Some((load, directory)) = loads.iter_mut().min_by_key(|(load, _)| *load) {
+                *load += 1;
+                chosen.push(directory.clone());
+            }
+        }
+        chosen
+    }
+
+    /// The directory of an id, if it is one of them.
+    pub fn by_id(&self, id: Uuid) -> Option<&Arc<LogDirectory>> {
+        self.online
+            .iter()
+            .find(|directory| directory.identity().directory_id == Some(id))
+    }
+
+    /// Stops all cleanly; one that fails leaves no marker and does not keep the others from theirs.
+    /// Errors: the first failure.
+    pub fn close(&self, broker_epoch: i64) -> Result<()> {
+        let closed = self
+            .online
+            .iter()
+            .map(|directory| directory.close(broker_epoch));
+        closed.fold(Ok(()), Result::and)
+    }
+}

@@ -1,0 +1,150 @@
+//! Whose a log directory is: looked at without a change, refused with the reason, or made ours by a
+//! `meta.properties`.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+use super::directory::LOCK_FILE;
+use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
+use super::names;
+use super::storage::{Storage, read_file, replace_file};
+
+/// In the top directory of a file system of its own.
+const HARMLESS_DIRECTORY: &str = "lost+found";
+/// What is in a directory before anything is touched.
+pub(super) struct Found {
+    pub identity: Option<MetaProperties>,
+}
+
+/// Looks at a directory without changing it; `None` if it is not there. Errors: see
+/// `LogDirectory::claim`.
+pub(super) fn examine(
+    storage: &dyn Storage,
+    path: &Path,
+    wanted: &MetaProperties,
+) -> Result<Option<Found>> {
+    let entries = match storage.read_directory(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refused(path)(error)),
+    };
+    let refuse = |reason: String| Error::LogDirRefused {
+        path: path.to_path_buf(),
+        reason,
+    };
+    let meta_path = path.join(META_PROPERTIES_FILE);
+    let text = read_file(storage, &meta_path).map_err(refused(path))?;
+    let Some(text) = text else {
+        // What a start leaves behind that was interrupted while it formatted an empty directory.
+        let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
+        let harmless = [LOCK_FILE, HARMLESS_DIRECTORY, unfinished.as_str()];
+        let foreign = entries
+            .iter()
+            .find(|entry| !harmless.contains(&entry.name.as_str()));
+        return match foreign {
+            Some(entry) => Err(refuse(format!(
+                "it holds {} but no {META_PROPERTIES_FILE}, so it is no log directory of Kafka's; \
+                 name an empty one",
+                entry.name
+            ))),
+            None => Ok(Some(Found { identity: None })),
+        };
+    };
+    let identity = MetaProperties::parse(&text, &meta_path)?;
+    if identity.version == 0 {
+        return Err(refuse(
+            "it belongs to a broker with ZooKeeper (version 0)".to_owned(),
+        ));
+    }
+    if identity.cluster_id != wanted.cluster_id && wanted.cluster_id.is_some() {
+        return Err(refuse(format!(
+            "it belongs to the cluster {}, not to {}",
+            identity.cluster_id.as_deref().unwrap_or("?"),
+            wanted.cluster_id.as_deref().unwrap_or("?"),
+        )));
+    }
+    if identity.node_id != wanted.node_id && wanted.node_id.is_some() {
+        return Err(refuse(format!(
+            "it belongs to node.id={}, not to node.id={}",
+            identity.node_id.unwrap_or(-1),
+            wanted.node_id.unwrap_or(-1)
+        )));
+    }
+    let suffixes = [
+        names::DELETE_DIRECTORY,
+        names::FUTURE_DIRECTORY,
+        names::STRAY_DIRECTORY,
+    ];
+    let stranger = entries.iter().find(|entry| {
+        entry.is_directory
+            && ![HARMLESS_DIRECTORY, names::REMOTE_INDEX_CACHE_DIRECTORY]
+                .contains(&entry.name.as_str())
+            && names::parse_partition_directory(&entry.name).is_none()
+            && !suffixes.iter().any(|suffix| entry.name.ends_with(suffix))
+    });
+    match stranger {
+        Some(entry) => Err(refuse(format!(
+            "the directory {} in it is not in the form of topic-partition",
+            entry.name
+        ))),
+        None => Ok(Some(Found {
+            identity: Some(identity),
+        })),
+    }
+}
+
+/// Writes `meta.properties`.
+pub(super) fn format(
+    storage: &dyn Storage,
+    path: &Path,
+    identity: &MetaProperties,
+    now_ms: i64,
+) -> Result<MetaProperties> {
+    let missing = |what: &str| Error::InvalidArgument(format!("formatting needs a {what}"));
+    identity
+        .cluster_id
+        .as_ref()
+        .ok_or_else(|| missing("cluster id"))?;
+    identity.node_id.ok_or_else(|| missing("node id"))?;
+    identity
+        .directory_id
+        .ok_or_else(|| missing("directory id"))?;
+    let meta_path = path.join(META_PROPERTIES_FILE);
+    replace_file(storage, &meta_path, identity.print(now_ms).as_bytes()).map_err(refused(path))?;
+    if let Some(parent) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        storage
+            .sync_directory(parent)
+            .map_err(Error::io("fsync", parent))?;
+    }
+    Ok(identity.clone())
+}
+
+/// Takes back what a failed `format` has made, as far as the disk lets us.
+pub(super) fn undo_format(storage: &dyn Storage, path: &Path, was_there: bool, had_lock: bool) {
+    let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
+    let mut made = vec![META_PROPERTIES_FILE, &unfinished];
+    if !had_lock {
+        made.push(LOCK_FILE);
+    }
+    for name in made {
+        let _ = storage.remove_file(&path.join(name));
+    }
+    let is_empty = storage
+        .read_directory(path)
+        .is_ok_and(|left| left.is_empty());
+    if !was_there && is_empty {
+        let _ = storage.remove_directory_all(path);
+    }
+}
+
+pub(super) fn refused(path: &Path) -> impl Fn(std::io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |error| Error::LogDirRefused {
+        path: path.clone(),
+        reason: error.to_string(),
+    }
+}
