@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, Projection, ReadOptions};
+use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, ReadOptions, Shape};
 use kafkalite::batch::header::{compute_crc, patch_offset_and_epoch};
 use kafkalite::batch::{BatchBuilder, BatchOptions, Codec};
 use kafkalite::limits::ARROW_READ_BYTES;
@@ -30,6 +30,7 @@ const BOUNDS: BatchBounds = BatchBounds {
 
 const VALUE: &[&str] = &["value"];
 const COUNT: &[&str] = &["partition"];
+const SIZE: &[&str] = &["value_size"];
 const SPARK: &[&str] = &[
     "key",
     "value",
@@ -51,7 +52,7 @@ const ALL: &[&str] = &[
 ];
 
 /// One log: batches of about 16 KiB before compression, all alike but for their offsets.
-struct Shape {
+struct Contents {
     name: &'static str,
     value_bytes: usize,
     with_key_and_header: bool,
@@ -66,28 +67,33 @@ fn main() {
         "{:<30}{:<9}{:>11}{:>9}{:>13}{:>9}{:>11}",
         "a core, CPU time", "columns", "M records/s", "MB/s", "limit, M r/s", "ratio", "best M r/s"
     );
-    let plain = |name, value_bytes| Shape {
+    let plain = |name, value_bytes| Contents {
         name,
         value_bytes,
         with_key_and_header: false,
         codec: Codec::None,
     };
-    let zipped = |name, codec| Shape {
+    let zipped = |name, codec| Contents {
         name,
         value_bytes: 100,
         with_key_and_header: false,
         codec,
     };
-    let full = Shape {
+    let full = Contents {
         name: "100 B, key, header",
         value_bytes: 100,
         with_key_and_header: true,
         codec: Codec::None,
     };
-    for (shape, columns) in [
+    for (contents, columns) in [
         (
             plain("100 B", 100),
-            vec![("value", VALUE), ("7", SPARK), ("count", COUNT)],
+            vec![
+                ("value", VALUE),
+                ("7", SPARK),
+                ("count", COUNT),
+                ("size", SIZE),
+            ],
         ),
         (full, vec![("value", VALUE), ("7", SPARK), ("all 8", ALL)]),
         (plain("1 KB", 1000), vec![("value", VALUE), ("7", SPARK)]),
@@ -99,9 +105,9 @@ fn main() {
         ),
         (zipped("100 B, gzip", Codec::Gzip), vec![("value", VALUE)]),
     ] {
-        let log = Log::write(place.path(), &shape, log_bytes);
+        let log = Log::write(place.path(), &contents, log_bytes);
         for (name, columns) in columns {
-            log.measure(shape.name, name, columns);
+            log.measure(contents.name, name, columns);
         }
         std::fs::remove_dir_all(&log.directory).expect("the log can be removed");
     }
@@ -116,12 +122,12 @@ struct Log {
 }
 
 impl Log {
-    fn write(place: &Path, shape: &Shape, log_bytes: usize) -> Log {
+    fn write(place: &Path, contents: &Contents, log_bytes: usize) -> Log {
         let directory = place.join("bench-0");
         std::fs::create_dir_all(&directory).expect("a directory");
-        let (mut batch, count) = make_batch(shape);
+        let (mut batch, count) = make_batch(contents);
         // Of a compressed log, as many records as of a plain one.
-        let batches = log_bytes / ((shape.value_bytes + 12) * count);
+        let batches = log_bytes / ((contents.value_bytes + 12) * count);
         let path = directory.join(format!("{:020}.log", 0));
         let mut file = std::io::BufWriter::new(File::create(path).expect("a file"));
         for number in 0..batches {
@@ -134,7 +140,7 @@ impl Log {
             records: batches * count,
             bytes: batches * batch.len(),
             batch_bytes: batch.len(),
-            value_bytes: count * shape.value_bytes,
+            value_bytes: count * contents.value_bytes,
         }
     }
 
@@ -165,7 +171,7 @@ impl Log {
                 for_all: Some(self.records as i64),
                 ..Offsets::default()
             },
-            projection: Projection::from_names(columns).expect("columns"),
+            shape: Shape::from_names(columns).expect("columns"),
             isolation: Isolation::ReadUncommitted,
             bounds: BOUNDS,
         };
@@ -206,16 +212,16 @@ impl Log {
 }
 
 /// A batch of records and their count. Values are words, which compress to about a third.
-fn make_batch(shape: &Shape) -> (Vec<u8>, usize) {
-    let count = (16 << 10) / (shape.value_bytes + 12);
+fn make_batch(contents: &Contents) -> (Vec<u8>, usize) {
+    let count = (16 << 10) / (contents.value_bytes + 12);
     let mut builder = BatchBuilder::new(BatchOptions {
-        codec: shape.codec,
+        codec: contents.codec,
         ..BatchOptions::default()
     });
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for number in 0..count {
-        let mut value = Vec::with_capacity(shape.value_bytes + 16);
-        while value.len() < shape.value_bytes {
+        let mut value = Vec::with_capacity(contents.value_bytes + 16);
+        while value.len() < contents.value_bytes {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -223,10 +229,10 @@ fn make_batch(shape: &Shape) -> (Vec<u8>, usize) {
             value.extend_from_slice(words[(state >> 20) as usize % 4]);
             value.extend_from_slice(((state >> 40) % 1000).to_string().as_bytes());
         }
-        value.truncate(shape.value_bytes);
+        value.truncate(contents.value_bytes);
         let key = format!("key-{:012}", number * 7919);
         let header: (&[u8], Option<&[u8]>) = (b"trace", Some(b"0123456789abcdef"));
-        let (key, headers) = match shape.with_key_and_header {
+        let (key, headers) = match contents.with_key_and_header {
             true => (Some(key.as_bytes()), [header].to_vec()),
             false => (None, Vec::new()),
         };

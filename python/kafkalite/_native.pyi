@@ -310,7 +310,11 @@ class BrokerPlane:
 
 @final
 class LogRead:
-    """Rows of log files, chosen once; `kafkalite.client.arrow` is its face."""
+    """Rows of log files, chosen once; `kafkalite.client.arrow` is its face.
+
+    `schema`, which has `__arrow_c_schema__`, is the rows' schema, exactly: any subset of the
+    columns, in any order; `columns` are chosen from it. `formats` says what keys and values are:
+    `rust/src/arrow/formats.rs`."""
 
     def __new__(
         cls,
@@ -325,7 +329,11 @@ class LogRead:
         isolation: str,
         batch_rows: int,
         batch_bytes: int,
-    ) -> LogRead: ...
+        schema: object | None = None,
+        formats: Mapping[str, str] | None = None,
+    ) -> LogRead:
+        """Raises `InvalidArgumentError` for columns, options and offsets that there are not."""
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule `arrow_array_stream`; its batches are built without the GIL."""
 
@@ -355,7 +363,11 @@ class FetchRead:
         columns: Sequence[str] | None,
         batch_rows: int,
         batch_bytes: int,
-    ) -> FetchRead: ...
+        schema: object | None = None,
+        formats: Mapping[str, str] | None = None,
+    ) -> FetchRead:
+        """Raises `InvalidArgumentError` for columns and options that there are not."""
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule `arrow_array_stream`."""
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
-use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, Projection, ReadOptions};
+use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, ReadOptions, Shape};
 use kafkalite::batch::{BatchBuilder, BatchHeader, BatchOptions, Codec, RecordReader};
 use kafkalite::error::{Error, Result};
 use kafkalite::log::storage::{
@@ -35,7 +35,7 @@ fn options(start: i64, stop: i64, rows: usize, bytes: usize) -> ReadOptions {
         topic: None,
         start: for_all(start),
         stop: for_all(stop),
-        projection: Projection::all(),
+        shape: Shape::all(),
         isolation: Isolation::ReadUncommitted,
         bounds: BatchBounds { rows, bytes },
     }

@@ -12,9 +12,11 @@ use arrow_array::{
     StringArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field};
 
-use super::schema::{Column, Projection, header_field, header_fields};
+use super::formats::Format;
+use super::schema::{Column, header_field, header_fields};
+use super::shape::{Shape, Wanted};
 
 /// Rows and bytes at which an Arrow batch is full. One record larger than `bytes` goes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +26,9 @@ pub struct BatchBounds {
     pub bytes: usize,
 }
 
-/// Which of the columns that cost something per record are wanted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub key: bool,
-    pub value: bool,
-    pub offset: bool,
-    pub timestamp: bool,
-    pub headers: bool,
-}
-
 /// The records of one partition, gathered until `finish`.
 pub struct ColumnBuilder {
-    projection: Projection,
-    schema: SchemaRef,
+    shape: Shape,
     pub(super) bounds: BatchBounds,
     pub(super) wanted: Wanted,
     topic: Option<ArrayRef>,
@@ -47,6 +38,8 @@ pub struct ColumnBuilder {
     pub(super) bytes: usize,
     pub(super) keys: BinaryColumn,
     pub(super) values: BinaryColumn,
+    pub(super) key_sizes: SizeColumn,
+    pub(super) value_sizes: SizeColumn,
     pub(super) offsets: Vec<i64>,
     pub(super) timestamps: Vec<i64>,
     pub(super) timestamp_nulls: Vec<u32>,
@@ -55,25 +48,19 @@ pub struct ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    pub fn new(projection: &Projection, schema: &SchemaRef, bounds: BatchBounds) -> ColumnBuilder {
-        let wanted = Wanted {
-            key: projection.contains(Column::Key),
-            value: projection.contains(Column::Value),
-            offset: projection.contains(Column::Offset),
-            timestamp: projection.contains(Column::Timestamp),
-            headers: projection.contains(Column::Headers),
-        };
+    pub fn new(shape: &Shape, bounds: BatchBounds) -> ColumnBuilder {
         ColumnBuilder {
-            projection: projection.clone(),
-            schema: Arc::clone(schema),
+            shape: shape.clone(),
             bounds,
-            wanted,
+            wanted: shape.wanted(),
             topic: None,
             partition: None,
             rows: 0,
             bytes: 0,
             keys: BinaryColumn::new(),
             values: BinaryColumn::new(),
+            key_sizes: SizeColumn::default(),
+            value_sizes: SizeColumn::default(),
             offsets: Vec::new(),
             timestamps: Vec::new(),
             timestamp_nulls: Vec::new(),
@@ -86,12 +73,12 @@ impl ColumnBuilder {
     pub fn start_partition(&mut self, topic: &str, partition: i32) {
         debug_assert_eq!(self.rows, 0);
         let rows = self.bounds.rows;
-        self.topic = self.projection.contains(Column::Topic).then(|| {
+        self.topic = self.shape.contains(Column::Topic).then(|| {
             let offsets = OffsetBuffer::from_repeated_length(topic.len(), rows);
             let bytes = Buffer::from_vec(topic.as_bytes().repeat(rows));
             Arc::new(StringArray::new(offsets, bytes, None)) as ArrayRef
         });
-        self.partition = self.projection.contains(Column::Partition).then(|| {
+        self.partition = self.shape.contains(Column::Partition).then(|| {
             Arc::new(PrimitiveArray::<Int32Type>::from_value(partition, rows)) as ArrayRef
         });
     }
@@ -102,8 +89,7 @@ impl ColumnBuilder {
 
     /// No column needs a look into the records: the count of a batch is enough.
     pub fn counts_only(&self) -> bool {
-        let wanted = self.wanted;
-        !(wanted.key || wanted.value || wanted.offset || wanted.timestamp || wanted.headers)
+        self.wanted == Wanted::default()
     }
 
     /// Whether a record of `bytes` (wanted ones) must wait for the next batch.
@@ -123,7 +109,7 @@ impl ColumnBuilder {
 
     /// Fills the column up to the rows there are.
     pub(super) fn append_timestamp_type(&mut self, timestamp_type: i32) {
-        if self.projection.contains(Column::TimestampType) {
+        if self.shape.contains(Column::TimestampType) {
             self.timestamp_types.resize(self.rows, timestamp_type);
         }
     }
@@ -144,11 +130,18 @@ impl ColumnBuilder {
     /// The rows gathered so far as one Arrow batch; the builder is empty afterwards.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let rows = self.rows;
-        let mut arrays = Vec::with_capacity(self.projection.columns().len());
-        for column in self.projection.columns() {
+        let mut arrays = Vec::with_capacity(self.shape.columns().len());
+        for (column, field) in self
+            .shape
+            .columns()
+            .iter()
+            .zip(self.shape.schema().fields())
+        {
             let array: ArrayRef = match column {
-                Column::Key => Arc::new(self.keys.finish()?),
-                Column::Value => Arc::new(self.values.finish()?),
+                Column::Key => self.keys.finish_as(self.shape.formats().key)?,
+                Column::Value => self.values.finish_as(self.shape.formats().value)?,
+                Column::KeySize => Arc::new(self.key_sizes.finish()?),
+                Column::ValueSize => Arc::new(self.value_sizes.finish()?),
                 Column::Topic => slice(&self.topic, rows)?,
                 Column::Partition => slice(&self.partition, rows)?,
                 Column::Offset => Arc::new(Int64Array::from(take(&mut self.offsets))),
@@ -161,13 +154,13 @@ impl ColumnBuilder {
                 Column::TimestampType => {
                     Arc::new(Int32Array::from(take(&mut self.timestamp_types)))
                 }
-                Column::Headers => Arc::new(self.headers.finish()?),
+                Column::Headers => Arc::new(self.headers.finish(field)?),
             };
             arrays.push(array);
         }
         self.rows = 0;
         self.bytes = 0;
-        RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+        RecordBatch::try_new(Arc::clone(self.shape.schema()), arrays)
     }
 }
 
@@ -240,6 +233,49 @@ impl Ends {
     }
 }
 
+/// Sizes of byte strings that are not copied.
+#[derive(Default)]
+pub(super) struct SizeColumn {
+    sizes: Vec<i32>,
+    null_rows: Vec<u32>,
+}
+
+impl SizeColumn {
+    /// A size fits: it was read from 32 bits.
+    #[inline]
+    pub fn push(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.sizes.push(bytes.len() as i32),
+            None => {
+                self.null_rows.push(self.sizes.len() as u32);
+                self.sizes.push(0);
+            }
+        }
+    }
+
+    pub fn reserve(&mut self, count: usize) {
+        self.sizes.reserve(count);
+    }
+
+    fn finish(&mut self) -> Result<Int32Array, ArrowError> {
+        let nulls = null_buffer(self.sizes.len(), &mut self.null_rows);
+        Int32Array::try_new(ScalarBuffer::from(take(&mut self.sizes)), nulls)
+    }
+}
+
+/// As text; U+FFFD stands where bytes are no UTF-8.
+fn to_utf8(bytes: BinaryArray) -> Result<StringArray, ArrowError> {
+    let (offsets, values, nulls) = bytes.into_parts();
+    match StringArray::try_new(offsets.clone(), values.clone(), nulls.clone()) {
+        Ok(text) => Ok(text),
+        Err(_) => {
+            let bytes = BinaryArray::try_new(offsets, values, nulls)?;
+            let text = bytes.iter().map(|each| each.map(String::from_utf8_lossy));
+            Ok(text.collect())
+        }
+    }
+}
+
 /// Byte strings one behind the other.
 pub(super) struct BinaryColumn {
     pub ends: Ends,
@@ -277,6 +313,14 @@ impl BinaryColumn {
         let nulls = null_buffer(self.ends.count(), &mut self.null_rows);
         let offsets = self.ends.finish(self.bytes.len())?;
         BinaryArray::try_new(offsets, Buffer::from_vec(take(&mut self.bytes)), nulls)
+    }
+
+    fn finish_as(&mut self, format: Format) -> Result<ArrayRef, ArrowError> {
+        let bytes = self.finish()?;
+        Ok(match format {
+            Format::Binary => Arc::new(bytes),
+            Format::String => Arc::new(to_utf8(bytes)?),
+        })
     }
 
     fn finish_utf8(&mut self) -> Result<StringArray, ArrowError> {
@@ -322,12 +366,17 @@ impl HeadersColumn {
         self.ends.push(end);
     }
 
-    fn finish(&mut self) -> Result<ListArray, ArrowError> {
+    /// `field` names the items of the list.
+    fn finish(&mut self, field: &Field) -> Result<ListArray, ArrowError> {
+        let item = match field.data_type() {
+            DataType::List(item) => Arc::clone(item),
+            _ => header_field(),
+        };
         let nulls = null_buffer(self.ends.count(), &mut self.null_rows);
         let offsets = self.ends.finish(self.keys.ends.count())?;
         let keys = Arc::new(self.keys.finish_utf8()?) as ArrayRef;
         let values = Arc::new(self.values.finish()?) as ArrayRef;
         let entries = StructArray::try_new(header_fields(), vec![keys, values], None)?;
-        ListArray::try_new(header_field(), offsets, Arc::new(entries), nulls)
+        ListArray::try_new(item, offsets, Arc::new(entries), nulls)
     }
 }

@@ -10,7 +10,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use super::columns::{BatchBounds, ColumnBuilder};
-use super::schema::Projection;
+use super::shape::Shape;
 use super::stream::append_set;
 use super::walk::{RecordCursor, Walked, append_records};
 use crate::batch::compression::Inflater;
@@ -67,12 +67,11 @@ struct Scratch {
 }
 
 impl<S: FetchSource> FetchedStream<S> {
-    pub fn new(source: S, projection: &Projection, bounds: BatchBounds) -> FetchedStream<S> {
-        let schema = projection.schema();
+    pub fn new(source: S, shape: &Shape, bounds: BatchBounds) -> FetchedStream<S> {
         FetchedStream {
             source,
-            builder: ColumnBuilder::new(projection, &schema, bounds),
-            schema,
+            builder: ColumnBuilder::new(shape, bounds),
+            schema: shape.schema().clone(),
             partition: None,
             chunk: None,
             scratch: Scratch::default(),
@@ -282,7 +281,7 @@ mod tests {
             bytes: 1 << 20,
         };
         let source = Given(chunks.into_iter());
-        FetchedStream::new(source, &Projection::all(), bounds)
+        FetchedStream::new(source, &Shape::all(), bounds)
             .map(|batch| {
                 let batch = batch.expect("good records");
                 let partitions = batch.column(3).as_primitive::<Int32Type>();
@@ -331,7 +330,7 @@ mod tests {
             rows: 10,
             bytes: 100,
         };
-        let mut stream = FetchedStream::new(source, &Projection::all(), bounds);
+        let mut stream = FetchedStream::new(source, &Shape::all(), bounds);
         for _ in 0..2 {
             let error = stream.next().expect("an error").expect_err("damaged");
             assert!(error.to_string().contains("t-4: "), "{error}");

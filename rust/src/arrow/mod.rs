@@ -9,7 +9,8 @@
 //!  │  ├ segments    which files, opened as one view
 //!  │  └ reader      one file through one buffer
 //!  ├ walk        the tight loop: one batch's records into columns
-//!  └ columns     the buffers of one Arrow batch        schema: names and types
+//!  └ columns     the buffers of one Arrow batch
+//! shape     what a row looks like (schema: names and types; formats: what keys and values are)
 //! fetched   the same out of bytes that came over the wire           (once per consumer)
 //! serve     the endpoint: ranges as Arrow IPC over a socket
 //! ```
@@ -17,17 +18,20 @@
 pub mod batches;
 pub mod columns;
 pub mod fetched;
+pub mod formats;
 pub mod isolation;
 pub mod plan;
 pub mod reader;
 pub mod schema;
 pub mod segments;
 pub mod serve;
+pub mod shape;
 pub mod stream;
 pub mod walk;
 
 pub use columns::BatchBounds;
 pub use fetched::{FetchSource, FetchedChunk, FetchedStream};
 pub use plan::{Isolation, LogRead, Offsets, ReadOptions};
-pub use schema::{Column, Projection};
+pub use schema::Column;
+pub use shape::{Shape, ShapeRequest};
 pub use stream::LogStream;

@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
-
 use super::columns::BatchBounds;
 use super::isolation::{AbortedRanges, committed_view};
-use super::schema::Projection;
 use super::segments::{LogExtent, Partition};
+use super::shape::Shape;
 use super::stream::LogStream;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX};
@@ -66,7 +64,7 @@ pub struct ReadOptions {
     pub start: Offsets,
     /// Exclusive; behind the log's end it means the end.
     pub stop: Offsets,
-    pub projection: Projection,
+    pub shape: Shape,
     pub isolation: Isolation,
     pub bounds: BatchBounds,
 }
@@ -79,10 +77,9 @@ pub struct PartitionRange {
     pub aborted: Option<Arc<AbortedRanges>>,
 }
 
-/// A read: its schema and its ranges, by topic and partition.
+/// A read: what its rows look like, and its ranges, by topic and partition.
 pub struct LogRead {
-    pub projection: Projection,
-    pub schema: SchemaRef,
+    pub shape: Shape,
     pub bounds: BatchBounds,
     pub ranges: Vec<PartitionRange>,
 }
@@ -109,16 +106,10 @@ impl LogRead {
             ranges.push(range(partition, &name, start, stop, options.isolation)?);
         }
         Ok(LogRead {
-            schema: options.projection.schema(),
-            projection: options.projection,
+            shape: options.shape,
             bounds,
             ranges,
         })
-    }
-
-    /// See [`Projection::check_requested`].
-    pub fn check_requested(&self, requested: &Schema) -> Result<()> {
-        self.projection.check_requested(requested)
     }
 
     /// All rows, from the first. Nothing is read before the first batch is asked for.

@@ -9,17 +9,19 @@
 //! timestamp      timestamp(us, UTC)                        -1 ms where a record has none
 //! timestampType  int32                                     0 create, 1 log append, -1 none (magic 0)
 //! headers        list<element: struct<key: utf8, value: binary>>   null where there are none
+//! key_size       int32                                     bytes; null where the key is
+//! value_size     int32                                     bytes; null where the value is
 //! ```
 //!
 //! Every field is nullable and the types are exact, because Spark compares them exactly
 //! (`to_arrow_schema(...).equals(...)`): names, values and nulls are those of the DataFrame that
-//! Spark's own Kafka connector makes (`KafkaRecordToRowConverter`), with `includeHeaders`.
+//! Spark's own Kafka connector makes (`KafkaRecordToRowConverter`), with `includeHeaders`. The two sizes are ours, and come only where they
+//! are asked for: a count, or a sum of lengths, then copies no value. Keys and values are binary
+//! unless `shape.rs` is told otherwise.
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
-
-use crate::error::{Error, Result};
+use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
 /// One column, in the order in which they stand unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +34,12 @@ pub enum Column {
     Timestamp,
     TimestampType,
     Headers,
+    KeySize,
+    ValueSize,
 }
 
 impl Column {
-    pub const ALL: [Column; 8] = [
+    pub const ALL: [Column; 10] = [
         Column::Key,
         Column::Value,
         Column::Topic,
@@ -44,7 +48,18 @@ impl Column {
         Column::Timestamp,
         Column::TimestampType,
         Column::Headers,
+        Column::KeySize,
+        Column::ValueSize,
     ];
+
+    /// Those of Spark's connector, which come unless others are named.
+    pub fn kafka() -> impl Iterator<Item = Column> {
+        Column::ALL.into_iter().take(8)
+    }
+
+    pub fn from_name(name: &str) -> Option<Column> {
+        Column::ALL.into_iter().find(|column| column.name() == name)
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -56,6 +71,8 @@ impl Column {
             Column::Timestamp => "timestamp",
             Column::TimestampType => "timestampType",
             Column::Headers => "headers",
+            Column::KeySize => "key_size",
+            Column::ValueSize => "value_size",
         }
     }
 
@@ -63,15 +80,13 @@ impl Column {
         match self {
             Column::Key | Column::Value => DataType::Binary,
             Column::Topic => DataType::Utf8,
-            Column::Partition | Column::TimestampType => DataType::Int32,
+            Column::Partition | Column::TimestampType | Column::KeySize | Column::ValueSize => {
+                DataType::Int32
+            }
             Column::Offset => DataType::Int64,
             Column::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             Column::Headers => DataType::List(header_field()),
         }
-    }
-
-    fn field(self) -> Field {
-        Field::new(self.name(), self.data_type(), true)
     }
 }
 
@@ -89,83 +104,4 @@ pub fn header_fields() -> Fields {
         Field::new("key", DataType::Utf8, true),
         Field::new("value", DataType::Binary, true),
     ])
-}
-
-/// The wanted columns, in the wanted order, each at most once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Projection {
-    columns: Vec<Column>,
-}
-
-impl Projection {
-    pub fn all() -> Projection {
-        Projection {
-            columns: Column::ALL.to_vec(),
-        }
-    }
-
-    /// Errors: `InvalidArgument` for a name that is no column, a name given twice, no name at all.
-    pub fn from_names<S: AsRef<str>>(names: &[S]) -> Result<Projection> {
-        let mut columns = Vec::with_capacity(names.len());
-        for name in names {
-            let name = name.as_ref();
-            let Some(column) = Column::ALL.into_iter().find(|column| column.name() == name) else {
-                return Err(Error::InvalidArgument(format!(
-                    "unknown column '{name}': the columns are {}",
-                    valid_names()
-                )));
-            };
-            if columns.contains(&column) {
-                return Err(Error::InvalidArgument(format!(
-                    "column '{name}' is named twice"
-                )));
-            }
-            columns.push(column);
-        }
-        if columns.is_empty() {
-            return Err(Error::InvalidArgument(format!(
-                "columns names no column: the columns are {}",
-                valid_names()
-            )));
-        }
-        Ok(Projection { columns })
-    }
-
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    pub fn contains(&self, column: Column) -> bool {
-        self.columns.contains(&column)
-    }
-
-    /// Whether a consumer's requested schema can be met: it may ask for other types, which it then
-    /// has to cast to itself, but not for other columns (the PyCapsule interface rules it out).
-    ///
-    /// Errors: `InvalidArgument`.
-    pub fn check_requested(&self, requested: &Schema) -> Result<()> {
-        let own: Vec<&str> = self.columns.iter().map(|c| c.name()).collect();
-        let names: Vec<&str> = requested
-            .fields()
-            .iter()
-            .map(|f| f.name().as_str())
-            .collect();
-        if names == own {
-            return Ok(());
-        }
-        Err(Error::InvalidArgument(format!(
-            "the requested schema has the columns {}, but those read are {}: choose by columns=",
-            names.join(", "),
-            own.join(", ")
-        )))
-    }
-
-    pub fn schema(&self) -> SchemaRef {
-        let fields: Vec<Field> = self.columns.iter().map(|column| column.field()).collect();
-        Arc::new(Schema::new(fields))
-    }
-}
-
-fn valid_names() -> String {
-    Column::ALL.map(Column::name).join(", ")
 }

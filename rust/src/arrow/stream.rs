@@ -50,7 +50,7 @@ struct PartitionRows {
 
 impl LogStream {
     pub(super) fn new(read: Arc<LogRead>) -> LogStream {
-        let builder = ColumnBuilder::new(&read.projection, &read.schema, read.bounds);
+        let builder = ColumnBuilder::new(&read.shape, read.bounds);
         LogStream {
             read,
             builder,
@@ -264,6 +264,6 @@ impl Iterator for LogStream {
 
 impl RecordBatchReader for LogStream {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.read.schema)
+        Arc::clone(self.read.shape.schema())
     }
 }

@@ -109,6 +109,12 @@ pub fn append_records(
         if wanted.value {
             builder.values.push_nullable(value);
         }
+        if wanted.key_size {
+            builder.key_sizes.push(key);
+        }
+        if wanted.value_size {
+            builder.value_sizes.push(value);
+        }
         if wanted.offset {
             builder.offsets.push(offset);
         }
@@ -149,6 +155,12 @@ pub fn append_legacy(builder: &mut ColumnBuilder, magic: i8, record: &Record<'_>
     if wanted.value {
         builder.values.push_nullable(record.value);
     }
+    if wanted.key_size {
+        builder.key_sizes.push(record.key);
+    }
+    if wanted.value_size {
+        builder.value_sizes.push(record.value);
+    }
     if wanted.offset {
         builder.offsets.push(record.offset);
     }
@@ -179,6 +191,12 @@ fn reserve(builder: &mut ColumnBuilder, count: usize, bytes: usize) {
         builder.values.ends.reserve(rows);
         let room = builder.bounds.bytes.saturating_sub(builder.bytes);
         builder.values.bytes.reserve(bytes.min(room));
+    }
+    if wanted.key_size {
+        builder.key_sizes.reserve(rows);
+    }
+    if wanted.value_size {
+        builder.value_sizes.reserve(rows);
     }
     if wanted.offset {
         builder.offsets.reserve(rows);

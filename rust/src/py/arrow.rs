@@ -17,8 +17,8 @@ use pyo3::types::PyCapsule;
 use super::door;
 use crate::arrow::plan::check_bounds;
 use crate::arrow::{
-    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, Offsets, Projection,
-    ReadOptions,
+    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, Offsets,
+    ReadOptions, Shape, ShapeRequest,
 };
 use crate::error::Error;
 use crate::log::storage::{DiskStorage, Storage};
@@ -34,7 +34,7 @@ impl PyLogRead {
     #[new]
     #[pyo3(signature = (
         paths, *, topic, start, start_by_partition, stop, stop_by_partition, columns, isolation,
-        batch_rows, batch_bytes
+        batch_rows, batch_bytes, schema=None, formats=None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -52,7 +52,10 @@ impl PyLogRead {
         isolation: &str,
         batch_rows: usize,
         batch_bytes: usize,
+        schema: Option<&Bound<'_, PyAny>>,
+        formats: Option<BTreeMap<String, String>>,
     ) -> PyResult<PyLogRead> {
+        let shape = choose_shape(py, columns, schema, formats)?;
         let read = door::enter(py, || {
             let options = ReadOptions {
                 topic,
@@ -64,10 +67,7 @@ impl PyLogRead {
                     for_all: stop,
                     by_partition: stop_by_partition,
                 },
-                projection: match columns {
-                    Some(names) => Projection::from_names(&names)?,
-                    None => Projection::all(),
-                },
+                shape,
                 isolation: Isolation::from_name(isolation)?,
                 bounds: BatchBounds {
                     rows: batch_rows,
@@ -90,7 +90,7 @@ impl PyLogRead {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if let Some(capsule) = requested_schema {
             let requested = import_schema(py, capsule)?;
-            let checked = self.read.check_requested(&requested);
+            let checked = self.read.shape.check_requested(&requested);
             checked.map_err(|error| door::raise(py, &error))?;
         }
         let stream = Detached(self.read.stream());
@@ -99,7 +99,7 @@ impl PyLogRead {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.read.schema.as_ref());
+        let schema = FFI_ArrowSchema::try_from(self.read.shape.schema().as_ref());
         let schema = schema.map_err(|error| raise_arrow(py, &error))?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
@@ -107,7 +107,7 @@ impl PyLogRead {
     /// Name and Arrow type of each column.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
-        let fields = self.read.schema.fields().iter();
+        let fields = self.read.shape.schema().fields().iter();
         fields
             .map(|field| (field.name().clone(), field.data_type().to_string()))
             .collect()
@@ -134,15 +134,20 @@ pub struct PyFetchRead {
     open: Py<PyAny>,
     #[pyo3(get)]
     ranges: Vec<(String, i32, i64, i64)>,
-    projection: Projection,
-    schema: SchemaRef,
+    shape: Shape,
     bounds: BatchBounds,
 }
 
 #[pymethods]
 impl PyFetchRead {
     #[new]
-    #[pyo3(signature = (open, *, ranges, columns, batch_rows, batch_bytes))]
+    #[pyo3(signature = (
+        open, *, ranges, columns, batch_rows, batch_bytes, schema=None, formats=None
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments, called from one place"
+    )]
     fn new(
         py: Python<'_>,
         open: Py<PyAny>,
@@ -150,22 +155,18 @@ impl PyFetchRead {
         columns: Option<Vec<String>>,
         batch_rows: usize,
         batch_bytes: usize,
+        schema: Option<&Bound<'_, PyAny>>,
+        formats: Option<BTreeMap<String, String>>,
     ) -> PyResult<PyFetchRead> {
         let bounds = BatchBounds {
             rows: batch_rows,
             bytes: batch_bytes,
         };
-        let projection = match columns {
-            Some(names) => Projection::from_names(&names),
-            None => Ok(Projection::all()),
-        };
-        let projection = check_bounds(bounds).and(projection);
-        let projection = projection.map_err(|error| door::raise(py, &error))?;
+        check_bounds(bounds).map_err(|error| door::raise(py, &error))?;
         Ok(PyFetchRead {
             open,
             ranges,
-            schema: projection.schema(),
-            projection,
+            shape: choose_shape(py, columns, schema, formats)?,
             bounds,
         })
     }
@@ -178,17 +179,17 @@ impl PyFetchRead {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if let Some(capsule) = requested_schema {
             let requested = import_schema(py, capsule)?;
-            let checked = self.projection.check_requested(&requested);
+            let checked = self.shape.check_requested(&requested);
             checked.map_err(|error| door::raise(py, &error))?;
         }
         let source = PythonSource(self.open.call0(py)?);
-        let stream = Detached(FetchedStream::new(source, &self.projection, self.bounds));
+        let stream = Detached(FetchedStream::new(source, &self.shape, self.bounds));
         let stream = FFI_ArrowArrayStream::new(Box::new(stream));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.schema.as_ref());
+        let schema = FFI_ArrowSchema::try_from(self.shape.schema().as_ref());
         let schema = schema.map_err(|error| raise_arrow(py, &error))?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
@@ -196,7 +197,7 @@ impl PyFetchRead {
     /// Name and Arrow type of each column.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
-        let fields = self.schema.fields().iter();
+        let fields = self.shape.schema().fields().iter();
         fields
             .map(|field| (field.name().clone(), field.data_type().to_string()))
             .collect()
@@ -259,6 +260,27 @@ impl<S: RecordBatchReader + Send> RecordBatchReader for Detached<S> {
     fn schema(&self) -> SchemaRef {
         self.0.schema()
     }
+}
+
+/// `schema` is any object that exports one (`__arrow_c_schema__`).
+fn choose_shape(
+    py: Python<'_>,
+    columns: Option<Vec<String>>,
+    schema: Option<&Bound<'_, PyAny>>,
+    formats: Option<BTreeMap<String, String>>,
+) -> PyResult<Shape> {
+    let schema = schema.map(|schema| export_schema(py, schema)).transpose()?;
+    let request = ShapeRequest {
+        columns: columns.as_deref(),
+        schema: schema.as_ref(),
+        formats: formats.as_ref(),
+    };
+    Shape::choose(&request).map_err(|error| door::raise(py, &error))
+}
+
+fn export_schema(py: Python<'_>, schema: &Bound<'_, PyAny>) -> PyResult<Schema> {
+    let capsule = schema.call_method0(pyo3::intern!(py, "__arrow_c_schema__"))?;
+    import_schema(py, capsule.cast::<PyCapsule>()?)
 }
 
 fn import_schema(py: Python<'_>, capsule: &Bound<'_, PyCapsule>) -> PyResult<Schema> {

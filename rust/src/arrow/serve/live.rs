@@ -89,7 +89,7 @@ impl Home for LiveHome {
             isolation,
             spare: Arc::default(),
         };
-        let stream = FetchedStream::new(source, &request.projection, request.bounds);
+        let stream = FetchedStream::new(source, &request.shape, request.bounds);
         Ok(Box::new(stream))
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::arrow::columns::BatchBounds;
 use crate::arrow::plan::{Isolation, check_bounds};
-use crate::arrow::schema::Projection;
+use crate::arrow::shape::Shape;
 use crate::error::{Error, Result};
 use crate::limits::ARROW_REQUEST_BYTES_MAX;
 
@@ -40,7 +40,7 @@ pub struct ReadRequest {
     /// Exclusive. `None`: the end as it is when the request comes.
     pub stop: Option<i64>,
     pub isolation: Isolation,
-    pub projection: Projection,
+    pub shape: Shape,
     pub bounds: BatchBounds,
     pub place: Place,
 }
@@ -101,9 +101,9 @@ impl ReadRequest {
             Some(name) => Isolation::from_name(&name)?,
             None => Isolation::default(),
         };
-        let projection = match fields.texts("columns")? {
-            Some(names) => Projection::from_names(&names)?,
-            None => Projection::all(),
+        let shape = match fields.texts("columns")? {
+            Some(names) => Shape::from_names(&names)?,
+            None => Shape::all(),
         };
         let count = |value: Option<i64>, default: usize| {
             value.map_or(default, |value| usize::try_from(value).unwrap_or(0))
@@ -133,7 +133,7 @@ impl ReadRequest {
             start,
             stop,
             isolation,
-            projection,
+            shape,
             bounds,
             place,
         })
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!((read.topic.as_str(), read.partition), ("orders", 3));
         assert_eq!((read.start, read.stop), (None, None));
         assert_eq!(read.isolation, Isolation::ReadUncommitted);
-        assert_eq!(read.projection, Projection::all());
+        assert_eq!(read.shape, Shape::all());
         assert_eq!(read.bounds, BOUNDS);
         assert_eq!(read.place, Place::default());
     }
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((read.start, read.stop), (Some(5), Some(9)));
         assert_eq!(read.isolation, Isolation::ReadCommitted);
         assert_eq!((read.bounds.rows, read.bounds.bytes), (10, 1000));
-        assert_eq!(read.projection.columns().len(), 1);
+        assert_eq!(read.shape.columns().len(), 1);
         assert_eq!(read.place.path, Some(PathBuf::from("/logs")));
         assert_eq!(read.place.bootstrap_servers.as_deref(), Some("b:9092"));
         assert_eq!(
