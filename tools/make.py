@@ -10,7 +10,8 @@
     bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
     bench-spark  Spark on kafkalite beside its own connector on Apache Kafka (ARGS="--only json")
     lint, format, build, jars    parts of the above
-    wheel        a release wheel in dist/
+    jar          Spark's columnar engine, which later builds pack
+    wheel        a release wheel in dist/, with the jar
 
 Python 3.11, cargo and (for the tests) a full JDK 17 must be there; all else is fetched, and kept
 in the user's cache. A missing JDK is installed if this is Debian and the user is root. A failed
@@ -84,6 +85,7 @@ def main(target: str, arguments: list[str]) -> None:
         "lint": lambda _: report([prepare(["lint"]), *lint()]),
         "format": lambda _: format_all(),
         "build": lambda _: report([prepare([])]),
+        "jar": lambda _: jar(),
         "wheel": lambda _: release_wheel(),
         "jars": lambda _: report([prepare(["test"], jars=True)]),
     }
@@ -110,8 +112,8 @@ def run_broker(arguments: list[str]) -> None:
 
 def test(*, long: bool) -> None:
     """`make test` and `make test-long`."""
-    need_jdk()
     started = time.monotonic()
+    jar()
     suites = [prepare(["lint", "test"], jars=True)]
     suites += lint()
     rust = [*CARGO_TEST, "--", "--include-ignored"] if long else CARGO_TEST
@@ -152,7 +154,7 @@ def bench_kafka(arguments: list[str]) -> None:
 
 def bench_spark(arguments: list[str]) -> None:
     """`make bench-spark`: one Spark and both brokers on this machine, some 15 minutes."""
-    need_jdk()
+    jar()
     prepare(["test", "bench"], jars=True)
     run = [BIN / "python", ROOT / "benches" / "spark" / "run.py", *arguments]
     parts = [ROOT / "tests", ROOT / "benches" / "vs_kafka"]
@@ -160,9 +162,18 @@ def bench_spark(arguments: list[str]) -> None:
 
 
 def release_wheel() -> None:
-    """A wheel as it is published: link-time optimised, stripped."""
+    """A wheel as it is published: link-time optimised, stripped, with Spark's columnar engine."""
+    jar()
     install_tools([])
     call([BIN / "maturin", "build", "--profile", "dist", "--out", "dist"])
+
+
+def jar() -> None:
+    """`python/kafkalite/spark/jars/kafkalite-spark.jar`, if it is older than its sources."""
+    need_jdk()
+    make_venv()
+    install_tools(["jar"])
+    call([BIN / "python", ROOT / "tools" / "make_jar.py"])
 
 
 def prepare(extras: list[str], *, jars: bool = False) -> Suite:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import kafkalite
+from kafkalite.spark import jar_path
 from oracle.jars import spark_connector_jars
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ SETTINGS = {
 
 def own_jar() -> Path | None:
     """kafkalite's columnar engine, in the package that is imported; `None` if it was not built."""
-    return next(Path(kafkalite.__file__).parent.glob("spark/*.jar"), None)
+    return jar_path()
 
 
 def build_session(folder: Path, *, with_own_jar: bool = True) -> SparkSession:

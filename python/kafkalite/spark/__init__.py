@@ -12,12 +12,13 @@ needs `pip install kafkalite[spark]`, on the workers too. Schema and options are
 Kafka connector, and more: docs/SPARK.md.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["jar_path", "register", "session"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -25,3 +26,17 @@ def register(spark: "SparkSession") -> None:
     from kafkalite.spark.source import KafkaliteDataSource
 
     spark.dataSource.register(KafkaliteDataSource)
+
+
+def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
+    """A SparkSession with the columnar engine, if this installation brings its jar."""
+    from kafkalite.spark import columnar
+
+    return columnar.session(app_name, **conf)
+
+
+def jar_path() -> Path | None:
+    """Where the jar of the columnar engine is; `None` if it was not packed."""
+    from kafkalite.spark import columnar
+
+    return columnar.jar_path()

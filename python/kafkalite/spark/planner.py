@@ -11,7 +11,7 @@ files with the partition's directory as a fifth.
         "sinceMs": n                                             since the last batch began
         "target": {…}                                            Trigger.AvailableNow: not beyond
     {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
-    {"op": "schema",  "options": {…}, "streaming": false}        schema, limit
+    {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
     {"op": "endpoint", "options": {…}}                           endpoint
 
 Where there are ranges, there are also `endpoint` (host:port of the broker's Arrow listener, or
@@ -368,10 +368,12 @@ class Logs(Closing):
 def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
     """See the module. Raises `KafkaliteError` and nothing else for a request of any content."""
     op = request.get("op")
-    is_streaming = op in ("initial", "latest", "between") or request.get("streaming") is True
-    options = ReadOptions.of(_options(request), streaming=is_streaming)
     if op == "schema":
-        return _schema(options)
+        is_known = isinstance(request.get("streaming"), bool)
+        return _schema(
+            ReadOptions.of(_options(request), streaming=request["streaming"] if is_known else None)
+        )
+    options = ReadOptions.of(_options(request), streaming=op in ("initial", "latest", "between"))
     log = logs.log(options)
     if op == "batch":
         return _ranges(options, log, plan_batch(options, log))

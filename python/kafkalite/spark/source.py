@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.batch import BatchReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
@@ -34,8 +35,18 @@ class KafkaliteDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Of a batch query; `schema` may be any choice of the columns, in any order."""
-        return BatchReader(ReadOptions.of(self.options, streaming=False), schema)
+        return BatchReader(self._options(streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         """Of a streaming query."""
-        return StreamReader(ReadOptions.of(self.options, streaming=True), schema)
+        return StreamReader(self._options(streaming=True), schema)
+
+    def _options(self, *, streaming: bool) -> ReadOptions:
+        """With the jar on its class path Spark does not come here but for `engine=python`."""
+        options = ReadOptions.of(self.options, streaming=streaming)
+        if options.engine == "jvm":
+            raise InvalidArgumentError(
+                "engine is 'jvm', and its jar is not on Spark's class path: make the session with "
+                "kafkalite.spark.session(), or pass --jars $(python -m kafkalite.spark)"
+            )
+        return options

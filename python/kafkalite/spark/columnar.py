@@ -1,0 +1,55 @@
+"""A SparkSession that has the columnar engine, if this installation brings its jar.
+
+    spark = kafkalite.spark.session("orders per minute")
+    spark = kafkalite.spark.session(**{"spark.master": "local[4]", "spark.driver.memory": "4g"})
+    spark-submit --jars "$(python -m kafkalite.spark)" job.py
+
+Without the jar `format("kafkalite")` works as well: the Python Data Source reads.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["NO_JAR", "jar_path", "session"]
+
+NO_JAR = (
+    "this installation of kafkalite has no jar: release wheels bring it, `make jar` builds it "
+    "before `pip install .`"
+)
+
+
+def jar_path() -> Path | None:
+    """Where the jar of the columnar engine is; `None` if it was not packed."""
+    path = Path(__file__).with_name("jars") / "kafkalite-spark.jar"
+    return path if path.is_file() else None
+
+
+def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
+    """The running session, or a new one: local unless `spark.master` says another, with this
+    Python for its workers. `conf` is Spark's and goes before everything chosen here."""
+    from pyspark.sql import SparkSession
+
+    jar = jar_path()
+    jars = [conf.get("spark.jars", ""), str(jar or "")]
+    master = conf.get("spark.master", "local[*]")
+    chosen = {
+        "spark.master": master,
+        "spark.pyspark.python": sys.executable,
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if master.startswith("local"):
+        # Spark's 200 are for clusters: each is a task of every batch of a stateful stream.
+        chosen["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
+    chosen |= conf
+    chosen["spark.jars"] = ",".join(each for each in jars if each)
+    # Spark looks Python Data Sources up with the Python of the environment alone.
+    os.environ.setdefault("PYSPARK_PYTHON", chosen["spark.pyspark.python"])
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,236 @@
+package kafkalite.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.channels.ReadableByteChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A connection to an Arrow endpoint (docs/ARROW_ENDPOINT.md), and the child that serves one.
+ *
+ * <p>A JVM has at most one child, {@code python -m kafkalite arrow serve}: the driver plans through
+ * it, and an executor reads from its own where no broker with an Arrow listener is on its machine.
+ * It ends when its standard input is closed, so that it never outlives the JVM; one that has died is
+ * replaced when it is next needed.
+ */
+final class Endpoint implements AutoCloseable, ReadableByteChannel {
+  static final ObjectMapper JSON = new ObjectMapper();
+
+  private static final Logger LOG = LoggerFactory.getLogger(Endpoint.class);
+  private static final int ANSWER_BYTES_MAX = 64 << 20;
+  private static final int START_SECONDS_MAX = 60;
+  private static final int CONNECT_MS_MAX = 10_000;
+
+  private final SocketChannel channel;
+  private final String address;
+
+  /** Whether the bytes that come next are those of a message whose length has just been read. */
+  private boolean afterLength;
+
+  private Endpoint(String address) throws IOException {
+    this.address = address;
+    channel = SocketChannel.open();
+    try {
+      int colon = address.lastIndexOf(':');
+      String host = address.substring(0, colon);
+      int port = Integer.parseInt(address.substring(colon + 1));
+      channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+      channel.socket().connect(new InetSocketAddress(host, port), CONNECT_MS_MAX);
+    } catch (IOException | RuntimeException error) {
+      channel.close();
+      throw new IOException("the Arrow endpoint " + address + " does not answer: " + reason(error));
+    }
+  }
+
+  /** A request to plan: what is asked, and the options of the query as they were given. */
+  static ObjectNode request(String op, CaseInsensitiveStringMap options) {
+    ObjectNode request = JSON.createObjectNode().put("op", op);
+    ObjectNode given = request.putObject("options");
+    options.asCaseSensitiveMap().forEach(given::put);
+    return request;
+  }
+
+  /** What the child answers. Throws {@code IllegalArgumentException} with the sentence of a refusal. */
+  static JsonNode plan(ObjectNode request) {
+    JsonNode answer;
+    try (Endpoint child = ofChild()) {
+      child.send(request);
+      answer = child.answer();
+    } catch (IOException error) {
+      throw new IllegalStateException(error.getMessage(), error);
+    }
+    if (answer.has("error")) {
+      throw new IllegalArgumentException(answer.get("error").asText());
+    }
+    answer.path("warnings").forEach(each -> LOG.warn(each.asText()));
+    return answer;
+  }
+
+  /** A connection to the endpoint at this address. */
+  static Endpoint at(String address) throws IOException {
+    return new Endpoint(address);
+  }
+
+  /** A connection to this JVM's child, which is started if there is none. */
+  static Endpoint ofChild() throws IOException {
+    return new Endpoint(Child.address());
+  }
+
+  void send(JsonNode request) throws IOException {
+    byte[] bytes = JSON.writeValueAsBytes(request);
+    ByteBuffer frame = ByteBuffer.allocate(Integer.BYTES + bytes.length);
+    frame.putInt(bytes.length).put(bytes).flip();
+    while (frame.hasRemaining()) {
+      channel.write(frame);
+    }
+  }
+
+  private JsonNode answer() throws IOException {
+    int length = take(Integer.BYTES).getInt();
+    if (length < 0 || length > ANSWER_BYTES_MAX) {
+      throw new IOException("the Arrow endpoint " + address + " answered with " + length + " bytes");
+    }
+    return JSON.readTree(take(length).array());
+  }
+
+  private ByteBuffer take(int length) throws IOException {
+    ByteBuffer bytes = ByteBuffer.allocate(length);
+    while (bytes.hasRemaining()) {
+      if (channel.read(bytes) < 0) {
+        throw new EOFException("the Arrow endpoint " + address + " ended in mid-answer");
+      }
+    }
+    return bytes.flip();
+  }
+
+  /**
+   * Reads bytes of an Arrow stream; never answers -1. A stream has a mark at its end and nobody
+   * reads beyond it, so that bytes which do not come are a failure: a sentence of the server, in
+   * place of a message and one byte shorter than announced, or a server that is gone. (To Arrow's
+   * reader a connection that closes between two messages is the end of the rows.)
+   */
+  @Override
+  public int read(ByteBuffer into) throws IOException {
+    int read = channel.read(into);
+    if (read < 0) {
+      if (afterLength && into.position() > 0 && into.remaining() == 1) {
+        ByteBuffer sentence = into.duplicate().flip();
+        throw new Refusal(StandardCharsets.UTF_8.decode(sentence).toString());
+      }
+      throw new EOFException("the Arrow endpoint " + address + " closed the connection too early");
+    }
+    if (!into.hasRemaining()) {
+      afterLength = into.capacity() == Integer.BYTES;
+    }
+    return read;
+  }
+
+  @Override
+  public boolean isOpen() {
+    return channel.isOpen();
+  }
+
+  @Override
+  public void close() throws IOException {
+    channel.close();
+  }
+
+  private static String reason(Exception error) {
+    return error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
+  }
+
+  /** A sentence with which the server ends a stream. */
+  static final class Refusal extends IOException {
+    Refusal(String sentence) {
+      super(sentence);
+    }
+  }
+
+  /** The process, and where it listens. */
+  private record Child(Process process, String listens) {
+    private static Child current;
+
+    static synchronized String address() throws IOException {
+      if (current == null || !current.process.isAlive()) {
+        current = start();
+      }
+      return current.listens;
+    }
+
+    private static Child start() throws IOException {
+      List<String> command =
+          List.of(python(), "-m", "kafkalite", "arrow", "serve", "--listen", "127.0.0.1:0",
+              "--exit-with-stdin");
+      Process process = new ProcessBuilder(command).start();
+      CompletableFuture<String> ready = new CompletableFuture<>();
+      String[] last = {""};
+      follow("errors", process.getErrorStream(), line -> {
+        last[0] = line;
+        LOG.warn("kafkalite arrow serve: {}", line);
+      }, () -> {});
+      follow("output", process.getInputStream(), ready::complete, () -> ready.complete(""));
+      try {
+        String line = ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
+        String listens = line.replaceFirst(".*?([^ =]+:\\d+).*", "$1");
+        if (!listens.isEmpty()) {
+          LOG.info("{} (process {})", line, process.pid());
+          return new Child(process, listens);
+        }
+        process.waitFor(1, TimeUnit.SECONDS);
+        throw new IOException("'" + String.join(" ", command) + "' ended at once: " + last[0]);
+      } catch (InterruptedException | ExecutionException | TimeoutException error) {
+        process.destroyForcibly();
+        throw new IOException("'" + String.join(" ", command) + "' did not become ready", error);
+      }
+    }
+
+    /** Hands on each line of a stream of the child, so that it never waits for a reader. */
+    private static void follow(
+        String what, InputStream stream, Consumer<String> line, Runnable end) {
+      Thread thread =
+          new Thread(() -> {
+            try (BufferedReader lines = new BufferedReader(
+                new InputStreamReader(stream, StandardCharsets.UTF_8))) {
+              lines.lines().forEach(line);
+            } catch (IOException | UncheckedIOException gone) {
+              LOG.debug("the child's {} ended", what, gone);
+            } finally {
+              end.run();
+            }
+          }, "kafkalite-child-" + what);
+      thread.setDaemon(true);
+      thread.start();
+    }
+
+    /** The Python of Spark's workers, which has kafkalite installed. */
+    private static String python() {
+      SparkConf conf = SparkEnv.get().conf();
+      Map<String, String> environment = System.getenv();
+      String fallback = environment.getOrDefault("PYSPARK_PYTHON", "python3");
+      return conf.get("spark.pyspark.python", conf.get("spark.pyspark.driver.python", fallback));
+    }
+  }
+}

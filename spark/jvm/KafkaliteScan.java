@@ -1,0 +1,147 @@
+package kafkalite.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** What one query reads: the columns that it uses, and the ranges that its filters leave. */
+record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, RangeFilters filters)
+    implements Scan, Batch {
+  /** Columns that are there whether or not a value can be decoded. */
+  private static final Set<String> UNDECODED = Set.of("key", "topic", "partition", "offset",
+      "timestamp", "timestampType", "headers", "key_size", "value_size");
+
+  @Override
+  public String description() {
+    return KafkaliteSource.NAME + " engine=jvm columns=" + List.of(readSchema.fieldNames())
+        + " filters=" + filters;
+  }
+
+  @Override
+  public ColumnarSupportMode columnarSupportMode() {
+    return ColumnarSupportMode.SUPPORTED;
+  }
+
+  @Override
+  public Batch toBatch() {
+    return this;
+  }
+
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return new KafkaliteStream(this);
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions() {
+    JsonNode plan = Endpoint.plan(Endpoint.request("batch", options));
+    return filters.cut(ranges(plan), options).toArray(InputPartition[]::new);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new RangeReader.Factory(readSchema);
+  }
+
+  /** The ranges of a plan, and where each is to be read. */
+  static List<Range> ranges(JsonNode plan) {
+    String host = thisHost();
+    String endpoint = plan.path("endpoint").asText(null);
+    ObjectNode read = (ObjectNode) plan.get("read");
+    List<Range> ranges = new ArrayList<>();
+    for (JsonNode each : plan.get("ranges")) {
+      if (each.size() > 4) {
+        read.set("path", each.get(4));
+      }
+      ranges.add(new Range(each.get(0).asText(), each.get(1).asInt(), each.get(2).asLong(),
+          each.get(3).asLong(), read.toString(), endpoint, host));
+    }
+    return ranges;
+  }
+
+  /** This machine as Spark names it; an endpoint is reached from its own machine only. */
+  static String thisHost() {
+    return SparkEnv.get().blockManager().blockManagerId().host();
+  }
+
+  /**
+   * Offsets {@code start .. stop} of a partition, read by one task.
+   *
+   * @param read further keys of the read request, a JSON object, for an endpoint of one's own
+   * @param endpoint of a broker on the machine {@code host}, or null
+   */
+  record Range(String topic, int partition, long start, long stop, String read, String endpoint,
+      String host) implements InputPartition {
+    Range between(long from, long until) {
+      return new Range(topic, partition, Math.max(start, from), Math.min(stop, until), read,
+          endpoint, host);
+    }
+
+    @Override
+    public String toString() {
+      return topic + "-" + partition + " offsets " + start + " to " + stop;
+    }
+  }
+
+  /** Takes what Spark pushes down. */
+  static final class Builder
+      implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters {
+    private final StructType whole;
+    private final CaseInsensitiveStringMap options;
+    private final RangeFilters filters = new RangeFilters();
+    private StructType wanted;
+
+    Builder(StructType schema, CaseInsensitiveStringMap options) {
+      this.whole = schema;
+      this.wanted = schema;
+      this.options = options;
+    }
+
+    /** Where a value that cannot be decoded is seen in other columns, or fails, all is decoded. */
+    @Override
+    public void pruneColumns(StructType required) {
+      String corrupt = options.getOrDefault("columnNameOfCorruptRecord", "_corrupt_record");
+      boolean permissive = options.getOrDefault("mode", "PERMISSIVE").equalsIgnoreCase("PERMISSIVE");
+      List<String> names = List.of(required.fieldNames());
+      if (permissive && !names.contains(corrupt)) {
+        wanted = required;
+        return;
+      }
+      wanted = new StructType();
+      for (var field : whole.fields()) {
+        if (names.contains(field.name()) || !UNDECODED.contains(field.name())) {
+          wanted = wanted.add(field);
+        }
+      }
+    }
+
+    @Override
+    public Predicate[] pushPredicates(Predicate[] predicates) {
+      return filters.push(predicates);
+    }
+
+    @Override
+    public Predicate[] pushedPredicates() {
+      return filters.pushed();
+    }
+
+    @Override
+    public Scan build() {
+      return new KafkaliteScan(wanted, options, filters);
+    }
+  }
+}

@@ -1,0 +1,117 @@
+package kafkalite.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The columnar engine behind {@code format("kafkalite")}: Spark reads topics as Arrow batches that
+ * Rust makes, without Python and without a row in between.
+ *
+ * <pre>
+ *   driver    KafkaliteSource ─► KafkaliteScan ─► ranges ◄── plan ── `kafkalite arrow serve`, a child
+ *   executor  RangeReader ◄── Arrow IPC ── the broker's Arrow listener, or a child of its own
+ * </pre>
+ *
+ * <p>Spark asks the class path for a format before it asks Python, so that this class is what it
+ * finds wherever the jar is. What the class does not do itself it hands to the Python Data Source of
+ * the same name: writing, always, and reading with {@code engine=python}. Options and schema have
+ * one owner, kafkalite/spark/options.py: the child is asked.
+ */
+public final class KafkaliteSource implements TableProvider, DataSourceRegister {
+  static final String NAME = "kafkalite";
+  private static final Logger LOG = LoggerFactory.getLogger(KafkaliteSource.class);
+
+  /** The engine that was logged last: a choice is logged once, not with every query. */
+  private static final AtomicReference<String> LOGGED = new AtomicReference<>("");
+
+  private PythonDataSourceV2 python;
+
+  @Override
+  public String shortName() {
+    return NAME;
+  }
+
+  /** The schema of a read may be given, and that of a write is. */
+  @Override
+  public boolean supportsExternalMetadata() {
+    return true;
+  }
+
+  @Override
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    if (reads(options).equals("python")) {
+      return python().inferSchema(options);
+    }
+    JsonNode answer = Endpoint.plan(Endpoint.request("schema", options));
+    return StructType.fromDDL(answer.get("schema").asText());
+  }
+
+  @Override
+  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> options) {
+    Table inPython = python().getTable(schema, partitioning, options);
+    boolean columnar = reads(new CaseInsensitiveStringMap(options)).equals("jvm");
+    return columnar ? new Columnar(schema, (SupportsWrite) inPython) : inPython;
+  }
+
+  /** Spark's own wrapper of the Python Data Source; it starts nothing before it is used. */
+  private PythonDataSourceV2 python() {
+    if (python == null) {
+      python = new PythonDataSourceV2();
+      python.setShortName(NAME);
+    }
+    return python;
+  }
+
+  private static String reads(CaseInsensitiveStringMap options) {
+    String wanted = options.getOrDefault("engine", "auto").trim().toLowerCase(Locale.ROOT);
+    // A word that is none of the three is refused by the owner of the options.
+    String engine = wanted.equals("python") ? "python" : "jvm";
+    if (!LOGGED.getAndSet(engine).equals(engine)) {
+      LOG.info("kafkalite reads with engine={} (asked for: {})", engine, wanted);
+    }
+    return engine;
+  }
+
+  /** Read here, written in Python. */
+  @SuppressWarnings("deprecation") // of schema(), which Spark derives columns() from
+  private record Columnar(StructType schema, SupportsWrite inPython)
+      implements SupportsRead, SupportsWrite {
+    @Override
+    public String name() {
+      return NAME;
+    }
+
+    @Override
+    public Set<TableCapability> capabilities() {
+      return inPython.capabilities();
+    }
+
+    @Override
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+      return new KafkaliteScan.Builder(schema, options);
+    }
+
+    @Override
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+      return inPython.newWriteBuilder(info);
+    }
+  }
+}

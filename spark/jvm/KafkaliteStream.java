@@ -1,0 +1,183 @@
+package kafkalite.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.ArrayList;
+import java.util.LongSummaryStatistics;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReadMinRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+
+/**
+ * The driver's side of a streaming query. Offsets are those of Spark's Kafka connector, {@code
+ * {"orders":{"0":17}}}, so that a checkpoint can change engines. Every decision is the planner's; what
+ * it cannot know is kept here: when the last batch began, and the target of a run that is to end.
+ */
+final class KafkaliteStream
+    implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+  private final KafkaliteScan scan;
+
+  /** The ends of the partitions when they were last asked for; null before. */
+  private JsonNode latest;
+
+  /** Where a run with {@code Trigger.AvailableNow} ends; null without. */
+  private JsonNode target;
+
+  private long lastBatchNanos = System.nanoTime();
+
+  KafkaliteStream(KafkaliteScan scan) {
+    this.scan = scan;
+  }
+
+  @Override
+  public Offset initialOffset() {
+    return new Offsets(Endpoint.plan(Endpoint.request("initial", scan.options())).get("offsets"));
+  }
+
+  @Override
+  public Offset deserializeOffset(String json) {
+    return new Offsets(parsed(json));
+  }
+
+  @Override
+  public ReadLimit getDefaultReadLimit() {
+    ObjectNode request = Endpoint.request("schema", scan.options()).put("streaming", true);
+    JsonNode limit = Endpoint.plan(request).path("limit");
+    List<ReadLimit> limits = new ArrayList<>();
+    if (limit.has("minRows")) {
+      // The delay is an option that the planner knows; Spark hands the limit back as it is.
+      limits.add(ReadLimit.minRows(limit.get("minRows").asLong(), 0));
+    }
+    if (limit.has("maxRows")) {
+      limits.add(ReadLimit.maxRows(limit.get("maxRows").asLong()));
+    }
+    return switch (limits.size()) {
+      case 0 -> ReadLimit.allAvailable();
+      case 1 -> limits.get(0);
+      default -> ReadLimit.compositeLimit(limits.toArray(ReadLimit[]::new));
+    };
+  }
+
+  @Override
+  public void prepareForTriggerAvailableNow() {
+    target = ask(Endpoint.JSON.createObjectNode(), ReadLimit.allAvailable()).get("offsets");
+  }
+
+  @Override
+  public Offset latestOffset() {
+    throw new UnsupportedOperationException("Spark asks with a limit");
+  }
+
+  @Override
+  public Offset latestOffset(Offset start, ReadLimit limit) {
+    JsonNode begin = parsed(start.json());
+    JsonNode answer = ask(begin, limit);
+    latest = answer.get("latest");
+    JsonNode end = answer.get("offsets");
+    if (!end.equals(begin)) {
+      lastBatchNanos = System.nanoTime();
+    }
+    return new Offsets(end);
+  }
+
+  private JsonNode ask(JsonNode start, ReadLimit limit) {
+    ObjectNode request = Endpoint.request("latest", scan.options());
+    request.set("start", start);
+    request.set("target", target);
+    request.put("sinceMs", (System.nanoTime() - lastBatchNanos) / 1_000_000);
+    ObjectNode limits = request.putObject("limit");
+    ReadLimit[] all =
+        limit instanceof CompositeReadLimit both ? both.getReadLimits() : new ReadLimit[] {limit};
+    for (ReadLimit each : all) {
+      if (each instanceof ReadMaxRows most) {
+        limits.put("maxRows", most.maxRows());
+      } else if (each instanceof ReadMinRows least) {
+        limits.put("minRows", least.minRows());
+      }
+    }
+    return Endpoint.plan(request);
+  }
+
+  @Override
+  public Offset reportLatestOffset() {
+    return latest == null ? null : new Offsets(latest);
+  }
+
+  /** How far behind the ends the query is, by the names of Spark's Kafka connector. */
+  @Override
+  public Map<String, String> metrics(Optional<Offset> consumed) {
+    if (latest == null || consumed.isEmpty()) {
+      return Map.of();
+    }
+    JsonNode at = parsed(consumed.get().json());
+    LongSummaryStatistics behind = new LongSummaryStatistics();
+    latest.properties().forEach(topic -> topic.getValue().properties().forEach(partition -> {
+      long end = partition.getValue().asLong();
+      behind.accept(end - at.path(topic.getKey()).path(partition.getKey()).asLong(end));
+    }));
+    return behind.getCount() == 0 ? Map.of() : Map.of(
+        "minOffsetsBehindLatest", Long.toString(behind.getMin()),
+        "maxOffsetsBehindLatest", Long.toString(behind.getMax()),
+        "avgOffsetsBehindLatest", Double.toString(behind.getAverage()));
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions(Offset start, Offset end) {
+    ObjectNode request = Endpoint.request("between", scan.options());
+    request.set("start", parsed(start.json()));
+    request.set("end", parsed(end.json()));
+    return KafkaliteScan.ranges(Endpoint.plan(request)).toArray(InputPartition[]::new);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return scan.createReaderFactory();
+  }
+
+  /** Offsets live in the checkpoint alone. */
+  @Override
+  public void commit(Offset end) {}
+
+  @Override
+  public void stop() {}
+
+  /** What progress reports show as the source. */
+  @Override
+  public String toString() {
+    return scan.description();
+  }
+
+  private static JsonNode parsed(String json) {
+    try {
+      return Endpoint.JSON.readTree(json);
+    } catch (IOException error) {
+      throw new UncheckedIOException("offsets of the checkpoint are no JSON: " + json, error);
+    }
+  }
+
+  /** The next record of each partition. */
+  private static final class Offsets extends Offset {
+    private final String json;
+
+    Offsets(JsonNode offsets) {
+      json = offsets.toString();
+    }
+
+    @Override
+    public String json() {
+      return json;
+    }
+  }
+}

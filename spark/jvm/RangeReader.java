@@ -1,0 +1,175 @@
+package kafkalite.spark;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.channels.Channels;
+import java.util.Base64;
+import java.util.List;
+import kafkalite.spark.KafkaliteScan.Range;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.arrow.vector.ipc.WriteChannel;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Reads one range: an Arrow stream, batch by batch, its buffers as they came from the socket.
+ *
+ * <p>Topic and partition are the same in every row of a range. They are not sent; a query that wants
+ * nothing else, as {@code count()} does, gets batches that have a length and no bytes.
+ */
+final class RangeReader implements PartitionReader<ColumnarBatch> {
+  private final Range range;
+  private final StructType schema;
+  private final BufferAllocator allocator;
+  private Endpoint endpoint;
+  private ArrowStreamReader reader;
+  private VectorSchemaRoot root;
+  private boolean isRead;
+
+  private RangeReader(Range range, StructType schema, String wanted) throws IOException {
+    this.range = range;
+    this.schema = schema;
+    allocator = ArrowUtils.rootAllocator().newChildAllocator(range.toString(), 0, Long.MAX_VALUE);
+    try {
+      open(wanted);
+    } catch (IOException | RuntimeException error) {
+      close();
+      throw failed(error);
+    }
+  }
+
+  private void open(String wanted) throws IOException {
+    boolean here = KafkaliteScan.thisHost().equals(range.host());
+    boolean atBroker = range.endpoint() != null && here;
+    endpoint = atBroker ? Endpoint.at(range.endpoint()) : Endpoint.ofChild();
+    ObjectNode request = (ObjectNode) Endpoint.JSON.readTree(range.read());
+    if (atBroker) {
+      request.remove(List.of("bootstrap.servers", "client"));
+    }
+    request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
+    request.put("start", range.start()).put("stop", range.stop()).put("schema", wanted);
+    endpoint.send(request);
+    reader = new ArrowStreamReader(endpoint, allocator);
+    root = reader.getVectorSchemaRoot();
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    try {
+      while (!isRead && reader.loadNextBatch()) {
+        if (root.getRowCount() > 0) {
+          return true;
+        }
+      }
+    } catch (IOException | RuntimeException error) {
+      throw failed(error);
+    }
+    isRead = true;
+    return false;
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    ColumnVector[] columns = new ColumnVector[schema.length()];
+    int sent = 0;
+    for (int index = 0; index < columns.length; index++) {
+      ColumnVector constant = constant(schema.apply(index));
+      columns[index] =
+          constant != null ? constant : new ArrowColumnVector(root.getVector(sent++));
+    }
+    return new ColumnarBatch(columns, root.getRowCount());
+  }
+
+  private ColumnVector constant(StructField field) {
+    if (!isConstant(field)) {
+      return null;
+    }
+    ConstantColumnVector column = new ConstantColumnVector(root.getRowCount(), field.dataType());
+    if (field.name().equals("topic")) {
+      column.setUtf8String(UTF8String.fromString(range.topic()));
+    } else {
+      column.setInt(range.partition());
+    }
+    return column;
+  }
+
+  private static boolean isConstant(StructField field) {
+    return field.name().equals("topic") && field.dataType().equals(DataTypes.StringType)
+        || field.name().equals("partition") && field.dataType().equals(DataTypes.IntegerType);
+  }
+
+  @Override
+  public void close() throws IOException {
+    // The reader's buffers belong to the allocator, so that it goes last, whatever else fails.
+    try (BufferAllocator last = allocator; Endpoint connection = endpoint) {
+      if (reader != null) {
+        reader.close(false);
+      }
+    }
+  }
+
+  private IOException failed(Exception error) {
+    return new IOException(range + ": " + error.getMessage(), error);
+  }
+
+  /** Makes readers in the executors. */
+  static final class Factory implements PartitionReaderFactory {
+    private final StructType schema;
+    private final String wanted;
+
+    Factory(StructType schema) {
+      this.schema = schema;
+      StructType sent = new StructType();
+      for (StructField field : schema.fields()) {
+        sent = isConstant(field) ? sent : sent.add(field);
+      }
+      wanted = base64(sent.asNullable());
+    }
+
+    private static String base64(StructType schema) {
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+      try (WriteChannel channel = new WriteChannel(Channels.newChannel(bytes))) {
+        MessageSerializer.serialize(channel, ArrowUtils.toArrowSchema(schema, "UTC", true, false));
+      } catch (IOException impossible) {
+        throw new UncheckedIOException(impossible);
+      }
+      return Base64.getEncoder().encodeToString(bytes.toByteArray());
+    }
+
+    @Override
+    public boolean supportColumnarReads(InputPartition partition) {
+      return true;
+    }
+
+    @Override
+    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+      try {
+        return new RangeReader((Range) partition, schema, wanted);
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
+      }
+    }
+
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      throw new UnsupportedOperationException("ranges are read as columns");
+    }
+  }
+}
