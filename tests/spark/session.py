@@ -4,6 +4,7 @@ One JVM has one session: the suite shares the fixture `spark`; a program that a 
 its own by the same function.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -21,8 +22,6 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1200m",
-    "spark.pyspark.python": sys.executable,
-    "spark.pyspark.driver.python": sys.executable,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
@@ -42,6 +41,8 @@ def own_jar() -> Path | None:
 def build_session(folder: Path, *, with_own_jar: bool = True) -> SparkSession:
     """The session; `folder` takes the warehouse, scratch files and `spark.log`."""
     folder.mkdir(parents=True, exist_ok=True)
+    # Where Spark looks for it; `spark.pyspark.python` is heeded by spark-submit only.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = spark_connector_jars()
     own = own_jar() if with_own_jar else None
     if own is not None:
