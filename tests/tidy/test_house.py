@@ -26,7 +26,7 @@ RUST_ORDER = [
     {"py"},
 ]
 PYTHON_ORDER = [
-    {"errors", "_native"},
+    {"errors", "_native", "allocator"},
     {"config", "metrics", "protocol", "timers"},
     {"listeners", "metadata", "groups", "transactions", "security", "replication"},
     {"context"},

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafkalite._native import FetchRead, LogRead
+from kafkalite.allocator import keep_freed_memory
 from kafkalite.client.wire_arrow import RangeSource
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.options import ReadOptions
@@ -67,6 +68,7 @@ def read_range(
     """The rows of a range. Raises `KafkaliteError` in a sentence that names the partition."""
     import pyarrow
 
+    keep_freed_memory()
     wanted = to_arrow_schema(schema, timezone="UTC")
     each = partition.range
     read: FetchRead | LogRead
