@@ -1,6 +1,9 @@
 """Reading topics through Spark, and rows in an order that does not depend on who has read them."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -56,3 +59,47 @@ def _options(source: str, servers: str, options: Mapping[str, Any]) -> dict[str,
 
 def _shortened(row: Row) -> str:
     return ", ".join(repr(value)[:60] for value in row)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What a streaming query did, micro-batch by micro-batch."""
+
+    batches: list[list[Row]]
+    """The rows of each, in the order of the log."""
+    ends: list[Any]
+    """The offsets up to which each went, out of the checkpoint."""
+
+
+def stream_what_is_there(
+    spark: SparkSession,
+    source: str,
+    servers: str,
+    options: Mapping[str, Any],
+    checkpoint: Path,
+) -> Streamed:
+    """Runs a query with Trigger.AvailableNow to its end."""
+    batches: dict[int, list[Row]] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        batches[number] = rows(batch)
+
+    query = (
+        read_stream(spark, source, servers, options)
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return Streamed([batches[number] for number in sorted(batches)], ends_of(checkpoint))
+
+
+def ends_of(checkpoint: Path) -> list[Any]:
+    """Up to which offsets each micro-batch of a checkpoint went: `{"orders":{"0":17}}`."""
+    files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    # The version, the settings of the query, then a line for each of its sources.
+    return [json.loads(path.read_text().splitlines()[2]) for path in files]
