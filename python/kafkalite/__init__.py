@@ -22,9 +22,18 @@ _HOMES: dict[str, str] = {
     "LogRecords": "kafkalite.client.arrow",
     "read_arrow": "kafkalite.client.wire_arrow",
     "read_log": "kafkalite.client.arrow",
+    "write_arrow": "kafkalite.client.arrow_writer",
 }
 
-__all__ = ["Broker", "KafkaliteError", "LogRecords", "__version__", "read_arrow", "read_log"]
+__all__ = [
+    "Broker",
+    "KafkaliteError",
+    "LogRecords",
+    "__version__",
+    "read_arrow",
+    "read_log",
+    "write_arrow",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -765,3 +765,42 @@ class LoadRecords:
     ) -> tuple[int, int]:
         """Appends up to so many records, or until the batch has so many bytes, but at least one.
         Returns their number and the bytes of their values."""
+
+@final
+class ArrowEncoder:
+    """Rows of Arrow data as batches for Produce (`rust/src/batch/from_arrow.rs` has the columns).
+    After an error it must not be used any more.
+
+    `topic` goes before the column of that name. `batch_bytes`, `record_bytes_max` and
+    `open_bytes_max` are Kafka's `batch.size`, `max.request.size` and `buffer.memory`; `seed` is
+    where the choice of partitions for rows without a key begins. Raises `InvalidArgumentError`.
+    """
+
+    def __new__(
+        cls,
+        topic: str | None,
+        *,
+        codec: str,
+        level: int | None,
+        batch_bytes: int,
+        record_bytes_max: int,
+        open_bytes_max: int,
+        transactional: bool,
+        seed: int,
+    ) -> ArrowEncoder: ...
+    def open(self, rows: object) -> None:
+        """Takes anything with `__arrow_c_array__` or `__arrow_c_stream__`."""
+
+    def load(self) -> list[str] | None:
+        """Takes the next Arrow batch: the topics that `set_topic` has to describe first; None after
+        the last one."""
+
+    def set_topic(self, name: str, partition_count: int, available: list[int]) -> None:
+        """Says how many partitions a topic has, and which of them have a leader."""
+
+    def encode(self, now_ms: int) -> tuple[list[tuple[str, int, bytes, int]], bool]:
+        """Topic, partition, batch, number of its records, of each batch that became full; and
+        whether the Arrow batch has rows left. Rows without a timestamp get `now_ms`."""
+
+    def finish(self) -> list[tuple[str, int, bytes, int]]:
+        """The batches that were still open."""

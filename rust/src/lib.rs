@@ -25,6 +25,8 @@ mod _native {
     #[pymodule_export]
     use crate::py::arrow::{PyFetchRead, PyLogRead};
     #[pymodule_export]
+    use crate::py::arrow_encoder::ArrowEncoder;
+    #[pymodule_export]
     use crate::py::arrow_server::PyArrowServer;
     #[pymodule_export]
     use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};

@@ -48,7 +48,8 @@ class Record:
     topic: str
     value: bytes | None
     key: bytes | None = None
-    partition: int = 0
+    partition: int | None = 0
+    """`None` lets the producer choose."""
     timestamp: int | None = None
     """Milliseconds since 1970; `None` lets the producer take the clock."""
     headers: tuple[tuple[str, bytes | None], ...] = ()

@@ -12,6 +12,7 @@ mod compression;
 mod directory;
 mod epochs;
 mod faults;
+mod from_arrow;
 mod fuzz_batch;
 mod fuzz_requests;
 mod housekeeper;

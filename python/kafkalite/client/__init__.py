@@ -8,6 +8,7 @@
     Consumer      reads records
     read_arrow    topics as Arrow
     read_log      files as Arrow
+    write_arrow   Arrow into topics
 
 Names are imported when they are first used.
 """
@@ -25,6 +26,7 @@ _HOMES = {
     "Producer": "producer",
     "read_arrow": "wire_arrow",
     "read_log": "arrow",
+    "write_arrow": "arrow_writer",
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "Producer",
     "read_arrow",
     "read_log",
+    "write_arrow",
 ]
 
 

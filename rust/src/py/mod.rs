@@ -3,6 +3,7 @@
 //! result; a decision belongs to the engine or to Python.
 
 pub mod arrow;
+pub mod arrow_encoder;
 pub mod arrow_server;
 pub mod batch;
 pub mod claim;

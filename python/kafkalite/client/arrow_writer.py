@@ -1,0 +1,157 @@
+"""Arrow rows into topics, without a Python object per record.
+
+    import kafkalite, polars
+    kafkalite.write_arrow(polars.DataFrame(...), "orders", "broker:9092", compression_type="zstd")
+
+Rust makes the batches of the rows (`rust/src/batch/from_arrow.rs` says which columns), the producer
+sends them: idempotent, in order, several brokers and requests at once. A batch leaves when it is
+full, or when the rows are over.
+"""
+
+import random
+import time
+from typing import NamedTuple, Self
+
+from kafkalite._native import ArrowEncoder
+from kafkalite.client.cluster import Cluster
+from kafkalite.client.connection import Closing
+from kafkalite.client.producer import Batch, Producer
+from kafkalite.client.producer_settings import ProducerSettings
+from kafkalite.errors import KafkaliteError
+
+__all__ = ["ArrowWriter", "Written", "WrittenPartition", "write_arrow"]
+
+
+class WrittenPartition(NamedTuple):
+    """What was written to one partition. Offsets are -1 if the broker was not asked for them
+    (`acks=0`); records of others may lie between the first and the last."""
+
+    topic: str
+    partition: int
+    records_count: int
+    first_offset: int
+    last_offset: int
+
+
+class Written(NamedTuple):
+    """What was written, by topic and partition, in order."""
+
+    records_count: int
+    partitions: tuple[WrittenPartition, ...]
+
+
+def write_arrow(
+    rows: object,
+    topic: str | None = None,
+    bootstrap_servers: str = "localhost:9092",
+    **settings: str | int | bool,
+) -> Written:
+    """Writes a table, or a stream of batches, to a topic; returns when the brokers have it all.
+
+    `rows` is anything with `__arrow_c_stream__` or `__arrow_c_array__`: of pyarrow, polars, DuckDB,
+    pandas, or what `read_arrow` gives. Columns: `value`, and, where they are there, `key`, `topic`
+    (unless `topic` says it), `partition`, `headers`, `timestamp`; others are not looked at.
+    `settings` are those of Kafka's producer with underscores: `acks`, `compression_type`,
+    `batch_size`, `max_request_size`, `delivery_timeout_ms`, ….
+
+    Raises `InvalidArgumentError` for a setting, a column, or a row that cannot be a record (rows
+    before it may have been written), `BrokerError` for a topic that there is not and for what a
+    broker refuses, `ConnectionFailedError`, `RequestTimedOutError`.
+    """
+    checked = ProducerSettings.of({name.replace("_", "."): each for name, each in settings.items()})
+    if checked.unknown:
+        raise TypeError(f"write_arrow has no setting {checked.unknown[0].replace('.', '_')}")
+    with ArrowWriter(bootstrap_servers, topic, checked) as writer:
+        writer.write(rows)
+        return writer.flush()
+
+
+class ArrowWriter(Closing):
+    """Writes Arrow rows of any number of calls. One thread; after an error, only to be closed."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Cluster,
+        topic: str | None,
+        settings: ProducerSettings,
+    ) -> None:
+        """`topic` goes before the column of that name. Connects to nobody yet."""
+        self._producer = Producer(
+            bootstrap_servers,
+            acks=settings.acks,
+            batch_bytes=settings.batch_bytes,
+            request_bytes_max=settings.request_bytes_max,
+            buffer_bytes=settings.buffer_bytes,
+            max_in_flight=settings.max_in_flight,
+            idempotent=settings.idempotent,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            request_timeout_ms=settings.request_timeout_ms,
+            client_id=settings.client_id,
+        )
+        self._encoder = ArrowEncoder(
+            topic,
+            codec=settings.codec,
+            level=settings.level,
+            batch_bytes=min(settings.batch_bytes, settings.request_bytes_max),
+            record_bytes_max=settings.request_bytes_max,
+            open_bytes_max=settings.buffer_bytes,
+            transactional=False,
+            seed=random.getrandbits(63),
+        )
+        self._buffer_bytes = settings.buffer_bytes
+        self._written: dict[tuple[str, int], WrittenPartition] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def close(self) -> None:
+        """Closes the connections. What was not flushed is lost."""
+        self._producer.close()
+
+    def write(self, rows: object) -> None:
+        """Takes all rows; waits while `buffer.memory` bytes are under way. Raises as `write_arrow`
+        does."""
+        encoder = self._encoder
+        encoder.open(rows)
+        while (unknown := encoder.load()) is not None:
+            for topic in unknown:
+                self._describe(topic)
+            has_more = True
+            while has_more:
+                made, has_more = encoder.encode(time.time_ns() // 1_000_000)
+                self._send(made)
+
+    def flush(self) -> Written:
+        """Returns once everything is on its brokers: what was written since the start."""
+        self._send(self._encoder.finish())
+        self._producer.flush()
+        parts = tuple(self._written[place] for place in sorted(self._written))
+        return Written(sum(part.records_count for part in parts), parts)
+
+    def _describe(self, name: str) -> None:
+        found = self._producer.cluster.topic(name, allow_auto_create=True)
+        led = [row.partition for row in found.partitions.values() if row.leader >= 0]
+        self._encoder.set_topic(name, len(found.partitions), led)
+
+    def _send(self, made: list[tuple[str, int, bytes, int]]) -> None:
+        producer, done = self._producer, self._note
+        for topic, partition, records, count in made:
+            producer.send_batch(topic, partition, records, count, done)
+            while producer.pending_bytes > self._buffer_bytes and producer.first_error is None:
+                producer.poll(100)
+            if producer.first_error is not None:
+                raise producer.first_error
+
+    def _note(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
+        if error is not None:
+            return
+        place = (batch.topic, batch.partition)
+        known = self._written.get(place)
+        count, first, last = batch.count, base_offset, base_offset
+        if base_offset >= 0:
+            last += count - 1
+        if known is not None:
+            count += known.records_count
+            first = min((each for each in (first, known.first_offset) if each >= 0), default=-1)
+            last = max(last, known.last_offset)
+        self._written[place] = WrittenPartition(*place, count, first, last)
