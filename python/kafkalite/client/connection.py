@@ -240,6 +240,54 @@ class Connection(Closing):
         """As `receive` without waiting: None if the response is not there as a whole."""
         return self._receive(None)
 
+    # --- large answers, piece by piece ------------------------------------------------------------
+
+    def prepare_for_large(self, timeout_ms: int, buffer_bytes: int = -1) -> None:
+        """From here on answers are taken by `receive_head` and `receive_exactly`, which wait for at
+        most `timeout_ms` at a time; nothing may be under way. `buffer_bytes`: of the kernel's
+        receive buffer, -1 as the system chooses."""
+        if self._awaited or self._buffered:
+            raise RuntimeError(f"{self.peer} has other requests to answer")
+        seconds, rest_ms = divmod(timeout_ms, 1000)
+        wait = struct.pack("@ll", seconds, 1000 * rest_ms)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
+        if buffer_bytes >= 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+
+    def receive_head(self) -> int:
+        """The head of the oldest request's response; the number of bytes that follow, all of which
+        must be taken. Only for versions that are not flexible."""
+        awaited = self._awaited.popleft()
+        self._socket.settimeout(None)
+        size, correlation_id = struct.unpack(">ii", self.receive_exactly(8))
+        if size < 4 or size > FRAME_BYTES_MAX or correlation_id != awaited.correlation_id:
+            self.close()
+            raise ConnectionFailedError(f"{self.peer} does not answer as a Kafka broker does")
+        return int(size) - 4
+
+    def receive_exactly(self, size: int) -> bytes:
+        """The next bytes of a response, in the one object that the kernel has written them to.
+
+        Raises `ConnectionFailedError`, `RequestTimedOutError`.
+        """
+        parts: list[bytes] = []
+        left = size
+        while left:
+            try:
+                part = self._socket.recv(left, socket.MSG_WAITALL)
+            except BlockingIOError as error:
+                self.close()
+                raise RequestTimedOutError(f"no answer from {self.peer} in time") from error
+            except OSError as error:
+                self.close()
+                raise self._broken(error) from error
+            if not part:
+                self.close()
+                raise ConnectionFailedError(f"{self.peer} closed the connection in an answer")
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def _negotiate(self) -> None:
         # A broker that does not know the version answers in version 0, with those it knows.
         request = messages.ApiVersionsRequest(

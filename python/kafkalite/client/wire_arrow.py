@@ -10,24 +10,18 @@ consumer of the object has connections of its own and starts anew; memory holds 
 Arrow batch.
 """
 
-import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 
-from kafkalite._native import FetchRead, fetched_end
+from kafkalite._native import FetchRead
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.arrow import BATCH_BYTES, BATCH_ROWS, LogRecords
-from kafkalite.client.consumer import ISOLATION, Consumer
-from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
+from kafkalite.client.range_source import ISOLATION, FetchSettings, RangeSource
+from kafkalite.errors import InvalidArgumentError
 
-__all__ = ["RangeSource", "read_arrow"]
+__all__ = ["read_arrow"]
 
 Offsets = int | Mapping[int | str, int] | None
 Range = tuple[str, int, int, int]
-Chunk = tuple[str, int, bytes, int, int, list[tuple[int, int]]]
-
-# Of one partition in one fetch: large enough to make the cost of a request vanish.
-FETCH_BYTES = 4 << 20
 
 
 def read_arrow(
@@ -78,8 +72,10 @@ def read_arrow(
         asked = (starts.get(place), stops.get(place))
         ranges.append((*place, *_range(place, asked, ends, is_committed)))
 
+    settings = FetchSettings(isolation, timeout_ms=timeout_ms)
+
     def open_source() -> RangeSource:
-        return RangeSource(bootstrap_servers, ranges, isolation, timeout_ms)
+        return RangeSource(bootstrap_servers, ranges, settings)
 
     return LogRecords(
         FetchRead(
@@ -128,62 +124,3 @@ def _range(
     if asked[1] is not None and asked[1] < start:
         raise InvalidArgumentError(f"stop {asked[1]} of {name} lies before its start {start}")
     return start, max(start, stop)
-
-
-class RangeSource:
-    """Fetches for one stream, one partition after the other, the next fetch always under way."""
-
-    def __init__(
-        self, bootstrap_servers: str, ranges: list[Range], isolation: str, timeout_ms: int
-    ) -> None:
-        self._ahead = deque(ranges)
-        self._chunks: deque[Chunk] = deque()
-        self._at: Range | None = None
-        self._timeout_ms = timeout_ms
-        self._consumer = Consumer(
-            bootstrap_servers,
-            isolation=isolation,
-            offset_reset="none",
-            partition_bytes_max=FETCH_BYTES,
-            timeout_ms=timeout_ms,
-            client_id="kafkalite-arrow",
-        )
-
-    def next_chunk(self) -> Chunk | None:
-        """See `_native.FetchRead`."""
-        while not self._chunks:
-            if self._at is None:
-                if not self._ahead:
-                    return None
-                self._begin(self._ahead.popleft())
-            else:
-                self._fetch(*self._at)
-        return self._chunks.popleft()
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._consumer.close()
-
-    def _begin(self, each: Range) -> None:
-        topic, partition, start, stop = each
-        if start < stop:
-            self._at = each
-            place = (topic, partition)
-            self._consumer.assign({place: start}, stops={place: stop})
-
-    def _fetch(self, topic: str, partition: int, start: int, stop: int) -> None:
-        del start
-        place = (topic, partition)
-        deadline = time.monotonic() + self._timeout_ms / 1000
-        while not (found := self._consumer.fetch(1000)):
-            if time.monotonic() >= deadline:
-                position = self._consumer.position(place)
-                raise RequestTimedOutError(
-                    f"{topic}-{partition} gave nothing at offset {position}, before {stop}, for "
-                    f"{self._timeout_ms} ms"
-                )
-        for each in found:
-            self._chunks.append((topic, partition, each.records, each.offset, stop, each.aborted))
-            self._consumer.advance(place, fetched_end(each.records, each.offset))
-        if self._consumer.position(place) >= stop:
-            self._at = None

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.allocator import keep_freed_memory
-from kafkalite.client.wire_arrow import RangeSource
+from kafkalite.client.range_source import FetchSettings, RangeSource
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import open_log, plan_batch, tell
@@ -86,19 +86,35 @@ def read_range(
 
 def _fetch(options: ReadOptions, wanted: "pyarrow.Schema", each: Range) -> FetchRead:
     client = options.client
+    settings = FetchSettings(
+        isolation=client.isolation,
+        partition_bytes_max=client.partition_bytes_max,
+        fetch_bytes_max=client.fetch_bytes_max,
+        fetch_bytes_min=client.fetch_bytes_min,
+        fetch_wait_ms=client.fetch_wait_ms,
+        request_timeout_ms=client.request_timeout_ms,
+        timeout_ms=options.poll_timeout_ms,
+        receive_buffer_bytes=client.receive_buffer_bytes,
+        client_id=client.client_id,
+    )
+    on_loss = None if options.fail_on_data_loss else _tell_loss
 
     def open_source() -> RangeSource:
-        return RangeSource(
-            client.bootstrap_servers, [each], client.isolation, options.poll_timeout_ms
-        )
+        return RangeSource(client.bootstrap_servers, [each], settings, on_loss)
 
     return FetchRead(
         open_source,
         ranges=[each],
-        columns=wanted.names,
+        columns=None,
+        schema=wanted,
+        formats=dict(options.formats),
         batch_rows=options.batch_rows,
         batch_bytes=options.batch_bytes,
     )
+
+
+def _tell_loss(sentence: str) -> None:
+    tell([f"data may have been lost: {sentence}"])
 
 
 def _read_files(
@@ -111,7 +127,9 @@ def _read_files(
         start_by_partition={},
         stop=each.stop,
         stop_by_partition={},
-        columns=wanted.names,
+        columns=None,
+        schema=wanted,
+        formats=dict(options.formats),
         isolation=options.client.isolation,
         batch_rows=options.batch_rows,
         batch_bytes=options.batch_bytes,

@@ -1,0 +1,293 @@
+"""Fetches ranges of offsets for `_native.FetchRead`, as fast as one connection goes.
+
+    request n+1   sent as soon as the headers of answer n say where it begins
+    answer n      its records are received straight into one bytes object, which Rust reads in place
+    meanwhile     the broker makes answer n+1, and the kernel takes it
+
+An answer of Fetch, versions 4 to 11, whose fixed parts are read one by one and whose records are
+never copied:
+
+    size i32, correlation id i32, throttle ms i32
+    [7+] error i16, session i32
+    topics i32, name string16, partitions i32, partition i32, error i16, high watermark i64,
+    last stable offset i64, [5+] log start i64, aborted i32 × (producer i64, first offset i64),
+    [11+] preferred replica i32, records bytes32
+"""
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kafkalite._native import fetched_end
+from kafkalite.client.admin import EARLIEST, Admin
+from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.connection import Closing, Connection, broker_error, check
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionFailedError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+)
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import NONE, OFFSET_OUT_OF_RANGE
+
+__all__ = ["ISOLATION", "FetchSettings", "RangeSource"]
+
+Range = tuple[str, int, int, int]
+Chunk = tuple[str, int, bytes, int, int, list[tuple[int, int]]]
+
+ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+
+# Later versions have compact arrays and tags, and name topics by id.
+FETCH_VERSION_MAX = 11
+
+
+class FetchSettings(NamedTuple):
+    """Kafka's consumer settings of these names; sizes in bytes, times in milliseconds."""
+
+    isolation: str = "read_uncommitted"
+    partition_bytes_max: int = 4 << 20
+    """Large enough to make the cost of a request vanish."""
+    fetch_bytes_max: int = 50 << 20
+    fetch_bytes_min: int = 1
+    fetch_wait_ms: int = 500
+    request_timeout_ms: int = 30_000
+    timeout_ms: int = 60_000
+    """How long nothing may come."""
+    receive_buffer_bytes: int = -1
+    """-1: as the system chooses."""
+    client_id: str = "kafkalite-arrow"
+
+
+class _Answer(NamedTuple):
+    """One partition of a Fetch response. `records` is None where the broker did not look, because
+    the client is over its quota."""
+
+    error_code: int
+    end: int
+    """High watermark, or last stable offset."""
+    aborted: list[tuple[int, int]]
+    records: bytes | None
+    throttle_ms: int
+
+
+class RangeSource(Closing):
+    """Fetches for one stream, one range after the other. One thread at a time."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        ranges: Iterable[Range],
+        settings: FetchSettings,
+        on_loss: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_loss` is told in a sentence of records that are gone, which are then skipped; without
+        it they raise."""
+        self._ahead = deque(ranges)
+        self._settings = settings
+        self._on_loss = on_loss
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=settings.client_id,
+            timeout_ms=settings.timeout_ms,
+            request_timeout_ms=settings.request_timeout_ms,
+        )
+        self._connection: Connection | None = None
+        self._node_id = -1
+        self._topic, self._partition, self._position, self._stop = "", 0, 0, 0
+        self._is_sent = False
+        self._progress_at = 0.0
+        self._is_empty = False
+        """Whether the broker has said once that there is nothing up to the stop."""
+
+    def next_chunk(self) -> Chunk | None:
+        """See `_native.FetchRead`. Raises `KafkaliteError`."""
+        while True:
+            if self._position >= self._stop and not self._begin():
+                return None
+            try:
+                answer = self._fetch()
+            except ClientError as error:
+                self._pause_or_raise(error)
+                continue
+            chunk = self._take(answer)
+            if chunk is not None:
+                return chunk
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._hang_up()
+        self._cluster.close()
+
+    def _begin(self) -> bool:
+        """The next range; False if there is none."""
+        while self._ahead:
+            self._topic, self._partition, self._position, self._stop = self._ahead.popleft()
+            if self._position < self._stop:
+                self._progress_at = time.monotonic()
+                self._is_empty = False
+                return True
+        return False
+
+    @property
+    def _name(self) -> str:
+        return f"{self._topic}-{self._partition}"
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _fetch(self) -> _Answer:
+        connection = self._connected()
+        if not self._is_sent:
+            self._send(connection)
+        self._is_sent = False
+        return self._receive(connection)
+
+    def _connected(self) -> Connection:
+        if self._connection is not None and self._connection.is_open and self._is_sent:
+            return self._connection
+        node_id = self._cluster.leader(self._topic, self._partition)
+        if self._connection is None or not self._connection.is_open or node_id != self._node_id:
+            self._hang_up()
+            self._connection = self._cluster.new_connection(node_id)
+            self._connection.prepare_for_large(
+                self._settings.fetch_wait_ms + self._settings.request_timeout_ms,
+                self._settings.receive_buffer_bytes,
+            )
+            self._node_id = node_id
+        return self._connection
+
+    def _hang_up(self) -> None:
+        self._is_sent = False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _send(self, connection: Connection) -> None:
+        kind = messages.FetchRequest
+        settings = self._settings
+        row = kind.FetchTopic.FetchPartition(
+            partition=self._partition,
+            fetch_offset=self._position,
+            partition_max_bytes=settings.partition_bytes_max,
+        )
+        request = kind(
+            max_wait_ms=settings.fetch_wait_ms,
+            min_bytes=settings.fetch_bytes_min,
+            max_bytes=settings.fetch_bytes_max,
+            isolation_level=ISOLATION[settings.isolation],
+            topics=[kind.FetchTopic(topic=self._topic, partitions=[row])],
+        )
+        connection.send(request, at_most=FETCH_VERSION_MAX)
+        self._is_sent = True
+
+    def _receive(self, connection: Connection) -> _Answer:
+        version = connection.version_for("Fetch", FETCH_VERSION_MAX)
+        left = connection.receive_head()
+        (throttle_ms,) = struct.unpack(">i", connection.receive_exactly(4))
+        left -= 4
+        if version >= 7:
+            error_code, _ = struct.unpack(">hi", connection.receive_exactly(6))
+            left -= 6
+            check(error_code, f"Fetch from {connection.peer}")
+        (topics_count,) = struct.unpack(">i", connection.receive_exactly(4))
+        left -= 4
+        if topics_count == 0:
+            connection.receive_exactly(left)
+            return _Answer(NONE, -1, [], None, throttle_ms)
+        (name_size,) = struct.unpack(">h", connection.receive_exactly(2))
+        fixed = struct.Struct(">iihqq" + ("q" if version >= 5 else "") + "i")
+        bytes_fixed = connection.receive_exactly(name_size + fixed.size)
+        fields = fixed.unpack_from(bytes_fixed, name_size)
+        error_code, high_watermark, last_stable_offset = fields[2:5]
+        aborted_count = max(fields[-1], 0)
+        rest = 16 * aborted_count + (4 if version >= 11 else 0) + 4
+        bytes_rest = connection.receive_exactly(rest)
+        aborted = list(struct.iter_unpack(">qq", bytes_rest[: 16 * aborted_count]))
+        (records_size,) = struct.unpack_from(">i", bytes_rest, rest - 4)
+        left -= 2 + len(bytes_fixed) + rest + max(records_size, 0)
+        if left:
+            connection.close()
+            raise ConnectionFailedError(f"{connection.peer} does not answer as a Kafka broker does")
+        records = connection.receive_exactly(max(records_size, 0))
+        is_committed = self._settings.isolation == "read_committed"
+        end = last_stable_offset if is_committed else high_watermark
+        return _Answer(error_code, end, aborted, records, throttle_ms)
+
+    # --- what came --------------------------------------------------------------------------------
+
+    def _take(self, answer: _Answer) -> Chunk | None:
+        if answer.error_code == OFFSET_OUT_OF_RANGE:
+            self._skip_lost()
+            return None
+        if answer.error_code != NONE:
+            what = f"partition {self._partition} of topic '{self._topic}'"
+            self._pause_or_raise(broker_error(answer.error_code, what))
+            return None
+        if not answer.records:
+            self._wait(answer)
+            return None
+        start = self._position
+        end = fetched_end(answer.records, start)
+        if end == start:
+            raise MessageTooLargeError(
+                f"{self._name} has a batch at offset {start} of which the broker sends a part and "
+                "no more: raise max.partition.fetch.bytes"
+            )
+        self._position = end
+        self._progress_at = time.monotonic()
+        self._is_empty = False
+        if end < self._stop and self._connection is not None:
+            try:
+                self._send(self._connection)
+            except ClientError:
+                self._hang_up()  # the next call says what is wrong
+        return (self._topic, self._partition, answer.records, start, self._stop, answer.aborted)
+
+    def _wait(self, answer: _Answer) -> None:
+        """Nothing came: not yet, or there is nothing left (compaction removed it)."""
+        if answer.records is None:
+            time.sleep(answer.throttle_ms / 1000)
+        elif answer.end >= self._stop and self._is_empty:
+            self._position = self._stop
+            return
+        else:
+            self._is_empty = answer.end >= self._stop
+        if time.monotonic() - self._progress_at > self._settings.timeout_ms / 1000:
+            raise RequestTimedOutError(
+                f"{self._name} gave nothing at offset {self._position}, before {self._stop}, for "
+                f"{self._settings.timeout_ms} ms"
+            )
+
+    def _skip_lost(self) -> None:
+        place = (self._topic, self._partition)
+        admin = Admin(self._cluster)
+        first = admin.list_offsets({place: EARLIEST})[place].offset
+        sentence = (
+            f"offset {self._position} is outside the log of {self._name}, which starts at {first}"
+        )
+        if self._on_loss is None:
+            raise OffsetOutOfRangeError(sentence)
+        self._on_loss(sentence)
+        self._position = first if first > self._position else self._stop
+
+    def _pause_or_raise(self, error: ClientError) -> None:
+        """What may pass is tried again after a pause, until nothing has come for too long."""
+        passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
+            isinstance(error, BrokerError) and error.retriable
+        )
+        late = time.monotonic() - self._progress_at > self._settings.timeout_ms / 1000
+        if not passes or late:
+            kind = type(error)
+            sentence = f"{self._name}: {error} (at offset {self._position}, before {self._stop})"
+            if isinstance(error, BrokerError):
+                raise BrokerError(
+                    sentence, code=error.code, name=error.name, retriable=error.retriable
+                ) from error
+            raise kind(sentence) from error
+        self._hang_up()
+        self._cluster.forget(self._topic)
+        time.sleep(BACKOFF_MS / 1000)

@@ -1,0 +1,241 @@
+"""Fetching a range for Arrow: every layout of the answer, and what brokers do in the middle."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from client.fake import Close, FakeBroker, Request, frame
+from kafkalite._native import BatchBuilder, message_versions, read_fetched
+from kafkalite.client.range_source import FetchSettings, RangeSource
+from kafkalite.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+)
+from kafkalite.protocol import messages
+
+SETTINGS = FetchSettings(fetch_wait_ms=0, request_timeout_ms=2_000, timeout_ms=5_000)
+OUT_OF_RANGE, NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 1, 6, 29
+
+
+def batch(base_offset: int, count: int) -> bytes:
+    builder = BatchBuilder(base_offset=base_offset)
+    for number in range(count):
+        builder.append(0, None, b"v%d" % (base_offset + number))
+    return builder.finish()
+
+
+def fetched(records: bytes, *, error_code: int = 0, end: int = 100, aborted: Any = None) -> Any:
+    kind = messages.FetchResponse
+    row = kind.FetchableTopicResponse.PartitionData(
+        partition_index=0,
+        error_code=error_code,
+        high_watermark=end,
+        last_stable_offset=end,
+        aborted_transactions=aborted,
+        records=records,
+    )
+    return kind(responses=[kind.FetchableTopicResponse(topic="orders", partitions=[row])])
+
+
+def ten_by_ten(name: str, request: Request) -> Any:
+    """A log of offsets 0 to 99 in batches of ten, one an answer."""
+    if name != "Fetch":
+        return ...
+    offset = request.message.topics[0].partitions[0].fetch_offset
+    return fetched(batch(offset // 10 * 10, 10))
+
+
+def read(
+    handler: Callable[[str, Request], Any],
+    *ranges: tuple[int, int],
+    settings: FetchSettings = SETTINGS,
+    versions: dict[str, tuple[int, int]] | None = None,
+    losses: list[str] | None = None,
+) -> tuple[list[int], FakeBroker]:
+    """The offsets that come, as far as Rust would show them."""
+    found: list[int] = []
+    with FakeBroker(handler, versions=versions) as broker:
+        wanted = [("orders", 0, start, stop) for start, stop in ranges]
+        on_loss = None if losses is None else losses.append
+        with RangeSource(broker.servers, wanted, settings, on_loss) as source:
+            while (chunk := source.next_chunk()) is not None:
+                _, _, records, start, stop, aborted = chunk
+                rows, _ = read_fetched(records, start, aborted)
+                found += [row[0] for row in rows if row[0] < stop]
+    return found, broker
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_every_layout_of_the_answer_is_read(version: int) -> None:
+    found, broker = read(ten_by_ten, (3, 57), versions={"Fetch": (4, version)})
+    assert found == list(range(3, 57))
+    assert {request.version for request in broker.seen if request.name == "Fetch"} == {version}
+
+
+def test_a_newer_broker_is_asked_in_a_version_that_names_topics() -> None:
+    newest = message_versions("FetchRequest")[2]
+    assert newest > 11
+    found, broker = read(ten_by_ten, (0, 10))
+    assert found == list(range(10))
+    assert [request.version for request in broker.seen if request.name == "Fetch"] == [11]
+
+
+def test_ranges_follow_each_other_on_one_connection_and_empty_ones_ask_nothing() -> None:
+    found, broker = read(ten_by_ten, (5, 5), (95, 100), (0, 3))
+    assert found == [95, 96, 97, 98, 99, 0, 1, 2]
+    assert [each.topics[0].partitions[0].fetch_offset for each in broker.of("Fetch")] == [95, 0]
+    assert broker.connections_count == 2  # one to ask who leads
+
+
+def test_the_next_fetch_is_under_way_before_the_caller_comes_back() -> None:
+    with (
+        FakeBroker(ten_by_ten) as broker,
+        RangeSource(broker.servers, [("orders", 0, 0, 30)], SETTINGS) as source,
+    ):
+        source.next_chunk()
+        source.next_chunk()
+        # The answer to the second proves that the broker saw it; the third goes out with it.
+        assert len(broker.of("Fetch")) >= 2
+
+
+def test_aborted_transactions_are_handed_on() -> None:
+    kind = messages.FetchResponse.FetchableTopicResponse.PartitionData
+    aborted = [kind.AbortedTransaction(producer_id=7, first_offset=3)]
+    with (
+        FakeBroker(
+            lambda name, _: fetched(batch(0, 5), aborted=aborted) if name == "Fetch" else ...
+        ) as broker,
+        RangeSource(
+            broker.servers, [("orders", 0, 0, 5)], SETTINGS._replace(isolation="read_committed")
+        ) as source,
+    ):
+        chunk = source.next_chunk()
+        assert chunk is not None
+        assert chunk[5] == [(7, 3)]
+        assert broker.of("Fetch")[0].isolation_level == 1
+
+
+def test_a_connection_that_breaks_in_an_answer_is_made_anew() -> None:
+    cuts = iter([9, 60, 120])
+
+    def handler(name: str, request: Request) -> Any:
+        answer = ten_by_ten(name, request)
+        if name == "Fetch" and (cut := next(cuts, None)) is not None:
+            return Close(frame(request, answer)[:cut])
+        return answer
+
+    found, _ = read(handler, (0, 25))
+    assert found == list(range(25))
+
+
+def test_a_broker_that_leads_no_more_is_asked_again() -> None:
+    refused = iter([True])
+
+    def handler(name: str, request: Request) -> Any:
+        if name == "Fetch" and next(refused, False):
+            return fetched(b"", error_code=NOT_LEADER)
+        return ten_by_ten(name, request)
+
+    found, broker = read(handler, (0, 10))
+    assert found == list(range(10))
+    assert len(broker.of("Metadata")) == 2
+
+
+def test_what_compaction_removed_up_to_the_stop_is_no_reason_to_wait() -> None:
+    def handler(name: str, request: Request) -> Any:
+        if name == "Fetch" and request.message.topics[0].partitions[0].fetch_offset == 10:
+            return fetched(b"", end=20)
+        return ten_by_ten(name, request)
+
+    found, _ = read(handler, (0, 20))
+    assert found == list(range(10))
+
+
+def test_a_throttled_answer_is_no_answer() -> None:
+    throttled = iter([True, True, True])
+
+    def handler(name: str, request: Request) -> Any:
+        if name == "Fetch" and next(throttled, False):
+            return messages.FetchResponse(throttle_time_ms=1)
+        return ten_by_ten(name, request)
+
+    found, _ = read(handler, (0, 10))
+    assert found == list(range(10))
+
+
+def deleted_below_fifty(name: str, request: Request) -> Any:
+    if name == "ListOffsets":
+        kind = messages.ListOffsetsResponse
+        inner = kind.ListOffsetsTopicResponse
+        row = inner.ListOffsetsPartitionResponse(partition_index=0, offset=50, timestamp=-1)
+        return kind(topics=[inner(name="orders", partitions=[row])])
+    if name == "Fetch" and request.message.topics[0].partitions[0].fetch_offset < 50:
+        return fetched(b"", error_code=OUT_OF_RANGE)
+    return ten_by_ten(name, request)
+
+
+def test_lost_records_are_named() -> None:
+    with pytest.raises(
+        OffsetOutOfRangeError, match="offset 7 is outside the log of orders-0, which starts at 50"
+    ):
+        read(deleted_below_fifty, (7, 60))
+
+
+def test_lost_records_are_skipped_and_told_if_that_is_wanted() -> None:
+    losses: list[str] = []
+    found, _ = read(deleted_below_fifty, (7, 60), losses=losses)
+    assert found == list(range(50, 60))
+    assert losses == ["offset 7 is outside the log of orders-0, which starts at 50"]
+
+
+def test_a_batch_that_does_not_fit_is_named() -> None:
+    with pytest.raises(MessageTooLargeError, match=r"orders-0 has a batch at offset 0"):
+        read(lambda name, _: fetched(batch(0, 9)[:70]) if name == "Fetch" else ..., (0, 9))
+
+
+def test_a_refusal_for_good_names_the_partition() -> None:
+    answer = fetched(b"", error_code=TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match=r"orders-0: .*at offset 0, before 9"):
+        read(lambda name, _: answer if name == "Fetch" else ..., (0, 9))
+
+
+def test_records_that_never_come_end_the_read() -> None:
+    settings = SETTINGS._replace(timeout_ms=50)
+    with pytest.raises(RequestTimedOutError, match="orders-0 gave nothing at offset 0, before 9"):
+        read(
+            lambda name, _: fetched(b"", end=5) if name == "Fetch" else ...,
+            (0, 9),
+            settings=settings,
+        )
+
+
+def test_a_broker_that_is_silent_ends_the_read() -> None:
+    settings = SETTINGS._replace(timeout_ms=50, request_timeout_ms=100)
+    with pytest.raises(RequestTimedOutError, match="orders-0: no answer"):
+        read(lambda name, _: None if name == "Fetch" else ..., (0, 9), settings=settings)
+
+
+def test_a_broker_that_is_gone_ends_the_read() -> None:
+    def handler(name: str, _: Request) -> Any:
+        return Close() if name == "Fetch" else ...
+
+    settings = SETTINGS._replace(timeout_ms=50)
+    with pytest.raises(ConnectionFailedError, match=r"orders-0: .*\(at offset 0, before 9\)"):
+        read(handler, (0, 9), settings=settings)
+
+
+def test_an_answer_with_more_than_it_says_is_refused() -> None:
+    def handler(name: str, request: Request) -> Any:
+        if name != "Fetch":
+            return ...
+        whole = frame(request, fetched(batch(0, 2)))
+        size = int.from_bytes(whole[:4], "big") + 3
+        return size.to_bytes(4, "big") + whole[4:] + b"abc"
+
+    settings = SETTINGS._replace(timeout_ms=50)
+    with pytest.raises(ConnectionFailedError, match="does not answer as a Kafka broker does"):
+        read(handler, (0, 2), settings=settings)

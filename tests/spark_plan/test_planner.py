@@ -1,0 +1,226 @@
+"""Planning against brokers, against files, and as JSON: the same answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalite
+from kafkalite.client import Admin, Producer
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.spark.options import ReadOptions
+from kafkalite.spark.planner import DataLossError, Logs, answer
+
+COUNT = 100
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def broker(data: Path) -> Iterator[kafkalite.Broker]:
+    with kafkalite.Broker(data) as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            for topic in ("orders", "orders-2", "other"):
+                admin.create_topic(topic, partitions=2)
+        with Producer(broker.bootstrap_servers) as producer:
+            for number in range(COUNT):
+                producer.send(
+                    "orders", b"%d" % number, partition=number % 2, timestamp_ms=1_000 + number
+                )
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def logs() -> Iterator[Logs]:
+    with Logs() as logs:
+        yield logs
+
+
+@pytest.fixture(params=["brokers", "files"])
+def orders(request: pytest.FixtureRequest, broker: kafkalite.Broker, data: Path) -> dict[str, str]:
+    """Options that read the same two partitions, in two ways."""
+    if request.param == "brokers":
+        return {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "orders"}
+    return {"paths": json.dumps([str(data / "orders-0"), str(data / "orders-1")])}
+
+
+def ranges(logs: Logs, options: dict[str, str], **more: Any) -> list[list[Any]]:
+    asked = {"op": "batch", "options": options} | more
+    found = answer(json.loads(json.dumps(asked)), logs)
+    return [row[:4] for row in json.loads(json.dumps(found))["ranges"]]
+
+
+def test_a_batch_is_the_whole_log(orders: dict[str, str], logs: Logs) -> None:
+    assert ranges(logs, orders) == [["orders", 0, 0, 50], ["orders", 1, 0, 50]]
+
+
+def test_offsets_cut_a_batch(orders: dict[str, str], logs: Logs) -> None:
+    cut = {
+        "startingOffsets": '{"orders":{"0":-2,"1":10}}',
+        "endingOffsets": '{"orders":{"0":7,"1":-1}}',
+    }
+    assert ranges(logs, orders | cut) == [["orders", 0, 0, 7], ["orders", 1, 10, 50]]
+
+
+def test_timestamps_cut_a_batch(orders: dict[str, str], logs: Logs) -> None:
+    cut = {"startingTimestamp": "1011", "endingTimestamp": "1020"}
+    assert ranges(logs, orders | cut) == [["orders", 0, 6, 10], ["orders", 1, 5, 10]]
+    behind = orders | {"endingTimestamp": "999999"}
+    assert ranges(logs, behind) == [["orders", 0, 0, 50], ["orders", 1, 0, 50]]
+    by_partition = orders | {"startingOffsetsByTimestamp": '{"orders":{"0":1098,"1":1000}}'}
+    assert ranges(logs, by_partition) == [["orders", 0, 49, 50], ["orders", 1, 0, 50]]
+
+
+def test_a_timestamp_behind_all_records_is_an_error_or_the_end(
+    orders: dict[str, str], logs: Logs
+) -> None:
+    late = orders | {"startingTimestamp": "999999"}
+    with pytest.raises(InvalidArgumentError, match="orders-0 has no record at or after"):
+        ranges(logs, late)
+    assert ranges(logs, late | {"startingOffsetsByTimestampStrategy": "latest"}) == []
+
+
+def test_large_ranges_are_split(orders: dict[str, str], logs: Logs) -> None:
+    assert ranges(logs, orders | {"minPartitions": "4"}) == [
+        ["orders", 0, 0, 25],
+        ["orders", 0, 25, 50],
+        ["orders", 1, 0, 25],
+        ["orders", 1, 25, 50],
+    ]
+    assert len(ranges(logs, orders | {"maxRecordsPerPartition": "9"})) == 12
+
+
+def test_offsets_outside_the_log_are_a_loss(orders: dict[str, str], logs: Logs) -> None:
+    far = orders | {"endingOffsets": '{"orders":{"0":99,"1":-1}}'}
+    with pytest.raises(DataLossError, match=r"orders-0: offset 99 is not there yet.*ends at 50"):
+        ranges(logs, far)
+    found = answer({"op": "batch", "options": far | {"failOnDataLoss": "false"}}, logs)
+    assert [row[:4] for row in found["ranges"]] == [["orders", 0, 0, 50], ["orders", 1, 0, 50]]
+    assert found["warnings"] == [
+        "data may have been lost: orders-0: offset 99 is not there yet, the log ends at 50"
+    ]
+
+
+def test_offsets_must_name_what_is_read(orders: dict[str, str], logs: Logs) -> None:
+    part = orders | {"startingOffsets": '{"orders":{"0":1}}'}
+    with pytest.raises(
+        InvalidArgumentError, match="it names orders-0, read are orders-0, orders-1"
+    ):
+        ranges(logs, part)
+    behind = orders | {"startingOffsets": '{"orders":{"0":80,"1":0}}'}
+    with pytest.raises(InvalidArgumentError, match="orders-0: the starting offset 80 lies behind"):
+        ranges(logs, behind)
+
+
+def test_a_stream_starts_goes_on_and_is_limited(orders: dict[str, str], logs: Logs) -> None:
+    first = answer({"op": "initial", "options": orders}, logs)["offsets"]
+    assert first == {"orders": {"0": 50, "1": 50}}
+    options = orders | {"startingOffsets": "earliest"}
+    start = answer({"op": "initial", "options": options}, logs)["offsets"]
+    asked = {"op": "latest", "options": options, "start": start, "limit": {"maxRows": 10}}
+    found = answer(asked, logs)
+    assert found["offsets"] == {"orders": {"0": 5, "1": 5}}
+    assert found["latest"] == {"orders": {"0": 50, "1": 50}}
+    end = found["offsets"]
+    between = {"op": "between", "start": start, "end": end}
+    assert ranges(logs, options, **between) == [["orders", 0, 0, 5], ["orders", 1, 0, 5]]
+    assert ranges(logs, options, op="between", start=end, end=end) == []
+    target = {"orders": {"0": 6, "1": 5}}
+    found = answer(asked | {"start": end, "target": target}, logs)
+    assert found["offsets"] == target
+
+
+def test_a_stream_waits_for_enough(orders: dict[str, str], logs: Logs) -> None:
+    asked = {
+        "op": "latest",
+        "options": orders | {"maxTriggerDelay": "1s"},
+        "start": {"orders": {"0": 45, "1": 50}},
+        "limit": {"minRows": 6},
+    }
+    assert answer(asked | {"sinceMs": 10}, logs)["offsets"] == asked["start"]
+    moved = {"orders": {"0": 50, "1": 50}}
+    assert answer(asked | {"sinceMs": 1_000}, logs)["offsets"] == moved
+    assert answer(asked | {"limit": {"minRows": 5}, "sinceMs": 10}, logs)["offsets"] == moved
+
+
+def test_an_added_partition_is_read_and_a_lost_one_told(orders: dict[str, str], logs: Logs) -> None:
+    start, end = {"orders": {"0": 40}}, {"orders": {"0": 50, "1": 50}}
+    asked = {"op": "between", "start": start, "end": end}
+    assert ranges(logs, orders, **asked) == [["orders", 0, 40, 50], ["orders", 1, 0, 50]]
+    with pytest.raises(DataLossError, match="the partition orders-1 is gone"):
+        ranges(logs, orders, op="between", start=end, end={"orders": {"0": 50}})
+
+
+def test_topics_are_chosen_by_name_pattern_and_partition(
+    broker: kafkalite.Broker, logs: Logs
+) -> None:
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    everything = {"startingOffsets": "latest"}
+
+    def topics(**options: str) -> dict[str, Any]:
+        asked = {"op": "initial", "options": servers | everything | options}
+        found: dict[str, Any] = answer(asked, logs)["offsets"]
+        return {topic: sorted(partitions) for topic, partitions in found.items()}
+
+    both = ["0", "1"]
+    assert topics(subscribePattern="orders.*") == {"orders": both, "orders-2": both}
+    assert topics(subscribePattern="order") == {}
+    assert topics(subscribe="other, orders") == {"orders": both, "other": both}
+    assert topics(assign='{"orders":[1]}') == {"orders": ["1"]}
+    with pytest.raises(InvalidArgumentError, match="that there are not: orders-2, orders-7"):
+        topics(assign='{"orders":[1,7,2]}')
+    with pytest.raises(KafkaliteError, match="topic 'nowhere'"):
+        topics(subscribe="nowhere")
+
+
+def test_a_plan_says_how_it_is_read(orders: dict[str, str], logs: Logs) -> None:
+    found = answer({"op": "batch", "options": orders | {"value.format": "string"}}, logs)
+    assert found["endpoint"] is None
+    assert found["read"]["formats"]["value.format"] == "string"
+    assert ("bootstrap.servers" in found["read"]) == ("subscribe" in orders)
+    directories = {row[4] for row in found["ranges"] if len(row) == 5}
+    assert len(directories) == (0 if "subscribe" in orders else 2)
+
+
+def test_a_schema_comes_as_ddl(logs: Logs, orders: dict[str, str]) -> None:
+    options = orders | {"columns": "value", "maxOffsetsPerTrigger": "9"}
+    found = answer({"op": "schema", "options": options, "streaming": True}, logs)
+    assert found["schema"] == "value BINARY"
+    assert found["limit"] == {"maxRows": 9}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"op": "batch"},
+        {"op": "batch", "options": {"a": 1}},
+        {"op": "nothing", "options": {"path": "/nowhere"}},
+        {"op": "batch", "options": {"path": "/nowhere"}},
+        {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": 1}},
+        {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": {"a": 1}}},
+        {"op": "latest", "options": {"path": "/nowhere"}, "start": None},
+        {"op": "between", "options": {"path": "/nowhere"}, "start": {}, "end": {"t": {"0": "1"}}},
+        {
+            "op": "latest",
+            "options": {"path": "/nowhere"},
+            "start": {},
+            "target": {},
+            "limit": {"maxRows": "many"},
+        },
+    ],
+)
+def test_every_wrong_request_is_refused_in_a_sentence(request_: dict[str, Any], logs: Logs) -> None:
+    with pytest.raises(KafkaliteError) as caught:
+        answer(request_, logs)
+    assert "\n" not in str(caught.value)
+
+
+def test_planning_needs_no_session() -> None:
+    options = ReadOptions.of({"path": "/nowhere"}, streaming=False)
+    assert options.topics.names == ("/nowhere",)
