@@ -25,6 +25,7 @@ from records import PARTITIONS, Data, fill
 from shapes import RECYCLING
 from sides import Kafka, Kafkalite, Side, create_topic
 
+import kafkalite.spark
 from kafkalite.client.admin import LATEST, Admin
 from oracle.jars import spark_connector_jars
 from oracle.tools import KafkaTools
@@ -33,12 +34,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SPARK_LOG = ROOT / "tests" / "spark" / "log4j2.properties"
 # The log as it comes, without retention.
 PROPERTIES = {"message.max.bytes": "20000000", "num.partitions": "1"}
+ARROW_LISTENER = {"kafkalite.arrow.listener": "127.0.0.1:0"}
 SPARK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.pyspark.driver.python": sys.executable,
     "spark.pyspark.python": sys.executable,
-    "spark.sql.shuffle.partitions": "2",
+    "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -46,7 +48,6 @@ SPARK = {
 
 def session(folder: Path) -> SparkSession:
     """The driver, with both ways to a topic on its class path."""
-    builder = SparkSession.builder.master("local[2]").appName("bench-spark")
     log = f"-Dlog4j2.configurationFile={SPARK_LOG} -Dkafkalite.test.log={folder / 'spark.log'}"
     settings = {
         **SPARK,
@@ -55,9 +56,7 @@ def session(folder: Path) -> SparkSession:
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return kafkalite.spark.session("bench-spark", **settings)
 
 
 class Bench:
@@ -187,7 +186,7 @@ def main() -> None:
     try:
         with KafkaTools() as tools:
             sides["kafka"] = Kafka(folder, tools, PROPERTIES)
-            sides["ours"] = Kafkalite(folder, "none", PROPERTIES)
+            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
             spark = session(folder)
             bench = Bench(spark, sides, arguments.out, arguments.records)
             for data in TOPICS:

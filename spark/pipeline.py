@@ -1,0 +1,186 @@
+"""What pipelines beside this file share: their command line, Spark, a broker, and progress.
+
+Each pipeline has a `run(spark, broker, folder, options)` that returns what it found, so that tests
+call it with a session of their own; `main` here is the command around it.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from kafkalite import Broker
+
+JAVA_VERSION_MIN = 17
+
+
+class StopError(Exception):
+    """One sentence for the user; the command ends with exit code 1."""
+
+
+class Record(NamedTuple):
+    """One to be sent. `partition` None: where its key belongs, or any."""
+
+    value: bytes
+    key: bytes | None = None
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+Run = Callable[["SparkSession", "Broker", Path, argparse.Namespace], Any]
+
+
+def main(
+    name: str, parser: argparse.ArgumentParser, run: Run, packages: Iterable[str] = ()
+) -> None:
+    """The command: Spark and a broker for as long as `run` takes; exits with 1 and one sentence if
+    something is missing. `packages` are what Spark fetches from Maven."""
+    parser.add_argument("--cores", type=int, default=2, metavar="N", help="of Spark (2)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the data (1)")
+    options = parser.parse_args()
+    try:
+        need_spark()
+        _run(name, run, options, list(packages))
+    except StopError as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(name: str, run: Run, options: argparse.Namespace, packages: list[str]) -> None:
+    import kafkalite.spark
+
+    started = time.monotonic()
+    step("starting a broker and Spark")
+    with tempfile.TemporaryDirectory(prefix="kafkalite-pipeline-") as folder:
+        conf = {
+            "spark.master": f"local[{options.cores}]",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings(folder)}",
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": f"{folder}/scratch",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        if packages:
+            conf["spark.jars.packages"] = ",".join(packages)
+        with kafkalite.Broker() as broker:
+            spark = kafkalite.spark.session(name, **conf)
+            try:
+                run(spark, broker, Path(folder), options)
+            finally:
+                spark.stop()
+    step(f"done in {time.monotonic() - started:.0f} s")
+
+
+def _log_settings(folder: str) -> Path:
+    """A file of settings that lets Spark tell of errors only."""
+    file = Path(folder, "log4j2.properties")
+    file.write_text(
+        "rootLogger.level = error\n"
+        "rootLogger.appenderRef.console.ref = console\n"
+        "appender.console.type = Console\n"
+        "appender.console.name = console\n"
+        "appender.console.target = SYSTEM_ERR\n"
+        "appender.console.layout.type = PatternLayout\n"
+        "appender.console.layout.pattern = %p %c{1}: %m%n\n"
+    )
+    return file
+
+
+def need_spark() -> None:
+    """Raises `StopError` where PySpark, pyarrow, kafkalite or a Java for them is missing."""
+    for module, package in (
+        ("kafkalite", "kafkalite[spark]"),
+        ("pyspark", "kafkalite[spark]"),
+        ("pyarrow", "kafkalite[spark]"),
+    ):
+        if importlib.util.find_spec(module) is None:
+            raise StopError(f"{module} is missing: pip install '{package}'")
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
+        raise StopError(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer and {where} "
+            "(Debian: openjdk-17-jdk-headless)"
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA_VERSION_MIN:
+        found = told.splitlines()[0] if told else f"{java} does not run"
+        raise StopError(f"Spark needs Java {JAVA_VERSION_MIN} or newer, not: {found}")
+
+
+def need(module: str) -> None:
+    """Raises `StopError` if a module that only this pipeline needs is missing."""
+    if importlib.util.find_spec(module) is None:
+        raise StopError(f"{module} is missing: pip install {module}")
+
+
+def step(text: str) -> None:
+    """A line of progress."""
+    print(f"== {text}", flush=True)
+
+
+def create_topic(broker: "Broker", topic: str, partitions: int) -> None:
+    """A new topic."""
+    from kafkalite.client import Admin
+
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, partitions=partitions)
+
+
+def send(broker: "Broker", topic: str, records: Iterable[Record]) -> int:
+    """Sends records in their order; returns their number when the broker has them."""
+    from kafkalite.client import Producer
+
+    with Producer(broker.bootstrap_servers, codec="zstd") as producer:
+        for record in records:
+            producer.send(
+                topic,
+                record.value,
+                record.key,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+        producer.flush()
+        return producer.sent_count
+
+
+def follow(query: "StreamingQuery", until_batch: int | None = None) -> list[dict[str, Any]]:
+    """Shows each micro-batch as it ends; returns their progress when the query has ended, or when
+    batch `until_batch` has. Raises what the query failed with."""
+    shown: list[dict[str, Any]] = []
+    has_ended = False
+    while not has_ended:
+        has_ended = bool(query.awaitTermination(0.2))
+        for progress in query.recentProgress:
+            if progress["batchId"] > (shown[-1]["batchId"] if shown else -1):
+                shown.append(progress)
+                _show(progress)
+        if until_batch is not None and shown and shown[-1]["batchId"] >= until_batch:
+            break
+    return shown
+
+
+def _show(progress: Any) -> None:
+    seconds = progress["batchDuration"] / 1000
+    watermark = progress["eventTime"].get("watermark", "")
+    told = (
+        f"   batch {progress['batchId']:>3}: {progress['numInputRows']:>9,} rows in {seconds:.1f} s"
+    )
+    print(told + (f", watermark {watermark}" if watermark else ""), flush=True)

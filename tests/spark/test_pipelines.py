@@ -1,0 +1,109 @@
+"""The pipelines in `spark/`, at small sizes, by what they leave behind."""
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafkalite import Broker
+
+FOLDER = Path(__file__).resolve().parents[2] / "spark"
+NAMES = ("windowed_counts",)
+
+
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    """Each pipeline makes its topics, so that it has a broker of its own."""
+    with Broker() as running:
+        yield running
+
+
+def pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program as a module."""
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module(name)
+
+
+def flags(module: ModuleType, *given: str) -> argparse.Namespace:
+    """What its command line makes of flags."""
+    parsed: argparse.Namespace = module.command_line().parse_args(given)
+    parsed.seed = 1
+    return parsed
+
+
+def test_windowed_counts_have_what_is_late_and_not_what_the_watermark_has_passed(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = pipeline("windowed_counts", monkeypatch)
+    monkeypatch.setattr(counts, "BATCHES", 8)
+    plot = tmp_path / "counts.png"
+    options = flags(counts, "--events", "4000", "--plot", str(plot))
+
+    windows = counts.run(spark, own_broker, tmp_path, options)
+
+    # A micro-batch has 500 events; Spark drops by the watermark of the micro-batch before, which
+    # comes of all events before that one (SPARK-40925).
+    expected: Counter[int] = Counter()
+    arriving = counts.events(options.events, options.seed)
+    for start in range(0, len(arriving), 500):
+        known = [event.made_ms for event in arriving[: max(0, start - 500)]]
+        watermark_ms = max(known, default=0) - counts.WATERMARK_MS
+        batch = arriving[start : start + 500]
+        taken = [e for e in batch if e.window_ms + counts.WINDOW_MS > watermark_ms]
+        expected.update(event.window_ms for event in taken)
+    assert {window.start_ms: window.counted for window in windows} == expected
+    assert sum(window.counted for window in windows) > sum(w.sent_in_time for w in windows)
+    assert sum(window.dropped for window in windows) > 20
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def command(name: str, *given: str, python: tuple[str, ...] = (), **environment: str) -> list[str]:
+    """Runs a pipeline as a user does; returns exit code, stdout and stderr."""
+    ended = subprocess.run(
+        [sys.executable, *python, FOLDER / f"{name}.py", *given],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
+    return [str(ended.returncode), ended.stdout, ended.stderr]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_explains_its_flags(name: str) -> None:
+    code, out, _ = command(name, "--help")
+    assert code == "0"
+    assert "--cores" in out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_without_java_says_so_in_a_sentence(name: str, tmp_path: Path) -> None:
+    code, out, told = command(name, JAVA_HOME=str(tmp_path))
+    assert (code, out) == ("1", "")
+    assert told == (
+        f"{name}.py: Spark needs Java 17 or newer and JAVA_HOME is {tmp_path}, where there is "
+        "none (Debian: openjdk-17-jdk-headless)\n"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_without_its_packages_says_so_in_a_sentence(name: str) -> None:
+    code, out, told = command(name, python=("-S", "-E"))
+    assert (code, out) == ("1", "")
+    assert told == f"{name}.py: kafkalite is missing: pip install 'kafkalite[spark]'\n"
+
+
+@pytest.mark.long
+def test_a_pipeline_runs_by_one_command(tmp_path: Path) -> None:
+    plot = tmp_path / "counts.png"
+    code, out, told = command("windowed_counts", "--events", "20000", "--plot", str(plot))
+    assert code == "0", told
+    assert f"plot: {plot}" in out
+    assert plot.exists()
