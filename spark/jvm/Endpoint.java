@@ -8,6 +8,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
@@ -76,17 +77,23 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   /** What the child answers. Throws {@code IllegalArgumentException} with the sentence of a refusal. */
   static JsonNode plan(ObjectNode request) {
     JsonNode answer;
-    try (Endpoint child = ofChild()) {
-      child.send(request);
-      answer = child.answer();
+    try {
+      answer = ask(request);
     } catch (IOException error) {
-      throw new IllegalStateException(error.getMessage(), error);
+      throw new UncheckedIOException(error.getMessage(), error);
     }
     if (answer.has("error")) {
       throw new IllegalArgumentException(answer.get("error").asText());
     }
     answer.path("warnings").forEach(each -> LOG.warn(each.asText()));
     return answer;
+  }
+
+  private static JsonNode ask(ObjectNode request) throws IOException {
+    try (Endpoint child = ofChild()) {
+      child.send(request);
+      return child.answer();
+    }
   }
 
   /** A connection to the endpoint at this address. */
@@ -96,7 +103,15 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
 
   /** A connection to this JVM's child, which is started if there is none. */
   static Endpoint ofChild() throws IOException {
-    return new Endpoint(Child.address());
+    Child child = Child.running();
+    try {
+      return new Endpoint(child.listens);
+    } catch (IOException error) {
+      if (child.isAlive()) {
+        throw error;
+      }
+      return new Endpoint(Child.running().listens);
+    }
   }
 
   void send(JsonNode request) throws IOException {
@@ -138,7 +153,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     if (read < 0) {
       if (afterLength && into.position() > 0 && into.remaining() == 1) {
         ByteBuffer sentence = into.duplicate().flip();
-        throw new Refusal(StandardCharsets.UTF_8.decode(sentence).toString());
+        throw new IOException(StandardCharsets.UTF_8.decode(sentence).toString());
       }
       throw new EOFException("the Arrow endpoint " + address + " closed the connection too early");
     }
@@ -162,22 +177,25 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     return error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
   }
 
-  /** A sentence with which the server ends a stream. */
-  static final class Refusal extends IOException {
-    Refusal(String sentence) {
-      super(sentence);
-    }
-  }
-
   /** The process, and where it listens. */
   private record Child(Process process, String listens) {
     private static Child current;
 
-    static synchronized String address() throws IOException {
+    static synchronized Child running() throws IOException {
       if (current == null || !current.process.isAlive()) {
         current = start();
       }
-      return current.listens;
+      return current;
+    }
+
+    /** Of a child that does not answer; one that was just killed is given time to be gone. */
+    boolean isAlive() {
+      try {
+        return !process.waitFor(1, TimeUnit.SECONDS);
+      } catch (InterruptedException killed) {
+        Thread.currentThread().interrupt();
+        return true;
+      }
     }
 
     private static Child start() throws IOException {
@@ -201,7 +219,11 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
         }
         process.waitFor(1, TimeUnit.SECONDS);
         throw new IOException("'" + String.join(" ", command) + "' ended at once: " + last[0]);
-      } catch (InterruptedException | ExecutionException | TimeoutException error) {
+      } catch (InterruptedException killed) {
+        Thread.currentThread().interrupt();
+        process.destroyForcibly();
+        throw new InterruptedIOException("the task was killed before its child was ready");
+      } catch (ExecutionException | TimeoutException error) {
         process.destroyForcibly();
         throw new IOException("'" + String.join(" ", command) + "' did not become ready", error);
       }

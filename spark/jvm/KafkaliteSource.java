@@ -1,7 +1,6 @@
 package kafkalite.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReference;
@@ -57,7 +56,7 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    if (reads(options).equals("python")) {
+    if (!isColumnar(options)) {
       return python().inferSchema(options);
     }
     JsonNode answer = Endpoint.plan(Endpoint.request("schema", options));
@@ -67,8 +66,11 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> options) {
     Table inPython = python().getTable(schema, partitioning, options);
-    boolean columnar = reads(new CaseInsensitiveStringMap(options)).equals("jvm");
-    return columnar ? new Columnar(schema, (SupportsWrite) inPython) : inPython;
+    if (isColumnar(new CaseInsensitiveStringMap(options))) {
+      return new Columnar(schema, (SupportsWrite) inPython);
+    }
+    log("python");
+    return inPython;
   }
 
   /** Spark's own wrapper of the Python Data Source; it starts nothing before it is used. */
@@ -80,14 +82,15 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
     return python;
   }
 
-  private static String reads(CaseInsensitiveStringMap options) {
-    String wanted = options.getOrDefault("engine", "auto").trim().toLowerCase(Locale.ROOT);
-    // A word that is none of the three is refused by the owner of the options.
-    String engine = wanted.equals("python") ? "python" : "jvm";
+  /** Whether this class reads. A word that is no engine is refused by the owner of the options. */
+  private static boolean isColumnar(CaseInsensitiveStringMap options) {
+    return !options.getOrDefault("engine", "auto").trim().equalsIgnoreCase("python");
+  }
+
+  private static void log(String engine) {
     if (!LOGGED.getAndSet(engine).equals(engine)) {
-      LOG.info("kafkalite reads with engine={} (asked for: {})", engine, wanted);
+      LOG.info("format(\"kafkalite\") reads with engine={}", engine);
     }
-    return engine;
   }
 
   /** Read here, written in Python. */
@@ -106,6 +109,7 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+      log("jvm");
       return new KafkaliteScan.Builder(schema, options);
     }
 

@@ -56,12 +56,12 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void open(String wanted) throws IOException {
-    boolean here = KafkaliteScan.thisHost().equals(range.host());
-    boolean atBroker = range.endpoint() != null && here;
-    endpoint = atBroker ? Endpoint.at(range.endpoint()) : Endpoint.ofChild();
     ObjectNode request = (ObjectNode) Endpoint.JSON.readTree(range.read());
-    if (atBroker) {
-      request.remove(List.of("bootstrap.servers", "client"));
+    if (range.endpoint() != null && KafkaliteScan.thisHost().equals(range.host())) {
+      endpoint = Endpoint.at(range.endpoint());
+      request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
+    } else {
+      endpoint = Endpoint.ofChild();
     }
     request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
     request.put("start", range.start()).put("stop", range.stop()).put("schema", wanted);
@@ -126,7 +126,10 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   }
 
   private IOException failed(Exception error) {
-    return new IOException(range + ": " + error.getMessage(), error);
+    String partition = range.topic() + "-" + range.partition();
+    String sentence = String.valueOf(error.getMessage());
+    boolean isNamed = sentence.contains(partition);
+    return new IOException(isNamed ? sentence : partition + ": " + sentence, error);
   }
 
   /** Makes readers in the executors. */

@@ -1,0 +1,233 @@
+"""The columnar engine: what is peculiar to it. That its rows are the right ones, other files ask of
+both engines."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pyspark.sql.functions as F
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalite import Broker
+from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark.source import KafkaliteDataSource
+from spark.reading import differences, read, read_stream, rows
+from spark.records import START_MS, create, mixed, send
+from spark.session import own_jar
+
+PARTITIONS, RECORDS = 3, 3_000
+STEP_MS = 10
+
+
+@pytest.fixture(scope="module")
+def servers(broker: Broker) -> str:
+    """A broker whose topic `steps` has three partitions with a record every 10 ms in turn."""
+    create(broker.bootstrap_servers, "steps", PARTITIONS)
+    made = mixed("steps", (0,), RECORDS, seed=11)
+    for number, record in enumerate(made):
+        at = START_MS + number * STEP_MS
+        made[number] = record._replace(partition=number % PARTITIONS, timestamp=at)
+    send(broker.bootstrap_servers, made)
+    return broker.bootstrap_servers
+
+
+@pytest.fixture(autouse=True)
+def needs_the_jar() -> None:
+    if own_jar() is None:
+        pytest.fail("kafkalite's jar was not built: `make jar`")
+
+
+@pytest.fixture(autouse=True)
+def everything_is_given_back(spark: SparkSession) -> Iterator[None]:
+    """No Arrow memory is left when a test is over, however its query ended."""
+    yield
+    allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    held = [each.getName() for each in allocator.getChildAllocators()]
+    assert not [name for name in held if "offsets" in name]
+
+
+def steps(spark: SparkSession, servers: str, engine: str = "jvm", **options: Any) -> DataFrame:
+    return read(spark, engine, servers, {"subscribe": "steps", **options})
+
+
+def scan_of(frame: DataFrame) -> str:
+    """The line of the physical plan that says what the scan reads."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return next(line for line in plan.splitlines() if "BatchScan" in line)
+
+
+def rows_read(frame: DataFrame) -> int:
+    """How many rows the scan of a frame that has been collected gave to Spark."""
+    leaf = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
+    count: int = leaf.metrics().apply("numOutputRows").value()
+    return count
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_only_the_columns_of_the_query_are_read(spark: SparkSession, servers: str) -> None:
+    frame = steps(spark, servers)
+    assert "columns=[value]" in scan_of(frame.select(F.sum(F.length("value"))))
+    assert "columns=[key, offset]" in scan_of(frame.groupBy("key").agg(F.max("offset")))
+    assert "columns=[]" in scan_of(frame.groupBy().count())
+    assert frame.count() == RECORDS
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "partition = 1",
+        "partition IN (0, 2)",
+        "partition <> 1 AND offset < 10",
+        "partition >= 1 AND partition < 2",
+        "topic = 'steps' AND offset = 17",
+        "topic = 'another'",
+        "topic IN ('steps', 'another') AND offset BETWEEN 5 AND 8",
+        "offset IN (3, 90, 2000)",
+        "offset > 900",
+        "990 < offset",
+        "offset >= 995 AND partition = 2",
+        "offset < 0",
+        "offset > 9223372036854775806",
+        "offset IS NULL",
+        "timestamp = timestamp_millis({middle})",
+        "timestamp >= timestamp_millis({middle})",
+        "timestamp > timestamp_millis({middle}) AND timestamp < timestamp_millis({middle} + 500)",
+        "timestamp <= timestamp_millis({start} + 20)",
+        "timestamp > timestamp_millis({start} + 1000000)",
+        "partition = 1 OR offset < 3",
+        "NOT (partition = 1) AND key IS NULL",
+    ],
+)
+def test_a_filter_leaves_the_rows_that_it_leaves_without_being_pushed(
+    spark: SparkSession, servers: str, condition: str
+) -> None:
+    condition = condition.format(start=START_MS, middle=START_MS + RECORDS // 2 * STEP_MS)
+    names = ["topic", "partition", "offset", "timestamp", "value"]
+    everything = steps(spark, servers).select(*names)
+    found = rows(everything.where(condition))
+    assert not differences(found, rows(everything.coalesce(1).localCheckpoint().where(condition)))
+
+
+def test_filters_on_partition_and_offset_cut_exactly(spark: SparkSession, servers: str) -> None:
+    frame = steps(spark, servers).where("partition = 1 AND offset >= 10 AND offset < 20")
+    assert frame.rdd.getNumPartitions() == 1
+    assert len(frame.collect()) == rows_read(frame) == 10
+    assert "Filter" not in frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_the_lower_bound_of_a_timestamp_cuts(spark: SparkSession, servers: str) -> None:
+    last = START_MS + (RECORDS - 30) * STEP_MS
+    frame = steps(spark, servers).where(f"timestamp >= timestamp_millis({last})")
+    assert len(frame.collect()) == rows_read(frame) == 30
+    outside = steps(spark, servers, startingTimestamp=str(START_MS)).where(
+        f"timestamp >= timestamp_millis({last}) AND offset < 995"
+    )
+    assert len(outside.collect()) == rows_read(outside) == 15
+
+
+def test_a_query_that_stops_early_gives_everything_back(spark: SparkSession, servers: str) -> None:
+    frame = steps(spark, servers, **{"batch.rows": "10"})
+    assert len(frame.limit(3).collect()) == 3
+    assert len(frame.orderBy("offset").limit(3).collect()) == 3
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def test_a_stream_takes_what_it_may_and_says_how_far_it_is(
+    spark: SparkSession, servers: str
+) -> None:
+    options = {
+        "subscribe": "steps",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "1200",
+    }
+    frame = read_stream(spark, "jvm", servers, options)
+    writer = frame.writeStream.format("memory").queryName("columnar").trigger(availableNow=True)
+    query = writer.start()
+    try:
+        assert query.awaitTermination(60)
+        found = rows(spark.table("columnar"))
+        assert not differences(found, rows(steps(spark, servers)))
+        progress = [each for each in query.recentProgress if each["numInputRows"]]
+        assert [each["numInputRows"] for each in progress] == [1200, 1200, 600]
+        source = progress[0]["sources"][0]
+        assert source["latestOffset"] == {"steps": {"0": 1000, "1": 1000, "2": 1000}}
+        assert source["metrics"]["maxOffsetsBehindLatest"] == "600"
+        assert "engine=jvm" in source["description"]
+    finally:
+        query.stop()
+        spark.catalog.dropTempView("columnar")
+
+
+def test_a_checkpoint_of_one_engine_goes_on_with_the_other(
+    spark: SparkSession, broker: Broker, tmp_path: Any
+) -> None:
+    servers = broker.bootstrap_servers
+    create(servers, "handed-over", 2)
+    options = {"subscribe": "handed-over", "startingOffsets": "earliest"}
+    for engine in ("jvm", "python", "jvm"):
+        send(servers, mixed("handed-over", (0, 1), 40, seed=3))
+        writer = read_stream(spark, engine, servers, options).writeStream.format("parquet")
+        places = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "out")}
+        query = writer.options(**places).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+    found = rows(spark.read.parquet(str(tmp_path / "out")))
+    assert not differences(found, rows(read(spark, "jvm", servers, options)))
+
+
+# --- the child ------------------------------------------------------------------------------------
+
+
+def children(spark: SparkSession) -> list[psutil.Process]:
+    """The children that serve Arrow to Spark's JVM."""
+    jvm = psutil.Process(spark._jvm.java.lang.ProcessHandle.current().pid())
+    return [each for each in jvm.children() if "arrow" in each.cmdline()]
+
+
+def test_a_child_that_was_killed_is_replaced(spark: SparkSession, servers: str) -> None:
+    assert steps(spark, servers).count() == RECORDS
+    (first,) = children(spark)
+    first.kill()
+    first.wait(10)
+    assert steps(spark, servers).count() == RECORDS
+    (second,) = children(spark)
+    assert second.pid != first.pid
+
+
+# --- which engine ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("engine", "is_columnar"), [("jvm", True), ("auto", True), ("python", False)])
+def test_the_option_engine_chooses(
+    spark: SparkSession, servers: str, engine: str, is_columnar: bool
+) -> None:
+    frame = steps(spark, servers, engine)
+    assert ("engine=jvm" in scan_of(frame)) == is_columnar
+    assert frame.count() == RECORDS
+
+
+def test_an_engine_that_there_is_not_is_refused(spark: SparkSession, servers: str) -> None:
+    with pytest.raises(Exception, match="engine is 'fast', it must be auto, jvm or python"):
+        steps(spark, servers, "fast").count()
+
+
+def test_without_the_jar_the_columnar_engine_is_refused_with_the_way_to_get_it() -> None:
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "steps", "engine": "jvm"}
+    source = KafkaliteDataSource(options)
+    for reader in (source.reader, source.streamReader):
+        with pytest.raises(InvalidArgumentError, match=r"kafkalite\.spark\.session\(\)"):
+            reader(None)  # type: ignore[arg-type]
+
+
+def test_registering_the_python_source_is_harmless_beside_the_jar(
+    spark: SparkSession, servers: str
+) -> None:
+    import kafkalite.spark
+
+    kafkalite.spark.register(spark)
+    assert "engine=jvm" in scan_of(steps(spark, servers))
+    assert steps(spark, servers, "python").count() == RECORDS
