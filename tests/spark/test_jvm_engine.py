@@ -2,12 +2,14 @@
 both engines."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import psutil
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from kafkalite import Broker
@@ -47,13 +49,25 @@ def needs_the_jar() -> None:
         pytest.fail("kafkalite's jar was not built: `make jar`")
 
 
+def held(spark: SparkSession) -> list[str]:
+    """The ranges for which Arrow memory is held in Spark's JVM."""
+    allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    names = [each.getName() for each in allocator.getChildAllocators()]
+    return [name for name in names if "offsets" in name]
+
+
 @pytest.fixture(autouse=True)
 def everything_is_given_back(spark: SparkSession) -> Iterator[None]:
     """No Arrow memory is left when a test is over, however its query ended."""
     yield
-    allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
-    held = [each.getName() for each in allocator.getChildAllocators()]
-    assert not [name for name in held if "offsets" in name]
+    assert not held(spark)
+
+
+def await_until(condition: Callable[[], bool]) -> None:
+    """Polls; what is polled is a call into the JVM, which takes long enough."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 def steps(spark: SparkSession, servers: str, engine: str = "jvm", **options: Any) -> DataFrame:
@@ -141,6 +155,23 @@ def test_a_query_that_stops_early_gives_everything_back(spark: SparkSession, ser
     assert len(frame.orderBy("offset").limit(3).collect()) == 3
 
 
+def test_a_task_that_is_killed_gives_everything_back(spark: SparkSession, servers: str) -> None:
+    slow = "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 100000000L)"
+    context = spark.sparkContext
+
+    def run() -> None:
+        context.setJobGroup("killed", "", interruptOnCancel=True)
+        with pytest.raises(Exception, match="cancelled"):
+            steps(spark, servers, **{"batch.rows": "10"}).selectExpr("value", slow).collect()
+
+    query = InheritableThread(target=run)
+    query.start()
+    await_until(lambda: bool(held(spark)))
+    context.cancelJobGroup("killed")
+    query.join(60)
+    await_until(lambda: not held(spark))
+
+
 # --- streams --------------------------------------------------------------------------------------
 
 
@@ -176,7 +207,7 @@ def test_a_checkpoint_of_one_engine_goes_on_with_the_other(
     servers = broker.bootstrap_servers
     create(servers, "handed-over", 2)
     options = {"subscribe": "handed-over", "startingOffsets": "earliest"}
-    for engine in ("jvm", "python", "jvm"):
+    for engine in ("python", "jvm"):
         send(servers, mixed("handed-over", (0, 1), 40, seed=3))
         writer = read_stream(spark, engine, servers, options).writeStream.format("parquet")
         places = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "out")}
