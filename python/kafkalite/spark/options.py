@@ -139,8 +139,16 @@ OPTIONS: tuple[Option, ...] = (
         READ,
         "What `value` becomes before Spark sees it.",
     ),
-    Option("key.format", "binary, string", "binary", READ, "What `key` becomes."),
-    Option("value.schema", "DDL", "", READ, "The fields of a typed value: `id LONG, city STRING`."),
+    Option("key.format", "binary, string, json, avro, csv", "binary", READ, "The same of `key`."),
+    Option(
+        "value.schema",
+        "DDL",
+        "",
+        READ,
+        "The fields of a typed value: `id LONG, city STRING`. With `_corrupt_record STRING` in it "
+        "there is a column of that name.",
+    ),
+    Option("key.schema", "DDL", "", READ, "The fields of a typed key."),
     Option(
         "value.flatten",
         "boolean",
@@ -162,6 +170,34 @@ OPTIONS: tuple[Option, ...] = (
         READ,
         "The column that takes the text of a value that does not parse, if the schema has it.",
     ),
+    Option(
+        "value.csv.columns",
+        "name,…",
+        "those of value.schema",
+        READ,
+        "The columns of a line, in order; `key.csv.columns` those of a key.",
+    ),
+    Option("key.csv.columns", "name,…", "those of key.schema", READ, "The same of a key."),
+    Option("sep", "string", ",", READ, "What separates the columns of a line (or `delimiter`)."),
+    Option("delimiter", "string", ",", READ, "The same as `sep`."),
+    Option("quote", "character", '"', READ, "What quotes a column; empty: nothing does."),
+    Option("escape", "character", "\\", READ, "What escapes a quote inside of quotes."),
+    Option("nullValue", "string", "", READ, "The text of a column that is null."),
+    Option("header", "false", "false", READ, "A record has no header line."),
+    Option("ignoreLeadingWhiteSpace", "boolean", "false", READ, "Of the columns of a line."),
+    Option("ignoreTrailingWhiteSpace", "boolean", "false", READ, "Of the columns of a line."),
+    Option("value.avro.schema", "JSON", "", READ, "The schema that values were written with."),
+    Option("key.avro.schema", "JSON", "", READ, "The same of keys."),
+    Option(
+        "value.avro.header",
+        "none, confluent",
+        "none",
+        READ,
+        "What stands before the record: nothing, or 0 and the id of its schema in 4 bytes.",
+    ),
+    Option("key.avro.header", "none, confluent", "none", READ, "The same of keys."),
+    Option("value.avro.registry", "JSON", "", READ, "With ids: the schemas, by id."),
+    Option("key.avro.registry", "JSON", "", READ, "The same of keys."),
     Option(
         "pushdown",
         "boolean",
@@ -209,23 +245,36 @@ CLIENT_IGNORED = re.compile(
     r"auto\.include|internal\.|config\.providers|share\."
 )
 
+# Formats whose bytes become the fields of a schema, and the options that Rust takes beside them.
+TYPED = ("json", "avro", "csv")
+CORRUPT_COLUMN = "_corrupt_record"
+FORMAT_OPTIONS = (
+    "value.flatten",
+    "mode",
+    "columnNameOfCorruptRecord",
+    "value.csv.columns",
+    "key.csv.columns",
+    "sep",
+    "delimiter",
+    "quote",
+    "escape",
+    "nullValue",
+    "header",
+    "ignoreLeadingWhiteSpace",
+    "ignoreTrailingWhiteSpace",
+    "value.avro.schema",
+    "key.avro.schema",
+    "value.avro.header",
+    "key.avro.header",
+    "value.avro.registry",
+    "key.avro.registry",
+)
+
 TRUE_FALSE = {"true": True, "false": False}
 DURATION_MS = {
     "": 1, "us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000,
     "d": 86_400_000,
 }  # fmt: skip
-
-KAFKA_COLUMNS = (
-    "key",
-    "value",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    "headers",
-)
-SIZE_COLUMNS = ("key_size", "value_size")
 
 
 class Topics(NamedTuple):
@@ -272,8 +321,10 @@ class ReadOptions:
     offset_pause_ms: int
     poll_timeout_ms: int
     columns: tuple[str, ...] | None
+    key_schema: str | None
     value_schema: str | None
     value_flatten: bool
+    corrupt_column: str
     pushdown: bool
     batch_rows: int
     batch_bytes: int
@@ -342,8 +393,10 @@ class _Reading:
             offset_pause_ms=self._number("fetchOffset.retryIntervalMs", 1_000, 0),
             poll_timeout_ms=self._number("kafkaConsumer.pollTimeoutMs", 120_000, 1),
             columns=self._columns(),
+            key_schema=self._text("key.schema"),
             value_schema=self._text("value.schema"),
             value_flatten=self._flag("value.flatten", False),
+            corrupt_column=self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN,
             pushdown=self._flag("pushdown", False),
             batch_rows=self._number("batch.rows", 32_768, 1),
             batch_bytes=self._number("batch.bytes", 4 << 20, 1),
@@ -525,16 +578,27 @@ class _Reading:
         return names
 
     def _formats(self) -> dict[str, str]:
-        value = self._word("value.format", "binary", ("binary", "string", "json", "avro", "csv"))
-        key = self._word("key.format", "binary", ("binary", "string"))
-        if value in ("json", "csv", "avro"):
-            self._word("mode", "permissive", ("permissive", "dropmalformed", "failfast"))
-        elif "value.schema" in self._given:
-            raise InvalidArgumentError(f"value.schema has no meaning with value.format={value}")
-        formats = {"value.format": value, "key.format": key}
-        for name in ("value.flatten", "mode", "columnNameOfCorruptRecord"):
+        """What Rust takes; it judges the options that only it understands."""
+        words = ("binary", "string", "json", "avro", "csv")
+        formats = {}
+        for side in ("value", "key"):
+            name = f"{side}.format"
+            formats[name] = self._word(name, "binary", words)
+            schema = self._text(f"{side}.schema")
+            if schema is not None and formats[name] not in TYPED:
+                raise InvalidArgumentError(
+                    f"{side}.schema has no meaning with {name}={formats[name]}"
+                )
+            if formats[name] == "csv" and schema:
+                names = [field.name for field in ddl_fields(f"{side}.schema", schema)]
+                corrupt = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
+                listed = ",".join(each for each in names if each != corrupt)
+                formats[f"{side}.csv.columns"] = listed
+        self._word("mode", "permissive", ("permissive", "dropmalformed", "failfast"))
+        self._flag("value.flatten", False)
+        for name in FORMAT_OPTIONS:
             if name.lower() in self._given:
-                formats[name] = self._text(name) or ""
+                formats[name] = self._given[name.lower()]
         return formats
 
     def _client(self, needs_servers: bool) -> ClientOptions:
@@ -622,3 +686,36 @@ def _check_order(start: Bound, stop: Bound) -> None:
             raise InvalidArgumentError(
                 f"{topic}-{partition}: {start.option} {begin} is greater than {stop.option} {end}"
             )
+
+
+class Field(NamedTuple):
+    """A field of a schema as DDL: its name, and all that the DDL says of it."""
+
+    name: str
+    text: str
+
+
+def ddl_fields(option: str, ddl: str) -> list[Field]:
+    """The fields at the top of a DDL, whose types only Spark can read.
+
+    Raises `InvalidArgumentError`, which names the option, where no field can be seen.
+    """
+    fields, depth, quoted, text = [], 0, False, ""
+    for each in [*ddl, ","]:
+        if each == "`":
+            quoted = not quoted
+        elif not quoted and each in "<(":
+            depth += 1
+        elif not quoted and each in ">)":
+            depth -= 1
+        if each != "," or depth or quoted:
+            text += each
+            continue
+        found = re.match(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*\S", text)
+        if found is None:
+            raise InvalidArgumentError(f"{option} is '{ddl}', it must be DDL such as 'id LONG'")
+        fields.append(Field(found[2] or found[1].replace("``", "`"), text.strip()))
+        text = ""
+    if depth or quoted:
+        raise InvalidArgumentError(f"{option} is '{ddl}', which ends too early")
+    return fields

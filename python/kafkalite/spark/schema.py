@@ -7,7 +7,7 @@ It is written as DDL, which Spark parses where it can: a worker has no session t
 """
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options import ReadOptions
+from kafkalite.spark.options import TYPED, ReadOptions, ddl_fields
 
 __all__ = ["ddl"]
 
@@ -29,28 +29,30 @@ ON_DEMAND = ("headers", "key_size", "value_size")
 
 def ddl(options: ReadOptions) -> str:
     """The columns in their order. Raises `InvalidArgumentError` for a column that there is not, or
-    a typed value without `value.schema`."""
-    types = dict(TYPES)
-    value_format = options.formats["value.format"]
-    if options.formats["key.format"] == "string":
-        types["key"] = "STRING"
-    if value_format == "string":
-        types["value"] = "STRING"
-    flat = ""
-    if value_format in ("json", "csv", "avro"):
-        if not options.value_schema:
+    a typed key or value without its schema."""
+    columns = {name: f"{name} {kind}" for name, kind in TYPES.items()}
+    extra = ["headers"] if options.include_headers else []
+    for side, schema in (("key", options.key_schema), ("value", options.value_schema)):
+        form = options.formats[f"{side}.format"]
+        if form == "string":
+            columns[side] = f"{side} STRING"
+        if form not in TYPED:
+            continue
+        if not schema:
             raise InvalidArgumentError(
-                f"value.format={value_format} needs value.schema, or a schema with .schema(…)"
+                f"{side}.format={form} needs {side}.schema, or a schema with .schema(…)"
             )
-        flat = options.value_schema if options.value_flatten else ""
-        types["value"] = f"STRUCT<{options.value_schema}>"
+        fields = ddl_fields(f"{side}.schema", schema)
+        texts = [field.text for field in fields if field.name != options.corrupt_column]
+        if len(texts) < len(fields):
+            extra.append(options.corrupt_column)
+        flat = side == "value" and options.value_flatten
+        columns[side] = ", ".join(texts) if flat else f"{side} STRUCT<{', '.join(texts)}>"
+        columns[options.corrupt_column] = f"`{options.corrupt_column}` STRING"
     wanted = options.columns
     if wanted is None:
-        names = [name for name in types if name not in ON_DEMAND]
-        wanted = (*names, "headers") if options.include_headers else tuple(names)
-    columns = []
+        wanted = tuple(name for name in TYPES if name not in ON_DEMAND) + tuple(extra)
     for name in wanted:
-        if name not in types:
-            raise InvalidArgumentError(f"columns names '{name}', it may name {', '.join(types)}")
-        columns.append(flat if flat and name == "value" else f"{name} {types[name]}")
-    return ", ".join(columns)
+        if name not in columns:
+            raise InvalidArgumentError(f"columns names '{name}', it may name {', '.join(columns)}")
+    return ", ".join(columns[name] for name in wanted)
