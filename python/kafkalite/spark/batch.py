@@ -5,10 +5,10 @@ its partition, or the partition's files. What a task yields is what Rust built: 
 made per record.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -16,14 +16,21 @@ from kafkalite._native import FetchRead, LogRead
 from kafkalite.allocator import keep_freed_memory
 from kafkalite.client.range_source import FetchSettings, RangeSource
 from kafkalite.errors import KafkaliteError
+from kafkalite.spark.filters import push
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import open_log, plan_batch, tell
-from kafkalite.spark.ranges import Range, name_of
+from kafkalite.spark.ranges import Cut, Range, name_of
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
-__all__ = ["BatchReader", "RangePartition", "read_range"]
+__all__ = ["BatchReader", "PushingReader", "RangePartition", "read_range"]
+
+
+ONE_QUERY_A_LOAD = (
+    "pushdown: Spark keeps what these filters leave for every query of this frame that has none; "
+    "call load() once for each query"
+)
 
 
 class RangePartition(InputPartition):
@@ -41,13 +48,18 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._cut: Cut | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get what they need to read."""
+        return {**self.__dict__, "_cut": None}
 
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""
         tell(self._options.warnings)
         log = open_log(self._options)
         try:
-            plan = plan_batch(self._options, log)
+            plan = plan_batch(self._options, log, self._cut)
             tell(plan.warnings)
             return [
                 RangePartition(each, log.directory((each.topic, each.partition)))
@@ -60,6 +72,24 @@ class BatchReader(DataSourceReader):
         """Arrow batches of the range; none for the partition that stands for no partition."""
         if isinstance(partition, RangePartition):
             yield from read_range(self._options, self._schema, partition)
+
+
+class PushingReader(BatchReader):
+    """Takes filters as well, if the option `pushdown` wants it.
+
+    Spark refuses a reader that does so unless its `spark.sql.python.filterPushdown.enabled` is
+    true. And it keeps the last plan with filters per `load()` (`PythonDataSourceV2.setReadInfo`,
+    4.2.0): another query of the same frame, without filters or beside the first one, as in a join
+    with itself, would read what the first one left. Hence the warning, and hence no pushdown unless
+    a user asks for it.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Cuts what is read; gives back what Spark must filter."""
+        self._cut, left = push(filters)
+        if len(left) < len(filters) or self._cut.timestamp >= 0:
+            tell([ONE_QUERY_A_LOAD])
+        return left
 
 
 def read_range(

@@ -33,7 +33,7 @@ from kafkalite.client.connection import Closing
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark import ranges as decide
 from kafkalite.spark.options import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.ranges import Bound, Offsets, Partition, Range
+from kafkalite.spark.ranges import Bound, Cut, Offsets, Partition, Range
 
 __all__ = ["DataLossError", "FileLog", "Log", "Logs", "Plan", "WireLog", "answer", "open_log"]
 
@@ -79,8 +79,8 @@ class Log(Protocol):
 # --- planning -------------------------------------------------------------------------------------
 
 
-def plan_batch(options: ReadOptions, log: Log) -> Plan:
-    """The tasks of a batch query. Raises `KafkaliteError`."""
+def plan_batch(options: ReadOptions, log: Log, cut: Cut | None = None) -> Plan:
+    """The tasks of a batch query, or of what filters leave of it. Raises `KafkaliteError`."""
     partitions = log.partitions(options.topics)
     first, last = log.first(partitions), log.last(partitions)
     start, stop = (
@@ -95,6 +95,12 @@ def plan_batch(options: ReadOptions, log: Log) -> Plan:
         for bound in (options.start, options.stop)
     )
     found, losses = decide.batch_ranges(start, stop, first, last)
+    if cut is not None:
+        at_time: Offsets = {}
+        if cut.timestamp >= 0:
+            kept = [each for each in partitions if cut.keeps(each)]
+            at_time = log.at_time(dict.fromkeys(kept, cut.timestamp))
+        found = decide.cut_ranges(found, cut, at_time)
     return _plan(options, found, losses)
 
 

@@ -11,7 +11,7 @@ Whoever asks brokers or files (`planner.py`) hands the answers in. The rules are
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from kafkalite.errors import InvalidArgumentError
@@ -20,6 +20,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Bound",
+    "Cut",
     "Offsets",
     "Partition",
     "Range",
@@ -64,6 +65,43 @@ class Bound(NamedTuple):
     option: str
     by_partition: Offsets
     timestamp: int
+
+
+class Cut(NamedTuple):
+    """What filters leave of a batch: partitions for which all tests hold, offsets
+    `start .. stop`, and nothing that lies before the first record at or after `timestamp` (ms; -1:
+    it does not matter)."""
+
+    tests: tuple[Callable[[Partition], bool], ...] = ()
+    start: int = 0
+    stop: int = OFFSET_MAX
+    timestamp: int = -1
+
+    def where(self, test: Callable[[Partition], bool]) -> "Cut":
+        """With one more test."""
+        return self._replace(tests=(*self.tests, test))
+
+    def within(self, start: int, stop: int) -> "Cut":
+        """Within these offsets as well."""
+        return self._replace(start=max(self.start, start), stop=min(self.stop, stop))
+
+    def keeps(self, partition: Partition) -> bool:
+        """Whether anything of a partition is left."""
+        return all(test(partition) for test in self.tests)
+
+
+def cut_ranges(ranges: Iterable[Range], cut: Cut, at_time: Offsets) -> list[Range]:
+    """What is left of ranges. `at_time` has the first offset at or after the cut's timestamp, -1
+    for none, of the partitions for which it matters."""
+    found = []
+    for each in ranges:
+        partition = (each.topic, each.partition)
+        if not cut.keeps(partition):
+            continue
+        begin = at_time.get(partition, 0)
+        start = max(each.start, cut.start, each.stop if begin == LATEST else begin)
+        found.append(each._replace(start=start, stop=max(start, min(each.stop, cut.stop))))
+    return found
 
 
 def name_of(partition: Partition) -> str:

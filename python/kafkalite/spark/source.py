@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.batch import BatchReader
+from kafkalite.spark.batch import BatchReader, PushingReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
 from kafkalite.spark.stream import StreamReader
@@ -35,7 +35,8 @@ class KafkaliteDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Of a batch query; `schema` may be any choice of the columns, in any order."""
-        return BatchReader(self._options(streaming=False), schema)
+        options = self._options(streaming=False)
+        return (PushingReader if options.pushdown else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         """Of a streaming query."""
