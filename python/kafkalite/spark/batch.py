@@ -24,7 +24,7 @@ from kafkalite.spark.ranges import Cut, Range, name_of
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
-__all__ = ["BatchReader", "PushingReader", "RangePartition", "read_range"]
+__all__ = ["BatchReader", "PushingReader", "RangePartition", "check_schema", "read_range"]
 
 
 ONE_QUERY_A_LOAD = (
@@ -57,6 +57,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""
         tell(self._options.warnings)
+        check_schema(self._options, self._schema)
         log = open_log(self._options)
         try:
             plan = plan_batch(self._options, log, self._cut)
@@ -92,6 +93,11 @@ class PushingReader(BatchReader):
         return left
 
 
+def check_schema(options: ReadOptions, schema: StructType) -> None:
+    """Raises `InvalidArgumentError` for a schema that records cannot have, before any task does."""
+    _fetch(options, to_arrow_schema(schema, timezone="UTC"), Range("", 0, 0, 0))
+
+
 def read_range(
     options: ReadOptions, schema: StructType, partition: RangePartition
 ) -> "Iterator[pyarrow.RecordBatch]":
@@ -110,7 +116,7 @@ def read_range(
         yield from pyarrow.RecordBatchReader.from_stream(read)
     except (pyarrow.ArrowException, OSError) as error:
         name = name_of((each.topic, each.partition))
-        sentence = str(error)
+        sentence = str(error).removeprefix("External error: ")
         raise KafkaliteError(sentence if name in sentence else f"{name}: {sentence}") from error
 
 

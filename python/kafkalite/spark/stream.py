@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkalite.spark.batch import RangePartition, read_range
+from kafkalite.spark.batch import RangePartition, check_schema, read_range
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import (
     Log,
@@ -69,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query starts; Spark asks more than once and must hear the same."""
         if self._initial is None:
             tell(self._options.warnings)
+            check_schema(self._options, self._schema)
             self._initial = offsets_to_json(initial_offsets(self._options, self._opened()))
         return self._initial
 
