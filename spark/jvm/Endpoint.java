@@ -13,6 +13,7 @@ import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
@@ -42,6 +43,9 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
 
   private static final Logger LOG = LoggerFactory.getLogger(Endpoint.class);
   private static final int ANSWER_BYTES_MAX = 64 << 20;
+  /** In place of a length or a message: a sentence follows, and the connection ends. */
+  private static final int FAILURE = -1;
+
   private static final int START_SECONDS_MAX = 60;
   private static final int CONNECT_MS_MAX = 10_000;
 
@@ -125,6 +129,10 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
 
   private JsonNode answer() throws IOException {
     int length = take(Integer.BYTES).getInt();
+    if (length == FAILURE) {
+      int bytes = take(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN).getInt() - 1;
+      throw new IOException(text(take(Math.min(Math.max(bytes, 0), ANSWER_BYTES_MAX))));
+    }
     if (length < 0 || length > ANSWER_BYTES_MAX) {
       throw new IOException("the Arrow endpoint " + address + " answered with " + length + " bytes");
     }
@@ -152,8 +160,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     int read = channel.read(into);
     if (read < 0) {
       if (afterLength && into.position() > 0 && into.remaining() == 1) {
-        ByteBuffer sentence = into.duplicate().flip();
-        throw new IOException(StandardCharsets.UTF_8.decode(sentence).toString());
+        throw new IOException(text(into.duplicate().flip()));
       }
       throw new EOFException("the Arrow endpoint " + address + " closed the connection too early");
     }
@@ -171,6 +178,10 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   @Override
   public void close() throws IOException {
     channel.close();
+  }
+
+  private static String text(ByteBuffer bytes) {
+    return StandardCharsets.UTF_8.decode(bytes).toString();
   }
 
   private static String reason(Exception error) {

@@ -2,6 +2,8 @@
 both engines."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -272,3 +274,58 @@ def test_registering_the_python_source_is_harmless_beside_the_jar(
     kafkalite.spark.register(spark)
     assert "engine=jvm" in scan_of(steps(spark, servers))
     assert steps(spark, servers, "python").count() == RECORDS
+
+
+# --- writing beside the jar -----------------------------------------------------------------------
+
+
+def test_writing_goes_to_the_python_sink_beside_the_jar(
+    spark: SparkSession, servers: str, tmp_path: Any
+) -> None:
+    create(servers, "written", 2)
+    places = {"kafka.bootstrap.servers": servers, "topic": "written"}
+    frame = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "'a batch' AS value")
+    frame.write.format("kafkalite").options(**places).mode("append").save()
+    options = {"subscribe": "steps", "startingOffsets": "earliest"}
+    stream = read_stream(spark, "jvm", servers, options).select("key", "value")
+    writer = stream.writeStream.format("kafkalite").options(**places)
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query = writer.start()
+    assert query.awaitTermination(60)
+    found = read(spark, "jvm", servers, {"subscribe": "written"})
+    assert found.where("value = 'a batch'").count() == 100
+    assert found.count() == 100 + RECORDS
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def test_the_jar_is_named_for_spark_submit() -> None:
+    command = [sys.executable, "-m", "kafkalite.spark"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.strip() == str(own_jar())
+
+
+SESSION = """
+import sys
+import kafkalite.spark
+conf = {"spark.driver.memory": "600m", "spark.ui.enabled": "false"}
+spark = kafkalite.spark.session("own", **conf)
+frame = spark.read.format("kafkalite").options(**{
+    "kafka.bootstrap.servers": sys.argv[1], "subscribe": "steps", "engine": "jvm"}).load()
+children = spark._jvm.java.lang.ProcessHandle.current().children()
+print(frame.count(), *[each.pid() for each in children.toList()])
+"""
+
+
+@pytest.mark.long
+def test_a_session_of_ours_has_the_engine_whose_child_ends_with_the_jvm(servers: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", SESSION, servers], capture_output=True, text=True, check=True
+    ).stdout
+    count, *pids = map(int, told.split())
+    assert count == RECORDS and pids
+    _, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], 30
+    )
+    assert not alive
