@@ -14,6 +14,7 @@ from kafkalite.protocol import messages
 
 NAMES = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator", "ApiVersions")
 NAMES += ("InitProducerId", "DescribeCluster", "CreateTopics", "Heartbeat", "ListGroups")
+NAMES += ("AddPartitionsToTxn", "EndTxn", "ListTransactions", "DescribeTransactions")
 
 # What a handler may answer beside a message: nothing, or raw bytes in place of a frame.
 Answer = Any

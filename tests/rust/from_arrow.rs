@@ -363,7 +363,7 @@ fn what_cannot_be_written_is_refused_in_a_sentence() {
                 ("value", text("v")),
                 ("topic", Arc::new(StringArray::from(vec![Some("t"), None]))),
             ],
-            "row 1: null topic present in the data",
+            "row 1: The Kafka message data sent to the producer contains a null topic",
         ),
         (
             one_topic("t"),

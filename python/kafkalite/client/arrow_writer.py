@@ -10,13 +10,15 @@ full, or when the rows are over.
 
 import random
 import time
-from typing import NamedTuple, Self
+from contextlib import suppress
+from typing import NamedTuple
 
 from kafkalite._native import ArrowEncoder
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.connection import Closing
 from kafkalite.client.producer import Batch, Producer
 from kafkalite.client.producer_settings import ProducerSettings
+from kafkalite.client.transactions import Transaction
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["ArrowWriter", "Written", "WrittenPartition", "write_arrow"]
@@ -52,7 +54,8 @@ def write_arrow(
     pandas, or what `read_arrow` gives. Columns: `value`, and, where they are there, `key`, `topic`
     (unless `topic` says it), `partition`, `headers`, `timestamp`; others are not looked at.
     `settings` are those of Kafka's producer with underscores: `acks`, `compression_type`,
-    `batch_size`, `max_request_size`, `delivery_timeout_ms`, ….
+    `batch_size`, `max_request_size`, `delivery_timeout_ms`, …; with a `transactional_id` all rows
+    are one transaction: either all of them are there for `read_committed` readers, or none.
 
     Raises `InvalidArgumentError` for a setting, a column, or a row that cannot be a record (rows
     before it may have been written), `BrokerError` for a topic that there is not and for what a
@@ -62,8 +65,15 @@ def write_arrow(
     if checked.unknown:
         raise TypeError(f"write_arrow has no setting {checked.unknown[0].replace('.', '_')}")
     with ArrowWriter(bootstrap_servers, topic, checked) as writer:
-        writer.write(rows)
-        return writer.flush()
+        try:
+            writer.write(rows)
+            written = writer.flush()
+        except BaseException:
+            with suppress(KafkaliteError):
+                writer.end(commit=False)
+            raise
+        writer.end(commit=True)
+        return written
 
 
 class ArrowWriter(Closing):
@@ -75,18 +85,37 @@ class ArrowWriter(Closing):
         topic: str | None,
         settings: ProducerSettings,
     ) -> None:
-        """`topic` goes before the column of that name. Connects to nobody yet."""
+        """`topic` goes before the column of that name. With a `transactional_id` in the settings
+        all rows are one transaction, which `end` ends, or whoever gets its handle; raises
+        `BrokerError` if there can be none. Otherwise connects to nobody yet."""
+        self._owns = isinstance(bootstrap_servers, str)
+        self.cluster = (
+            Cluster(
+                bootstrap_servers,
+                client_id=settings.client_id,
+                timeout_ms=min(60_000, settings.delivery_timeout_ms),
+                request_timeout_ms=settings.request_timeout_ms,
+            )
+            if isinstance(bootstrap_servers, str)
+            else bootstrap_servers
+        )
+        self.transaction = (
+            None
+            if settings.transactional_id is None
+            else self._begin(settings.transactional_id, settings.transaction_timeout_ms)
+        )
+        in_transaction = self.transaction is not None
         self._producer = Producer(
-            bootstrap_servers,
+            self.cluster,
             acks=settings.acks,
             batch_bytes=settings.batch_bytes,
             request_bytes_max=settings.request_bytes_max,
             buffer_bytes=settings.buffer_bytes,
             max_in_flight=settings.max_in_flight,
-            idempotent=settings.idempotent,
+            idempotent=True if in_transaction else settings.idempotent,
             delivery_timeout_ms=settings.delivery_timeout_ms,
             request_timeout_ms=settings.request_timeout_ms,
-            client_id=settings.client_id,
+            transaction=self.transaction,
         )
         self._encoder = ArrowEncoder(
             topic,
@@ -95,18 +124,17 @@ class ArrowWriter(Closing):
             batch_bytes=min(settings.batch_bytes, settings.request_bytes_max),
             record_bytes_max=settings.request_bytes_max,
             open_bytes_max=settings.buffer_bytes,
-            transactional=False,
+            transactional=in_transaction,
             seed=random.getrandbits(63),
         )
         self._buffer_bytes = settings.buffer_bytes
         self._written: dict[tuple[str, int], WrittenPartition] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
     def close(self) -> None:
-        """Closes the connections. What was not flushed is lost."""
+        """Closes the connections. What was not flushed is lost; a transaction stays open."""
         self._producer.close()
+        if self._owns:
+            self.cluster.close()
 
     def write(self, rows: object) -> None:
         """Takes all rows; waits while `buffer.memory` bytes are under way. Raises as `write_arrow`
@@ -127,6 +155,21 @@ class ArrowWriter(Closing):
         self._producer.flush()
         parts = tuple(self._written[place] for place in sorted(self._written))
         return Written(sum(part.records_count for part in parts), parts)
+
+    def end(self, *, commit: bool) -> None:
+        """Ends the transaction, after `flush` if it is to be committed."""
+        if self.transaction is not None:
+            self.transaction.end(commit=commit)
+
+    def _begin(self, transactional_id: str, timeout_ms: int) -> Transaction:
+        transaction = Transaction(self.cluster, transactional_id, timeout_ms)
+        try:
+            transaction.begin()
+        except BaseException:
+            if self._owns:
+                self.cluster.close()
+            raise
+        return transaction
 
     def _describe(self, name: str) -> None:
         found = self._producer.cluster.topic(name, allow_auto_create=True)

@@ -50,7 +50,8 @@ BACKOFF_MS_MAX = 1_000
 # A topic that was made a moment ago may be unknown to the broker that is asked.
 UNKNOWN_TOPIC_MS = 5_000
 
-GROUP = 0
+# What a coordinator coordinates.
+GROUP, TRANSACTION = 0, 1
 
 
 class Node(NamedTuple):
@@ -293,17 +294,18 @@ class Cluster(Closing):
         else:
             self._topics.pop(topic, None)
 
-    def coordinator(self, group: str) -> int:
-        """The broker that coordinates a group. Raises `BrokerError`."""
+    def coordinator(self, name: str, kind: int = GROUP) -> int:
+        """The broker that coordinates a group, or a transactional id. Raises `BrokerError`."""
         connection = self._any_connection()
         version = connection.version_for("FindCoordinator")
         if version >= 4:
-            request = messages.FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group])
+            request = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
         else:
-            request = messages.FindCoordinatorRequest(key_type=GROUP, key=group)
+            request = messages.FindCoordinatorRequest(key_type=kind, key=name)
         response = connection.request(request, version=version)
         found = response.coordinators[0] if version >= 4 else response
-        check(found.error_code, f"coordinator of group '{group}'", found.error_message)
+        what = "transactional id" if kind == TRANSACTION else "group"
+        check(found.error_code, f"coordinator of {what} '{name}'", found.error_message)
         node = Node(found.node_id, found.host, found.port, None)
         self._nodes.setdefault(found.node_id, node)
         return int(found.node_id)

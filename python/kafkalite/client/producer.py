@@ -28,6 +28,7 @@ from typing import Any, Self
 from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
 from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, Cluster, TopicMetadata
 from kafkalite.client.connection import Connection, broker_error, check
+from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -53,6 +54,8 @@ OnDelivery = Callable[[KafkaliteError | None, str, int, int], None]
 
 # Later versions name topics by id, which a topic that is made anew changes.
 PRODUCE_BY_NAME = 12
+# With later ones partitions join a transaction by themselves, if the cluster can (KIP-890).
+PRODUCE_IN_TRANSACTION = 11
 
 SEQUENCES = 1 << 31
 RECORD_OVERHEAD_BYTES = 21
@@ -131,13 +134,13 @@ class _Lane:
         "trouble",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, epoch: int) -> None:
         self.topic = topic
         self.partition = partition
         self.open: _Open | None = None
         self.ready: deque[Batch] = deque()
         self.flying: deque[Batch] = deque()
-        self.epoch = 0
+        self.epoch = epoch
         self.sequence = 0
         self.acknowledged = 0
         """The sequence number after the last that the broker has taken."""
@@ -179,11 +182,14 @@ class Producer:
         delivery_timeout_ms: int = 120_000,
         request_timeout_ms: int = 30_000,
         client_id: str = "kafkalite-producer",
+        transaction: Transaction | None = None,
     ) -> None:
         """Arguments are Kafka's `acks`, `compression.type`, `compression.*.level`, `linger.ms`,
         `batch.size`, `max.request.size`, `buffer.memory`, `max.in.flight.requests.per.connection`,
         `enable.idempotence` (on, if acks is all and the broker can), `delivery.timeout.ms` and
-        `request.timeout.ms`, with Kafka's defaults.
+        `request.timeout.ms`, with Kafka's defaults. What is sent becomes part of `transaction`,
+        which was begun and is the caller's to end; then whoever makes the batches makes them
+        transactional, and after an error the transaction can only be aborted.
 
         Raises `InvalidArgumentError` for what contradicts itself.
         """
@@ -194,10 +200,13 @@ class Producer:
             raise InvalidArgumentError("an idempotent producer needs acks=all")
         if idempotent and max_in_flight > 5:
             raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
+        if transaction is not None and not idempotent:
+            raise InvalidArgumentError("transactions need an idempotent producer")
         BatchBuilder(codec, level=level)
         self._idempotent = idempotent
         self._wants_id = self._acks == -1 and idempotent is not False and max_in_flight <= 5
-        self._producer_id = -1
+        self._transaction = transaction
+        self._producer_id, self._epoch = -1, 0
         self._codec, self._level = codec, level
         self._linger_s = linger_ms / 1000
         self._batch_bytes = batch_bytes
@@ -397,7 +406,7 @@ class Producer:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
                 )
-            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+            lane = self._lanes[topic, partition] = _Lane(topic, partition, self._epoch)
         return lane
 
     def _draw(self, topic: str) -> int:
@@ -487,6 +496,8 @@ class Producer:
         try:
             if self._wants_id and self._producer_id < 0:
                 self._take_producer_id()
+            if self._transaction is not None:
+                self._transaction.add((lane.topic, lane.partition) for lane in lanes)
             link = self._link(node_id)
         except ClientError as error:
             for lane in lanes:
@@ -508,7 +519,7 @@ class Producer:
             link.flights.append((now + self._request_timeout_ms / 1000, batches))
             try:
                 request = self._request(batches)
-                link.connection.send(request, at_most=PRODUCE_BY_NAME, answered=self._acks != 0)
+                link.connection.send(request, at_most=self._at_most, answered=self._acks != 0)
             except ClientError as error:
                 self._lose(link, error, now)
                 return
@@ -535,7 +546,9 @@ class Producer:
             if topic is None:
                 topic = topics[batch.topic] = inner(name=batch.topic)
             topic.partition_data.append(row)
+        transaction = self._transaction
         return kind(
+            transactional_id=None if transaction is None else transaction.transactional_id,
             acks=self._acks,
             timeout_ms=self._request_timeout_ms,
             topic_data=list(topics.values()),
@@ -548,7 +561,14 @@ class Producer:
             lane.sequence = (lane.sequence + batch.count) % SEQUENCES
         return stamp_producer(batch.records, self._producer_id, batch.epoch, batch.sequence)
 
+    @property
+    def _at_most(self) -> int:
+        return PRODUCE_BY_NAME if self._transaction is None else PRODUCE_IN_TRANSACTION
+
     def _take_producer_id(self) -> None:
+        if self._transaction is not None:
+            self._take_id(self._transaction.producer_id, self._transaction.epoch)
+            return
         request = messages.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000
         )
@@ -560,9 +580,12 @@ class Producer:
             self._wants_id = False
             return
         check(response.error_code, "a producer id")
-        self._producer_id = response.producer_id
+        self._take_id(response.producer_id, response.producer_epoch)
+
+    def _take_id(self, producer_id: int, epoch: int) -> None:
+        self._producer_id, self._epoch = producer_id, epoch
         for lane in self._lanes.values():
-            lane.epoch = response.producer_epoch
+            lane.epoch = epoch
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -626,7 +649,7 @@ class Producer:
             and error.code == OUT_OF_ORDER_SEQUENCE_NUMBER
             and batch.sequence != lane.acknowledged
         )
-        if numbered and error.code == UNKNOWN_PRODUCER_ID:
+        if numbered and error.code == UNKNOWN_PRODUCER_ID and self._transaction is None:
             lane.renumber = True
             self._put_back(lane, [batch])
         elif error.retriable:
@@ -687,6 +710,10 @@ class Producer:
 
     def _renumber(self, lane: _Lane) -> None:
         lane.renumber = False
+        if self._transaction is not None and self.first_error is not None:
+            while lane.ready:
+                self._finish(lane.ready.popleft(), self.first_error, -1)
+            return
         lane.epoch += 1
         lane.sequence = lane.acknowledged = 0
         for batch in lane.ready:

@@ -116,6 +116,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("topic", "topic", "", WRITE, "Where rows go; else the column `topic` says it."),
     # What the connector does not have.
     Option(
+        "transactional",
+        "boolean",
+        "false; true with kafka.transactional.id",
+        WRITE,
+        "All rows of a query, or of a micro-batch, or none, for `read_committed` readers. "
+        "`kafka.transactional.id` is what the tasks' ids begin with.",
+    ),
+    Option(
         "path",
         "path",
         "",

@@ -14,9 +14,15 @@ from kafkalite.spark.batch import BatchReader, PushingReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
 from kafkalite.spark.stream import StreamReader
+from kafkalite.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
 
 __all__ = ["KafkaliteDataSource"]
 
@@ -41,6 +47,26 @@ class KafkaliteDataSource(DataSource):
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         """Of a streaming query."""
         return StreamReader(self._options(streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
+        """Of a batch query. Topics are only appended to."""
+        from kafkalite.spark.sink import BatchWriter
+
+        if overwrite:
+            raise InvalidArgumentError(
+                "Save mode Overwrite not allowed for kafkalite. The allowed save mode is Append."
+            )
+        return BatchWriter(WriteOptions.of(self.options, schema))
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002 - complete mode writes all rows each time, as the connector
+    ) -> "DataSourceStreamArrowWriter":
+        """Of a streaming query; in every output mode rows are appended, as by the connector."""
+        from kafkalite.spark.sink import StreamWriter
+
+        return StreamWriter(WriteOptions.of(self.options, schema))
 
     def _options(self, *, streaming: bool) -> ReadOptions:
         """With the jar on its class path Spark does not come here but for `engine=python`."""

@@ -276,9 +276,10 @@ impl ArrowEncoder {
         let (mut last, mut index): (&[u8], Option<u32>) = (b"", None);
         for row in 0..count {
             let Some(name) = column.get(row) else {
+                // The connector's sentence (KAFKA_NULL_TOPIC_IN_DATA).
                 return Err(Error::InvalidArgument(format!(
-                    "row {}: null topic present in the data. Use the topic option for setting a \
-                     default topic.",
+                    "row {}: The Kafka message data sent to the producer contains a null topic. \
+                     Use the `topic` option for setting a default topic.",
                     self.rows_before + row
                 )));
             };

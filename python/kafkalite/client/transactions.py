@@ -1,0 +1,252 @@
+"""Transactions of a producer: begun by one process and, if wanted, ended by another.
+
+    transaction = Transaction(cluster, "orders-etl-0", timeout_ms=900_000)
+    transaction.begin()                        # fences whoever had the id, aborts what it left open
+    transaction.add([("orders", 0), ("orders", 1)])
+    …                                          # produce to them with its producer id and epoch
+    end(cluster, transaction.handle, commit=True)      # here, or wherever the handle was sent
+
+Everything is asked of the id's coordinator, in the versions that every broker since 0.11 speaks
+(before KIP-890's second part: partitions are added by a request of their own). A transaction that
+nobody ends is aborted by its coordinator after `timeout_ms`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kafkalite.client.cluster import TRANSACTION, Cluster
+from kafkalite.client.connection import check
+from kafkalite.errors import BrokerError, UnsupportedVersionError
+from kafkalite.protocol import messages
+from kafkalite.protocol.error_codes import (
+    INVALID_PRODUCER_EPOCH,
+    PRODUCER_FENCED,
+    TRANSACTIONAL_ID_NOT_FOUND,
+)
+
+__all__ = ["OpenTransaction", "Transaction", "end", "is_open", "open_ids", "read_progress"]
+
+Partition = tuple[str, int]
+
+INIT_VERSION = 5
+ADD_VERSION = 3
+COMMIT_OFFSET_VERSION = 4
+END_VERSION = 4
+
+ONGOING = "Ongoing"
+
+
+class OpenTransaction(NamedTuple):
+    """What it takes to end a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class Transaction:
+    """One transaction of a transactional id. One thread."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+        """Asks nobody yet."""
+        self.transactional_id = transactional_id
+        self.producer_id = -1
+        self.epoch = -1
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+        self._partitions: set[Partition] = set()
+
+    @property
+    def handle(self) -> OpenTransaction:
+        """For `end`, in this process or another."""
+        return OpenTransaction(self.transactional_id, self.producer_id, self.epoch)
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether there is anything to end."""
+        return bool(self._partitions)
+
+    def begin(self) -> None:
+        """Gets a producer id and epoch; every earlier producer of the id is fenced, and what it
+        left open aborted. Raises `BrokerError`."""
+        request = messages.InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms
+        )
+        response = self._ask(request, INIT_VERSION)
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        """Makes partitions part of the transaction, before the first batch for each."""
+        new = [each for each in dict.fromkeys(partitions) if each not in self._partitions]
+        if not new:
+            return
+        kind = messages.AddPartitionsToTxnRequest
+        topics: dict[str, Any] = {}
+        for topic, partition in new:
+            row = topics.setdefault(topic, kind.AddPartitionsToTxnTopic(name=topic))
+            row.partitions.append(partition)
+        request = kind(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=list(topics.values()),
+        )
+        self._ask(request, ADD_VERSION)
+        self._partitions.update(new)
+
+    def note_progress(self, group: str, topic: str, progress: int) -> None:
+        """Makes a number part of the transaction, as the offset that a group has committed: it is
+        there for `read_progress` if, and only if, the transaction is committed."""
+        coordinated = messages.AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group_id=group,
+        )
+        self._ask(coordinated, ADD_VERSION)
+        kind = messages.TxnOffsetCommitRequest
+        inner = kind.TxnOffsetCommitRequestTopic
+        row = inner.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=progress, committed_metadata=""
+        )
+        request = kind(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[inner(name=topic, partitions=[row])],
+        )
+
+        def ask() -> None:
+            node_id = self._cluster.coordinator(group)
+            response = self._cluster.ask(request, node_id=node_id, at_most=COMMIT_OFFSET_VERSION)
+            for answered in response.topics:
+                for partition in answered.partitions:
+                    check(partition.error_code, f"group '{group}'")
+
+        self._cluster.retry(ask)
+
+    def end(self, *, commit: bool) -> None:
+        """Ends it here. Raises `BrokerError`."""
+        if self.has_partitions:
+            end(self._cluster, self.handle, commit=commit)
+            self._partitions.clear()
+
+    def _ask(self, request: Any, at_most: int) -> Any:
+        return _ask(self._cluster, self.transactional_id, request, at_most)
+
+
+def end(cluster: Cluster, transaction: OpenTransaction, *, commit: bool) -> None:
+    """Commits or aborts. May be called again after a lost answer.
+
+    Raises `BrokerError`: the transaction was aborted by its coordinator when its time was over, or
+    by another producer of the same id.
+    """
+    request = messages.EndTxnRequest(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        committed=commit,
+    )
+    _ask(cluster, transaction.transactional_id, request, END_VERSION)
+
+
+def is_open(cluster: Cluster, transaction: OpenTransaction) -> bool:
+    """Whether `end` could still commit it. True where the broker is too old to say."""
+    request = messages.DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
+
+    def ask() -> bool:
+        node_id = cluster.coordinator(transaction.transactional_id, TRANSACTION)
+        (row,) = cluster.ask(request, node_id=node_id).transaction_states
+        if row.error_code == TRANSACTIONAL_ID_NOT_FOUND:
+            return False
+        check(row.error_code, f"transactional id '{transaction.transactional_id}'")
+        stamp = (row.producer_id, row.producer_epoch)
+        is_same = stamp == (transaction.producer_id, transaction.epoch)
+        return is_same and row.transaction_state == ONGOING
+
+    try:
+        return cluster.retry(ask)
+    except UnsupportedVersionError:
+        return True
+
+
+def open_ids(cluster: Cluster, prefix: str) -> list[str]:
+    """Transactional ids that begin with the prefix and have a transaction under way; none where
+    the brokers are too old to say."""
+    request = messages.ListTransactionsRequest(state_filters=[ONGOING])
+
+    def ask(node_id: int) -> list[str]:
+        response = cluster.ask(request, node_id=node_id)
+        check(response.error_code, "ListTransactions")
+        names = [row.transactional_id for row in response.transaction_states]
+        return [name for name in names if name.startswith(prefix)]
+
+    try:
+        found = [cluster.retry(lambda each=node_id: ask(each)) for node_id in cluster.nodes]  # type: ignore[misc]
+    except UnsupportedVersionError:
+        return []
+    return sorted(name for names in found for name in names)
+
+
+def read_progress(cluster: Cluster, group: str) -> int:
+    """The largest number of `Transaction.note_progress` that was committed; -1 for none. Waits for
+    transactions that are just being ended."""
+
+    def ask() -> int:
+        connection = cluster.connection(cluster.coordinator(group))
+        kind = messages.OffsetFetchRequest
+        request = kind(
+            group_id=group,
+            topics=None,
+            groups=[kind.OffsetFetchRequestGroup(group_id=group, topics=None)],
+            require_stable=True,
+        )
+        response = connection.request(request, at_most=9)
+        answered = response.groups[0] if response.groups else response
+        check(answered.error_code, f"group '{group}'")
+        progress = -1
+        for topic in answered.topics:
+            for row in topic.partitions:
+                check(row.error_code, f"group '{group}'")
+                progress = max(progress, row.committed_offset)
+        return progress
+
+    return cluster.retry(ask)
+
+
+def _ask(cluster: Cluster, transactional_id: str, request: Any, at_most: int) -> Any:
+    """The answer of the id's coordinator, which may have moved."""
+
+    def ask() -> Any:
+        node_id = cluster.coordinator(transactional_id, TRANSACTION)
+        response = cluster.ask(request, node_id=node_id, at_most=at_most)
+        code = _first_error(response)
+        try:
+            check(code, f"transactional id '{transactional_id}'")
+        except BrokerError as error:
+            if code in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED):
+                raise fenced(transactional_id, error) from error
+            raise
+        return response
+
+    return cluster.retry(ask)
+
+
+def _first_error(response: Any) -> int:
+    for topic in getattr(response, "results_by_topic_v3_and_below", ()):
+        for row in topic.results_by_partition:
+            if row.partition_error_code:
+                return int(row.partition_error_code)
+    return int(response.error_code)
+
+
+def fenced(transactional_id: str, error: BrokerError) -> BrokerError:
+    """What a code means to a user: their transaction is over."""
+    return BrokerError(
+        f"transactional id '{transactional_id}': its transaction was aborted, because "
+        f"transaction.timeout.ms was over or another producer uses the id ({error.name})",
+        code=error.code,
+        name=error.name,
+        retriable=False,
+    )

@@ -1,0 +1,203 @@
+"""Transactions against a coordinator that is busy, that forgets, that refuses."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow
+import pytest
+
+import kafkalite
+from client.fake import Close, FakeBroker
+from client.test_producer import Log, produce_response
+from kafkalite._native import read_batches
+from kafkalite.client import Cluster
+from kafkalite.client.transactions import OpenTransaction, Transaction, end, is_open, open_ids
+from kafkalite.errors import BrokerError
+from kafkalite.protocol import messages
+
+CONCURRENT_TRANSACTIONS = 51
+PRODUCER_FENCED = 90
+OPEN = OpenTransaction("etl-0", 7, 3)
+
+
+class Coordinator:
+    """Answers as a coordinator does that has nothing else to do. `codes` has, by request, the codes
+    of the first answers; None closes the connection in place of an answer."""
+
+    def __init__(self, broker: Callable[[], FakeBroker], **codes: list[int | None]) -> None:
+        self._broker = broker
+        self._codes = codes
+        self.logs = [Log(), Log()]
+        self.transactional: list[bool] = []
+
+    def __call__(self, name: str, request: Any) -> Any:
+        codes = self._codes.get(name)
+        code = codes.pop(0) if codes else 0
+        if code is None:
+            return Close()
+        if name == "FindCoordinator":
+            return self._find(request, code)
+        if name == "InitProducerId":
+            return messages.InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=3)
+        if name == "AddPartitionsToTxn":
+            return self._add(request, code)
+        if name == "EndTxn":
+            return messages.EndTxnResponse(error_code=code)
+        if name != "Produce":
+            return ...
+        (topic,) = request.message.topic_data
+        partitions = iter([row.index for row in topic.partition_data])
+        return produce_response(request, lambda records: self._take(next(partitions), records))
+
+    def _take(self, partition: int, records: bytes) -> tuple[int, int]:
+        self.transactional += [batch.is_transactional for batch in read_batches(records)]
+        return self.logs[partition].take(records)
+
+    def _find(self, request: Any, code: int) -> Any:
+        kind = messages.FindCoordinatorResponse
+        broker = self._broker()
+        return kind(
+            coordinators=[
+                kind.Coordinator(
+                    key=key, node_id=1, host=broker.host, port=broker.port, error_code=code
+                )
+                for key in request.message.coordinator_keys
+            ]
+        )
+
+    def _add(self, request: Any, code: int) -> Any:
+        kind = messages.AddPartitionsToTxnResponse
+        topic = kind.AddPartitionsToTxnTopicResult
+        return kind(
+            results_by_topic_v3_and_below=[
+                topic(
+                    name=each.name,
+                    results_by_partition=[
+                        topic.AddPartitionsToTxnPartitionResult(
+                            partition_index=index, partition_error_code=code
+                        )
+                        for index in each.partitions
+                    ],
+                )
+                for each in request.message.v3_and_below_topics
+            ]
+        )
+
+
+def broker_with(**codes: list[int | None]) -> tuple[FakeBroker, Coordinator]:
+    coordinator = Coordinator(lambda: broker, **codes)
+    broker = FakeBroker(coordinator, partitions=2)
+    return broker, coordinator
+
+
+def test_a_table_is_one_transaction_of_batches_that_say_so() -> None:
+    broker, coordinator = broker_with()
+    rows = pyarrow.table({"value": ["a", "b", "c"], "partition": [0, 1, 0]})
+    with broker:
+        kafkalite.write_arrow(rows, "orders", broker.servers, transactional_id="etl-0")
+    assert [log.values for log in coordinator.logs] == [[b"a", b"c"], [b"b"]]
+    assert all(coordinator.transactional)
+    assert [log.stamps for log in coordinator.logs] == [[(7, 3, 0)], [(7, 3, 0)]]
+    assert [each.transactional_id for each in broker.of("Produce")] == ["etl-0"] * len(
+        broker.of("Produce")
+    )
+    (ended,) = broker.of("EndTxn")
+    assert (ended.transactional_id, ended.producer_id, ended.producer_epoch) == OPEN
+    assert ended.committed
+    added = [
+        (row.name, index)
+        for each in broker.of("AddPartitionsToTxn")
+        for row in each.v3_and_below_topics
+        for index in row.partitions
+    ]
+    assert sorted(added) == [("orders", 0), ("orders", 1)]
+
+
+def test_a_table_that_cannot_be_written_is_aborted() -> None:
+    broker, coordinator = broker_with()
+    coordinator.logs[0].refuse = {1: 10}
+    rows = pyarrow.table({"value": ["a"], "partition": [0]})
+    with broker, pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        kafkalite.write_arrow(rows, "orders", broker.servers, transactional_id="etl-0")
+    assert [each.committed for each in broker.of("EndTxn")] == [False]
+
+
+def test_a_coordinator_that_is_busy_or_gone_is_asked_again() -> None:
+    broker, _ = broker_with(
+        InitProducerId=[CONCURRENT_TRANSACTIONS],
+        AddPartitionsToTxn=[CONCURRENT_TRANSACTIONS],
+        EndTxn=[CONCURRENT_TRANSACTIONS, None],
+    )
+    with broker, Cluster(broker.servers) as cluster:
+        transaction = Transaction(cluster, "etl-0", 60_000)
+        transaction.begin()
+        transaction.add([("orders", 0)])
+        transaction.add([("orders", 0)])
+        transaction.end(commit=True)
+    assert transaction.handle == OPEN
+    assert len(broker.of("InitProducerId")) == 2
+    assert len(broker.of("AddPartitionsToTxn")) == 2
+    assert [each.committed for each in broker.of("EndTxn")] == [True] * 3
+
+
+def test_a_transaction_without_partitions_is_not_ended() -> None:
+    broker, _ = broker_with()
+    with broker, Cluster(broker.servers) as cluster:
+        transaction = Transaction(cluster, "etl-0", 60_000)
+        transaction.begin()
+        transaction.end(commit=True)
+    assert broker.of("EndTxn") == []
+
+
+def test_a_fenced_producer_is_told_that_its_transaction_is_over() -> None:
+    broker, _ = broker_with(EndTxn=[PRODUCER_FENCED])
+    told = r"'etl-0': its transaction was aborted, because transaction\.timeout\.ms was over or"
+    with broker, Cluster(broker.servers) as cluster, pytest.raises(BrokerError, match=told):
+        end(cluster, OPEN, commit=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "producer_id", "epoch", "expected"),
+    [
+        ("Ongoing", 7, 3, True),
+        ("Ongoing", 7, 4, False),
+        ("Ongoing", 8, 3, False),
+        ("CompleteAbort", 7, 3, False),
+        ("PrepareEpochFence", 7, 3, False),
+    ],
+)
+def test_only_a_transaction_of_the_same_producer_that_goes_on_is_open(
+    state: str, producer_id: int, epoch: int, expected: bool
+) -> None:
+    broker, coordinator = broker_with()
+    kind = messages.DescribeTransactionsResponse
+
+    def handler(name: str, request: Any) -> Any:
+        if name != "DescribeTransactions":
+            return coordinator(name, request)
+        row = kind.TransactionState(
+            transactional_id="etl-0",
+            transaction_state=state,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        return kind(transaction_states=[row])
+
+    broker._handler = handler
+    with broker, Cluster(broker.servers) as cluster:
+        assert is_open(cluster, OPEN) is expected
+
+
+def test_open_transactions_are_found_by_their_prefix() -> None:
+    broker, coordinator = broker_with()
+    kind = messages.ListTransactionsResponse
+
+    def handler(name: str, request: Any) -> Any:
+        if name != "ListTransactions":
+            return coordinator(name, request)
+        names = ("etl-1-0", "etl-10-0", "other")
+        return kind(transaction_states=[kind.TransactionState(transactional_id=n) for n in names])
+
+    broker._handler = handler
+    with broker, Cluster(broker.servers) as cluster:
+        assert open_ids(cluster, "etl-1-") == ["etl-1-0"]
