@@ -1,12 +1,13 @@
 """The options of format("kafkalite"): what they come to, and what is refused in which words."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options import OPTIONS, ReadOptions
+from kafkalite.spark.options import OPTIONS, ReadOptions, table
 from kafkalite.spark.ranges import Bound
 from kafkalite.spark.schema import ddl
 
@@ -274,3 +275,8 @@ def test_every_option_has_a_row_once() -> None:
     names = [row.name.lower() for row in OPTIONS]
     assert len(names) == len(set(names))
     assert all(row.doc.endswith(".") for row in OPTIONS)
+
+
+def test_the_page_has_the_table_of_the_options() -> None:
+    page = Path(__file__).parents[2] / "docs" / "SPARK.md"
+    assert table() in page.read_text(), "run tools/make_spark_page.py"
