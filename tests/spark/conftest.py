@@ -7,10 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
+from kafkalite.spark import jar_path
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from spark.records import fill, hurried_cleaner
-from spark.session import build_session, own_jar
+from spark.session import build_session
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +47,6 @@ def topics(broker: Broker, kafka: KafkaBroker, kafka_tools: KafkaTools) -> dict[
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine that reads, for the option `engine`."""
     name: str = request.param
-    if name == "jvm" and own_jar() is None:
+    if name == "jvm" and jar_path() is None:
         pytest.fail("kafkalite's jar was not built: `make jar`")
     return name

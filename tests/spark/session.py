@@ -4,13 +4,11 @@ One JVM has one session: the suite shares the fixture `spark`; a program that a 
 its own by the same function.
 """
 
-import os
-import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kafkalite.spark import jar_path
+import kafkalite.spark
 from oracle.jars import spark_connector_jars
 
 HERE = Path(__file__).parent
@@ -19,6 +17,7 @@ HERE = Path(__file__).parent
 JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 SETTINGS = {
+    "spark.master": "local[2]",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1200m",
@@ -33,29 +32,15 @@ SETTINGS = {
 }
 
 
-def own_jar() -> Path | None:
-    """kafkalite's columnar engine, in the package that is imported; `None` if it was not built."""
-    return jar_path()
-
-
-def build_session(folder: Path, *, with_own_jar: bool = True) -> SparkSession:
+def build_session(folder: Path) -> SparkSession:
     """The session; `folder` takes the warehouse, scratch files and `spark.log`."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Where Spark looks for it; `spark.pyspark.python` is heeded by spark-submit only.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    jars = spark_connector_jars()
-    own = own_jar() if with_own_jar else None
-    if own is not None:
-        jars.append(own)
     log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     flags = [*JVM_FLAGS, log, f"-Dkafkalite.test.log={folder / 'spark.log'}"]
-    builder = SparkSession.builder.master("local[2]").appName("kafkalite tests")
     settings = SETTINGS | {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.driver.extraJavaOptions": f"{' '.join(flags)} -Dderby.system.home={folder}",
+        "spark.jars": ",".join(map(str, spark_connector_jars())),
+        "spark.driver.extraJavaOptions": " ".join(flags),
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return kafkalite.spark.session("kafkalite tests", **settings)

@@ -1,0 +1,206 @@
+"""What a stream of kafkalite's promises beyond the rows of its micro-batches: it notices partitions
+that are added, its timestamps carry watermarks, it waits and catches up as the options say, and
+after a failure it reads again exactly what its checkpoint says."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from kafkalite import Broker
+from kafkalite.client.admin import Admin
+from oracle.tools import Record
+from spark.reading import CONNECTOR, Row, ends_of, read_stream, rows, stream_what_is_there
+from spark.records import START_MS, create, send
+
+pytestmark = pytest.mark.oracle
+
+
+@contextmanager
+def running(writer: Any, checkpoint: Path) -> Iterator[StreamingQuery]:
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def texts(topic: str, partition: int, *values: str, at_s: int = 0) -> list[Record]:
+    return [
+        Record(topic, each.encode(), partition=partition, timestamp=START_MS + 1000 * at_s)
+        for each in values
+    ]
+
+
+def test_partitions_added_while_a_stream_runs_are_read_from_their_first_record(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    topic = f"growing-{engine}"
+    servers = broker.bootstrap_servers
+    create(servers, topic, 1)
+    send(servers, texts(topic, 0, "a", "b"))
+    found: list[Row] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        found.extend(rows(batch.selectExpr("topic", "partition", "offset", "string(value)")))
+
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    writer = read_stream(spark, engine, servers, options).writeStream.foreachBatch(keep)
+    with running(writer, tmp_path / "checkpoint") as query:
+        query.processAllAvailable()
+        with Admin(servers) as admin:
+            admin.create_partitions(topic, 3)
+        send(servers, [*texts(topic, 2, "c", "d"), *texts(topic, 0, "e")])
+        # Told of new partitions at once or a little later; every trigger asks.
+        query.processAllAvailable()
+        send(servers, texts(topic, 1, "f"))
+        query.processAllAvailable()
+    by_place = [(partition, offset, value) for _, partition, offset, value in found]
+    assert sorted(by_place) == [
+        (0, 0, "a"),
+        (0, 1, "b"),
+        (0, 2, "e"),
+        (1, 0, "f"),
+        (2, 0, "c"),
+        (2, 1, "d"),
+    ]
+    assert ends_of(tmp_path / "checkpoint")[-1] == {topic: {"0": 3, "1": 1, "2": 2}}
+
+
+def test_records_behind_the_watermark_are_left_out_of_closed_windows(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    topic = f"late-{engine}"
+    servers = broker.bootstrap_servers
+    create(servers, topic, 2)
+    send(servers, [*texts(topic, 0, "in time", at_s=1), *texts(topic, 1, "in time", at_s=4)])
+    found: list[tuple[int, int]] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        table = batch.selectExpr("unix_seconds(window.start)", "count").toArrow()
+        start, counts = (column.to_pylist() for column in table.columns)
+        found.extend(zip([each - START_MS // 1000 for each in start], counts, strict=True))
+
+    frame = read_stream(spark, engine, servers, {"subscribe": topic, "startingOffsets": "earliest"})
+    counts = (
+        frame.withWatermark("timestamp", "10 seconds")
+        .selectExpr("window(timestamp, '20 seconds') AS window")
+        .groupBy("window")
+        .count()
+    )
+    writer = counts.writeStream.outputMode("append").foreachBatch(keep)
+    with running(writer, tmp_path / "checkpoint") as query:
+        query.processAllAvailable()
+        # The watermark goes to second 90, once this batch is over; it closes the first window.
+        send(servers, texts(topic, 0, "moves on", at_s=100))
+        query.processAllAvailable()
+        send(servers, texts(topic, 1, "late, left out", at_s=2))
+        send(servers, texts(topic, 1, "late, but its window is open", at_s=95))
+        query.processAllAvailable()
+        send(servers, texts(topic, 0, "moves on", at_s=200))
+        query.processAllAvailable()
+        dropped = [
+            operator.numRowsDroppedByWatermark
+            for progress in query.recentProgress
+            for operator in progress.stateOperators
+        ]
+    assert sorted(found) == [(0, 2), (80, 1), (100, 1)]
+    assert sum(dropped) == 1
+
+
+def test_a_failed_micro_batch_is_read_again_as_its_checkpoint_says(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    topic = f"failing-{engine}"
+    servers = broker.bootstrap_servers
+    create(servers, topic, 2)
+    send(servers, [each for part in (0, 1) for each in texts(topic, part, *map(str, range(40)))])
+    checkpoint = tmp_path / "checkpoint"
+    seen: dict[int, list[list[Row]]] = {}
+    broken = True
+
+    def keep(batch: DataFrame, number: int) -> None:
+        seen.setdefault(number, []).append(rows(batch))
+        if broken and number == 1:
+            raise RuntimeError("the sink is full")
+
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 30}
+    writer = (
+        read_stream(spark, engine, servers, options)
+        .writeStream.foreachBatch(keep)
+        .trigger(availableNow=True)
+    )
+    with running(writer, checkpoint) as query, pytest.raises(StreamingQueryException):
+        query.awaitTermination()
+    planned = ends_of(checkpoint)
+    assert sorted(seen) == [0, 1]
+    assert planned[1] == {topic: {"0": 30, "1": 30}}
+    # More records, and another limit: neither moves what was planned.
+    send(servers, texts(topic, 1, "later"))
+    broken = False
+    options["maxOffsetsPerTrigger"] = 7
+    writer = (
+        read_stream(spark, engine, servers, options)
+        .writeStream.foreachBatch(keep)
+        .trigger(availableNow=True)
+    )
+    with running(writer, checkpoint) as query:
+        query.awaitTermination()
+    first, again = seen[1]
+    assert again == first
+    assert ends_of(checkpoint)[:2] == planned
+    kept = [row for number in sorted(seen) for row in seen[number][-1]]
+    places = [(row[3], row[4]) for row in kept]
+    assert sorted(places) == [(part, at) for part, end in ((0, 40), (1, 41)) for at in range(end)]
+
+
+def test_a_checkpoint_of_the_connector_is_taken_over(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    """A job moves by changing the format's name, with its checkpoint."""
+    topic = f"moving-{engine}"
+    servers = broker.bootstrap_servers
+    create(servers, topic, 2)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 30}
+    send(servers, [each for part in (0, 1) for each in texts(topic, part, *map(str, range(20)))])
+    before = stream_what_is_there(spark, CONNECTOR, servers, options, tmp_path)
+    send(servers, texts(topic, 1, *map(str, range(20, 35))))
+    after = stream_what_is_there(spark, engine, servers, options, tmp_path)
+    assert [len(batch) for batch in before.batches] == [30, 10]
+    assert [[row[3:5] for row in batch] for batch in after.batches] == [
+        [(1, offset) for offset in range(20, 35)]
+    ]
+    assert after.ends == [*before.ends, {topic: {"0": 20, "1": 35}}]
+
+
+def test_a_minimum_a_trigger_is_waited_for_until_the_delay_is_over(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    topic = f"waiting-{engine}"
+    servers = broker.bootstrap_servers
+    create(servers, topic)
+    send(servers, texts(topic, 0, "a"))
+    sizes: list[int] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        sizes.append(batch.count())
+
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": 5}
+    for delay in ("10m", "1ms"):
+        frame = read_stream(spark, engine, servers, {**options, "maxTriggerDelay": delay})
+        with running(frame.writeStream.foreachBatch(keep), tmp_path / "checkpoint") as query:
+            query.processAllAvailable()
+            send(servers, texts(topic, 0, "b", "c"))
+            query.processAllAvailable()
+            if delay == "10m":
+                assert sizes == [1]  # the first is let through, the second waits for more
+                send(servers, texts(topic, 0, "d", "e", "f"))
+                query.processAllAvailable()
+                assert sizes == [1, 5]
+    assert sum(sizes) == 8
+    assert sizes[2:] == [2]
