@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from kafkalite import Broker
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark import jar_path
 from kafkalite.spark.source import KafkaliteDataSource
 from spark.reading import differences, read, read_stream, rows
 from spark.records import START_MS, create, mixed, send
-from spark.session import own_jar
 
 PARTITIONS, RECORDS = 3, 3_000
 STEP_MS = 10
@@ -47,7 +47,7 @@ def everything(spark: SparkSession, servers: str) -> DataFrame:
 
 @pytest.fixture(autouse=True)
 def needs_the_jar() -> None:
-    if own_jar() is None:
+    if jar_path() is None:
         pytest.fail("kafkalite's jar was not built: `make jar`")
 
 
