@@ -53,6 +53,10 @@ pub const SYNC_FILE_SYSTEM_LOGS_MIN: usize = 10;
 /// times its length: somebody else is writing much on that file system.
 pub const SYNC_FILE_SYSTEM_REST: u32 = 50;
 
+/// Logs of a new topic that are made at the same time, a thread each: their fsyncs share commits of the
+/// file system.
+pub const CREATING_THREADS: usize = 8;
+
 /// Appends written by one `pwritev`; more are split. Linux allows 1,024 vectors a call.
 pub const APPEND_VECTORS_MAX: usize = 1024;
 

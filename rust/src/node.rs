@@ -432,12 +432,17 @@ impl Node {
         older: Option<&Arc<Topic>>,
         now_ms: i64,
     ) -> Result<Topic> {
+        self.make_logs(plan, now_ms)?;
         let mut partitions = Vec::with_capacity(plan.partitions.len());
-        for (index, (leader_epoch, directory)) in (0_i32..).zip(&plan.partitions) {
+        for (index, (leader_epoch, _)) in (0_i32..).zip(&plan.partitions) {
             let known = older.and_then(|topic| topic.partition(index));
             let partition = match known {
                 Some(known) if known.leader_epoch == *leader_epoch => Some(known.clone()),
-                _ => self.make_partition(plan, index, *leader_epoch, *directory, now_ms)?,
+                // Without a log the directory is offline, and it must not be made elsewhere.
+                _ => self
+                    .directories
+                    .log(&plan.name, index)
+                    .map(|(directory, log)| self.partition(directory, log, *leader_epoch)),
             };
             partitions.push(partition);
         }
@@ -449,24 +454,21 @@ impl Node {
         })
     }
 
-    /// `None` if the partition's directory is offline, so that its log must not be made elsewhere.
-    fn make_partition(
-        &self,
-        plan: &TopicPlan,
-        index: i32,
-        leader_epoch: i32,
-        directory: Uuid,
-        now_ms: i64,
-    ) -> Result<Option<Arc<Partition>>> {
-        if let Some((directory, log)) = self.directories.log(&plan.name, index) {
-            return Ok(Some(self.partition(directory, log, leader_epoch)));
+    /// Makes the logs that a topic has not yet, as far as their directories are online.
+    fn make_logs(&self, plan: &TopicPlan, now_ms: i64) -> Result<()> {
+        let mut missing: HashMap<Uuid, Vec<i32>> = HashMap::new();
+        for (index, (_, directory)) in (0_i32..).zip(&plan.partitions) {
+            if self.directories.log(&plan.name, index).is_none() {
+                missing.entry(*directory).or_default().push(index);
+            }
         }
-        let Some(directory) = self.directories.by_id(DirectoryUuid(directory)) else {
-            return Ok(None);
-        };
-        let id = DirectoryUuid(plan.id);
-        let log = directory.create_log(&plan.name, index, id, plan.config.clone(), now_ms)?;
-        Ok(Some(self.partition(directory.clone(), log, leader_epoch)))
+        for (directory, partitions) in missing {
+            if let Some(directory) = self.directories.by_id(DirectoryUuid(directory)) {
+                let id = DirectoryUuid(plan.id);
+                directory.create_logs(&plan.name, &partitions, id, &plan.config, now_ms)?;
+            }
+        }
+        Ok(())
     }
 
     fn partition(

@@ -32,7 +32,7 @@ use super::replay::{producers_before, replay_segments};
 use super::scan::BatchScanner;
 use super::segment::{LogPosition, Segment, SegmentEnd};
 use super::snapshots::ProducerSnapshots;
-use super::storage::Storage;
+use super::storage::{Storage, replace_file_unnamed};
 use super::{offset_index, time_index};
 
 /// What is known of a log before its directory is read.
@@ -663,19 +663,26 @@ fn is_ours(name: &str) -> bool {
 /// Makes the directory of a new partition: `partition.metadata` is on disk before the first record
 /// can be, else Kafka calls the log stray.
 pub fn create_directory(storage: &dyn Storage, directory: &Path, topic_id: Uuid) -> Result<()> {
+    begin_directory(storage, directory, topic_id)?;
+    for named in [Some(directory), directory.parent()].into_iter().flatten() {
+        storage
+            .sync_directory(named)
+            .map_err(Error::io("fsync", named))?;
+    }
+    Ok(())
+}
+
+/// `create_directory` without the two fsyncs of directories: `load` makes that of the partition's
+/// own, and that of the parent is the caller's.
+pub(super) fn begin_directory(
+    storage: &dyn Storage,
+    directory: &Path,
+    topic_id: Uuid,
+) -> Result<()> {
     storage
         .create_directory_all(directory)
         .map_err(Error::io("mkdir", directory))?;
     let path = directory.join(names::PARTITION_METADATA);
-    checkpoint::write(
-        storage,
-        &path,
-        partition_metadata::print(topic_id).as_bytes(),
-    )?;
-    if let Some(parent) = directory.parent() {
-        storage
-            .sync_directory(parent)
-            .map_err(Error::io("fsync", parent))?;
-    }
-    Ok(())
+    let text = partition_metadata::print(topic_id);
+    replace_file_unnamed(storage, &path, text.as_bytes()).map_err(Error::io("replace", &path))
 }

@@ -176,6 +176,16 @@ pub fn read_file(storage: &dyn Storage, path: &Path) -> io::Result<Option<Vec<u8
 /// Replaces a small file so that after a crash either the old or the new content is there: write
 /// `<path>.tmp`, fsync, rename, fsync of the directory.
 pub fn replace_file(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_file_unnamed(storage, path, bytes)?;
+    match path.parent() {
+        Some(directory) => storage.sync_directory(directory),
+        None => Ok(()),
+    }
+}
+
+/// The same but for the fsync of the directory, which is the caller's: until then the old content may
+/// come back, and no third one.
+pub fn replace_file_unnamed(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
@@ -183,11 +193,7 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Res
     write_all_at(&*file, bytes, 0)?;
     file.sync_data()?;
     drop(file);
-    storage.rename(&temporary, path)?;
-    match path.parent() {
-        Some(directory) => storage.sync_directory(directory),
-        None => Ok(()),
-    }
+    storage.rename(&temporary, path)
 }
 
 /// Whether some process holds the record lock of a file on disk. Takes nothing and makes nothing;

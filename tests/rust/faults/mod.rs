@@ -7,6 +7,7 @@ mod fuzz_recovery;
 mod io_failures;
 mod log_concurrency;
 mod model;
+mod new_topic;
 mod plain;
 mod plain_model;
 mod power_cuts;
