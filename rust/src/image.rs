@@ -41,6 +41,11 @@ impl Partition {
     pub fn request_flush(&self) {
         self.directory.request_flush(&self.log);
     }
+
+    /// Waits until what was appended so far is on disk, or the directory has failed.
+    pub fn flush(&self) {
+        self.directory.flush_here(&self.log);
+    }
 }
 
 pub struct Topic {

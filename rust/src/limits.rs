@@ -1,5 +1,7 @@
 //! Every bound of the engine in one place, with its unit and what happens at the bound.
 
+use std::time::Duration;
+
 /// A record batch in any format is refused as corrupt when its length field says more, bytes.
 /// Kafka has no such bound below the 2 GiB of its `int`; sizes are checked before anything is
 /// allocated for them.
@@ -105,6 +107,14 @@ pub const WORK_OF_OTHERS: u32 = 16;
 
 /// Storage calls that a network thread collects before it makes them, even in mid-round.
 pub const WORKS_PER_ROUND: usize = 64;
+
+/// When a network thread makes a Produce request durable itself: no other connection has moved for so
+/// long, milliseconds, and the records are at most so many bytes.
+pub const ALONE_MS: u64 = 100;
+pub const ALONE_FLUSH_BYTES_MAX: usize = 64 * 1024;
+
+/// And flushes take at most so long on a moving average: well below the watchdog's tick.
+pub const FAST_FLUSH_MAX: Duration = Duration::from_millis(2);
 
 /// How often the watchdog looks for storage calls that do not return, milliseconds; one that sleeps at
 /// the second look is left to itself. One that computes has so many ticks.

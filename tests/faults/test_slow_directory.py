@@ -98,6 +98,34 @@ def test_a_frozen_directory_stalls_its_own_partitions_only(
         assert connection.produce(stalled, batch([b"after"])).base_offset == 4
 
 
+def test_a_freeze_under_a_lone_producer_stalls_nobody_else(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    """With one producer alone the network thread makes its records durable itself."""
+    stalled, going = partitions_by_directory(two, slow, tmp_path / "quick")
+    with Connection(two.bootstrap_servers) as producer:
+        alone_until = time.monotonic() + 0.5
+        end = 0
+        while time.monotonic() < alone_until:
+            assert producer.produce(stalled, batch([b"x"])).base_offset == end
+            end += 1
+        for _ in range(3):
+            slow.freeze()
+            try:
+                request = producer.produce_request(stalled, batch([b"during"]))
+                request.timeout_ms = 60_000
+                sent = producer.send(0, 9, request.encode(9))
+                with Connection(two.bootstrap_servers) as other:
+                    other.socket.settimeout(PROMPT_S)
+                    assert other.produce(going, batch([b"y"])).error_code == 0
+            finally:
+                slow.thaw()
+            answer = producer.receive(0, 9, sent).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, end)
+            end += 1
+        assert producer.list_offsets(stalled, -1).offset == end
+
+
 def test_pipelined_requests_keep_their_order_through_a_freeze(
     two: kafkalite.Broker, slow: Mount, tmp_path: Path
 ) -> None:

@@ -252,6 +252,16 @@ impl LogDirectory {
         self.flusher.request(log);
     }
 
+    /// Flushes `log` on this thread. Its failure is the directory's, and the log's observer is told.
+    pub fn flush_here(&self, log: &Log) {
+        self.flusher.flush_here(log);
+    }
+
+    /// Flushes have lately been so fast that a network thread may wait for one.
+    pub fn flushes_fast(&self) -> bool {
+        self.flusher.is_fast()
+    }
+
     /// Whether the directory of a partition with this topic id is here, loaded or not.
     pub fn holds(&self, topic: &str, partition: i32, id: Uuid) -> bool {
         self.topic_id(&format!("{topic}-{partition}"))

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
-use crate::limits::{SYNC_FILE_SYSTEM_LOGS_MIN, SYNC_FILE_SYSTEM_REST};
+use crate::limits::{FAST_FLUSH_MAX, SYNC_FILE_SYSTEM_LOGS_MIN, SYNC_FILE_SYSTEM_REST};
 
 use super::flush::SharedFlush;
 use super::log::Log;
@@ -85,6 +85,20 @@ impl Flusher {
         }
         self.shared.queue.lock().logs.push_back(log.clone());
         self.shared.wake.notify_one();
+    }
+
+    /// Flushes `log` on the caller's thread.
+    pub fn flush_here(&self, log: &Log) {
+        let started = Instant::now();
+        // A failure has taken the directory offline, and the observer is told of that.
+        let _ = log.flush();
+        self.shared.note_flush(started.elapsed());
+    }
+
+    /// What flushes have lately taken is known and short.
+    pub fn is_fast(&self) -> bool {
+        let flush_time = self.shared.queue.lock().flush_time;
+        !flush_time.is_zero() && flush_time <= FAST_FLUSH_MAX
     }
 
     /// Flushes what is queued and ends the threads.

@@ -32,10 +32,11 @@ use super::plane::{Message, Shared};
 use super::poller::{self, Event, Poller, Readiness};
 use super::session::Slot;
 use super::stage::Stage;
-use super::work::Work;
+use super::work::{AppendBatch, Work};
 use crate::image::Image;
 use crate::limits::{
-    HOUSEKEEPING_MS, STOP_WAIT_MS, TIMERS_FREE, TIMERS_PER_CONNECTION, WORKS_PER_ROUND,
+    ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, STOP_WAIT_MS, TIMERS_FREE,
+    TIMERS_PER_CONNECTION, WORKS_PER_ROUND,
 };
 
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -79,6 +80,9 @@ pub struct Reactor {
     pub(super) wait_for_memory: Vec<u64>,
     /// Soonest first; an entry may be of a connection or slot long gone.
     timers: BinaryHeap<Reverse<(u64, u64, Timer)>>,
+    /// The connection that had the last event, and when another one had one.
+    busy: u64,
+    others_busy_ms: u64,
     pub(super) image: Arc<Image>,
     pub(super) turn: u64,
     pub(super) now_ms: u64,
@@ -194,6 +198,8 @@ impl Reactor {
             yielded: Vec::new(),
             wait_for_memory: Vec::new(),
             timers: BinaryHeap::new(),
+            busy: WAKE_TOKEN,
+            others_busy_ms: 0,
             turn: 0,
             now_ms: 0,
             next_housekeeping_ms: 0,
@@ -286,11 +292,34 @@ impl Reactor {
         }
         // What was produced first: a Fetch of the same round gives it.
         if !self.stage.is_empty() {
-            for batch in self.stage.take() {
+            for mut batch in self.stage.take() {
+                batch.flushes = self.may_flush(&batch);
                 self.work.push_front(Work::Append(batch));
             }
         }
         self.work.pop_front()
+    }
+
+    /// Whether this thread may make the records durable itself, which saves two changes of thread: it
+    /// has nothing else to do, since one small request waits for it, its connection is the only one
+    /// that has moved for a while, and the disk answers before the watchdog looks twice.
+    fn may_flush(&mut self, batch: &AppendBatch) -> bool {
+        let [piece] = &batch.pieces[..] else {
+            return false;
+        };
+        let is_alone = self.busy == piece.connection
+            && self.now_ms >= self.others_busy_ms + ALONE_MS
+            && self.work.is_empty();
+        if !is_alone
+            || piece.length > ALONE_FLUSH_BYTES_MAX
+            || !piece.partition.directory.flushes_fast()
+        {
+            return false;
+        }
+        let slot = piece
+            .slot
+            .and_then(|slot| self.slot(piece.connection, slot));
+        matches!(slot, Some(Slot::Produce { produce, .. }) if produce.acks == -1)
     }
 
     fn is_stopped(&mut self) -> bool {
@@ -335,6 +364,10 @@ impl Reactor {
         let Some(index) = self.connections.place_of(event.token) else {
             return;
         };
+        if event.token != self.busy {
+            self.busy = event.token;
+            self.others_busy_ms = self.now_ms;
+        }
         let ready = event.readiness;
         let mut waiting = Vec::new();
         if let Some(connection) = self.connections.get(index) {

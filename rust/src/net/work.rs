@@ -185,6 +185,8 @@ pub struct AppendBatch {
     pub buffers: Vec<Vec<u8>>,
     /// Bytes of the buffers.
     pub size_bytes: usize,
+    /// Who appends makes durable as well, where it is due, rather than have the flusher do it.
+    pub flushes: bool,
 }
 
 /// What the logs said, piece by piece.
@@ -219,7 +221,10 @@ impl AppendBatch {
             let appended = partition.log.append(&mut requests, now_ms);
             drop(requests);
             if partition.log.config().acks_fsync {
-                partition.request_flush();
+                match self.flushes {
+                    true => partition.flush(),
+                    false => partition.request_flush(),
+                }
             }
             for (slice, result) in group.iter().zip(appended) {
                 if let Some(place) = results.get_mut(slice.piece) {
