@@ -91,6 +91,25 @@ def test_ranges_follow_each_other_on_one_connection_and_empty_ones_ask_nothing()
     assert broker.connections_count == 2  # one to ask who leads
 
 
+def test_a_fetch_asks_for_about_what_is_left_of_the_range() -> None:
+    def handler(name: str, request: Request) -> Any:
+        if name != "Fetch":
+            return ...
+        offset = request.message.topics[0].partitions[0].fetch_offset
+        builder = BatchBuilder(base_offset=offset)
+        for _ in range(10):
+            builder.append(0, None, b"x" * 40_000)
+        return fetched(builder.finish(), end=10_000)
+
+    settings = SETTINGS._replace(partition_bytes_max=3_000_000)
+    _, broker = read(handler, (0, 100), settings=settings)
+    asked = [each.topics[0].partitions[0].partition_max_bytes for each in broker.of("Fetch")]
+    assert asked[0] == 125 << 10
+    assert asked[1] == 3_000_000
+    assert 10 * 40_000 < asked[-1] < 2 * 10 * 40_000
+    assert sorted(asked[1:], reverse=True) == asked[1:]
+
+
 def test_the_next_fetch_is_under_way_before_the_caller_comes_back() -> None:
     with (
         FakeBroker(ten_by_ten) as broker,

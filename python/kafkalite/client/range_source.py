@@ -45,6 +45,10 @@ ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 # Later versions have compact arrays and tags, and name topics by id.
 FETCH_VERSION_MAX = 11
 
+# Bytes of an offset, as long as nothing is known, and what a fetch asks for at least.
+OFFSET_BYTES = 1 << 10
+ASKED_BYTES_MIN = 64 << 10
+
 
 class FetchSettings(NamedTuple):
     """Kafka's consumer settings of these names; sizes in bytes, times in milliseconds."""
@@ -99,6 +103,8 @@ class RangeSource(Closing):
         self._connection: Connection | None = None
         self._node_id = -1
         self._topic, self._partition, self._position, self._stop = "", 0, 0, 0
+        self._offset_bytes = float(OFFSET_BYTES)
+        """Of what came last, by offset."""
         self._is_sent = False
         self._progress_at = 0.0
         self._is_empty = False
@@ -130,6 +136,7 @@ class RangeSource(Closing):
             if self._position < self._stop:
                 self._progress_at = time.monotonic()
                 self._is_empty = False
+                self._offset_bytes = float(OFFSET_BYTES)
                 return True
         return False
 
@@ -172,7 +179,7 @@ class RangeSource(Closing):
         row = kind.FetchTopic.FetchPartition(
             partition=self._partition,
             fetch_offset=self._position,
-            partition_max_bytes=settings.partition_bytes_max,
+            partition_max_bytes=self._asked_bytes(),
         )
         request = kind(
             max_wait_ms=settings.fetch_wait_ms,
@@ -183,6 +190,12 @@ class RangeSource(Closing):
         )
         connection.send(request, at_most=FETCH_VERSION_MAX)
         self._is_sent = True
+
+    def _asked_bytes(self) -> int:
+        """About what is left of the range: what the broker sends beyond its stop is for nothing."""
+        left = (self._stop - self._position) * self._offset_bytes
+        wanted = max(int(1.25 * left), ASKED_BYTES_MIN)
+        return min(wanted, self._settings.partition_bytes_max)
 
     def _receive(self, connection: Connection) -> _Answer:
         version = connection.version_for("Fetch", FETCH_VERSION_MAX)
@@ -238,6 +251,7 @@ class RangeSource(Closing):
                 "no more: raise max.partition.fetch.bytes"
             )
         self._position = end
+        self._offset_bytes = len(answer.records) / (end - start)
         self._progress_at = time.monotonic()
         self._is_empty = False
         if end < self._stop and self._connection is not None:
