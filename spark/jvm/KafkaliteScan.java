@@ -48,13 +48,20 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
 
   @Override
   public InputPartition[] planInputPartitions() {
-    JsonNode plan = Endpoint.plan(Endpoint.request("batch", options));
-    return filters.cut(ranges(plan), options).toArray(InputPartition[]::new);
+    ObjectNode request = Endpoint.request("batch", options).put("schema", sentSchema());
+    filters.cut(request);
+    return ranges(Endpoint.plan(request)).stream()
+        .filter(filters::keeps).toArray(InputPartition[]::new);
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new RangeReader.Factory(readSchema);
+    return new RangeReader.Factory(readSchema, sentSchema());
+  }
+
+  /** The columns that a stream has, as endpoint and planner take them. */
+  String sentSchema() {
+    return RangeReader.sentSchema(readSchema);
   }
 
   /** The ranges of a plan, and where each is to be read. */
@@ -86,11 +93,6 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
    */
   record Range(String topic, int partition, long start, long stop, String read, String endpoint,
       String host) implements InputPartition {
-    Range between(long from, long until) {
-      return new Range(topic, partition, Math.max(start, from), Math.min(stop, until), read,
-          endpoint, host);
-    }
-
     @Override
     public String toString() {
       return topic + "-" + partition + " offsets " + start + " to " + stop;

@@ -43,7 +43,8 @@ final class KafkaliteStream
 
   @Override
   public Offset initialOffset() {
-    return new Offsets(Endpoint.plan(Endpoint.request("initial", scan.options())).get("offsets"));
+    ObjectNode request = Endpoint.request("initial", scan.options());
+    return new Offsets(Endpoint.plan(request.put("schema", scan.sentSchema())).get("offsets"));
   }
 
   @Override

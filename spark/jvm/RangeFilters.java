@@ -4,14 +4,12 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
 import kafkalite.spark.KafkaliteScan.Range;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Filters on topic, partition, offset and timestamp, which leave less to read.
@@ -41,32 +39,14 @@ final class RangeFilters {
     return pushed.toArray(Predicate[]::new);
   }
 
-  /** The ranges that can hold rows. */
-  List<Range> cut(List<Range> ranges, CaseInsensitiveStringMap options) {
-    List<Range> left = ranges.stream()
-        .filter(range -> keeps.stream().allMatch(keep -> keep.test(range)))
-        .map(range -> range.between(from, until))
-        .filter(range -> range.start() < range.stop())
-        .toList();
-    return timestampMs < 0 || left.isEmpty() ? left : since(left, options);
+  /** What the planner cuts by: offsets, and the first record at or after a time; -1 for any. */
+  void cut(ObjectNode request) {
+    request.putObject("cut").put("start", from).put("stop", until).put("timestamp", timestampMs);
   }
 
-  /** Asks for the ranges from the timestamp on, and takes what both have. */
-  private List<Range> since(List<Range> ranges, CaseInsensitiveStringMap options) {
-    ObjectNode request = Endpoint.request("batch", options);
-    ObjectNode given = (ObjectNode) request.get("options");
-    given.retain(options.asCaseSensitiveMap().keySet().stream()
-        .filter(name -> !name.toLowerCase().startsWith("starting")).toList());
-    given.put("startingTimestamp", Long.toString(timestampMs));
-    given.put("startingOffsetsByTimestampStrategy", "latest");
-    Map<String, Long> starts = KafkaliteScan.ranges(Endpoint.plan(request)).stream()
-        .collect(Collectors.toMap(
-            range -> range.topic() + "-" + range.partition(), Range::start, Math::min));
-    return ranges.stream()
-        .map(range -> range.between(
-            starts.getOrDefault(range.topic() + "-" + range.partition(), Long.MAX_VALUE), until))
-        .filter(range -> range.start() < range.stop())
-        .toList();
+  /** Whether the partition of a range is one that the filters leave. */
+  boolean keeps(Range range) {
+    return keeps.stream().allMatch(keep -> keep.test(range));
   }
 
   /** Whether the predicate is one of these, and exact. */
@@ -146,7 +126,8 @@ final class RangeFilters {
   private boolean takesTimestamp(Predicate predicate, List<Object> values) {
     if (Set.of("=", "<=>", ">", ">=").contains(predicate.name())) {
       long micros = ((Number) values.get(0)).longValue();
-      timestampMs = Math.max(timestampMs, Math.floorDiv(micros, MICROS_OF_MILLI));
+      // Kafka's index of times may be a millisecond behind.
+      timestampMs = Math.max(timestampMs, Math.floorDiv(micros, MICROS_OF_MILLI) - 1);
       pushed.add(predicate);
     }
     return false;

@@ -43,19 +43,19 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   private VectorSchemaRoot root;
   private boolean isRead;
 
-  private RangeReader(Range range, StructType schema, String wanted) throws IOException {
+  private RangeReader(Range range, StructType schema, String sentSchema) throws IOException {
     this.range = range;
     this.schema = schema;
     allocator = ArrowUtils.rootAllocator().newChildAllocator(range.toString(), 0, Long.MAX_VALUE);
     try {
-      open(wanted);
+      open(sentSchema);
     } catch (IOException | RuntimeException error) {
       close();
       throw failed(error);
     }
   }
 
-  private void open(String wanted) throws IOException {
+  private void open(String sentSchema) throws IOException {
     ObjectNode request = (ObjectNode) Endpoint.JSON.readTree(range.read());
     if (range.endpoint() != null && KafkaliteScan.thisHost().equals(range.host())) {
       endpoint = Endpoint.at(range.endpoint());
@@ -64,7 +64,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
       endpoint = Endpoint.ofChild();
     }
     request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
-    request.put("start", range.start()).put("stop", range.stop()).put("schema", wanted);
+    request.put("start", range.start()).put("stop", range.stop()).put("schema", sentSchema);
     endpoint.send(request);
     reader = new ArrowStreamReader(endpoint, allocator);
     root = reader.getVectorSchemaRoot();
@@ -132,28 +132,30 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     return new IOException(isNamed ? sentence : partition + ": " + sentence, error);
   }
 
+  /** The columns that are not constant: a schema message of Arrow IPC, in base64. */
+  static String sentSchema(StructType schema) {
+    StructType sent = new StructType();
+    for (StructField field : schema.fields()) {
+      sent = isConstant(field) ? sent : sent.add(field);
+    }
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    try (WriteChannel channel = new WriteChannel(Channels.newChannel(bytes))) {
+      var arrow = ArrowUtils.toArrowSchema(sent.asNullable(), "UTC", true, false);
+      MessageSerializer.serialize(channel, arrow);
+    } catch (IOException impossible) {
+      throw new UncheckedIOException(impossible);
+    }
+    return Base64.getEncoder().encodeToString(bytes.toByteArray());
+  }
+
   /** Makes readers in the executors. */
   static final class Factory implements PartitionReaderFactory {
     private final StructType schema;
-    private final String wanted;
+    private final String sentSchema;
 
-    Factory(StructType schema) {
+    Factory(StructType schema, String sentSchema) {
       this.schema = schema;
-      StructType sent = new StructType();
-      for (StructField field : schema.fields()) {
-        sent = isConstant(field) ? sent : sent.add(field);
-      }
-      wanted = base64(sent.asNullable());
-    }
-
-    private static String base64(StructType schema) {
-      ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-      try (WriteChannel channel = new WriteChannel(Channels.newChannel(bytes))) {
-        MessageSerializer.serialize(channel, ArrowUtils.toArrowSchema(schema, "UTC", true, false));
-      } catch (IOException impossible) {
-        throw new UncheckedIOException(impossible);
-      }
-      return Base64.getEncoder().encodeToString(bytes.toByteArray());
+      this.sentSchema = sentSchema;
     }
 
     @Override
@@ -164,7 +166,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     @Override
     public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
       try {
-        return new RangeReader((Range) partition, schema, wanted);
+        return new RangeReader((Range) partition, schema, sentSchema);
       } catch (IOException error) {
         throw new UncheckedIOException(error);
       }

@@ -1,10 +1,12 @@
 """Planning against brokers, against files, and as JSON: the same answers."""
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 import kafkalite
@@ -194,6 +196,26 @@ def test_a_schema_comes_as_ddl(logs: Logs, orders: dict[str, str]) -> None:
     assert found["limit"] == {"maxRows": 9}
 
 
+def test_what_filters_leave_is_cut_before_it_is_split(orders: dict[str, str], logs: Logs) -> None:
+    cut = {"start": 10, "stop": 45, "timestamp": 1_060}
+    assert ranges(logs, orders, cut=cut) == [["orders", 0, 30, 45], ["orders", 1, 30, 45]]
+    pieces = ranges(logs, orders | {"minPartitions": "6"}, cut=cut)
+    assert len(pieces) == 6 and pieces[0] == ["orders", 0, 30, 35]
+
+
+def test_a_schema_that_records_cannot_have_is_refused_before_anything_is_read(
+    orders: dict[str, str], logs: Logs
+) -> None:
+    def encoded(**fields: pyarrow.DataType) -> str:
+        return base64.b64encode(pyarrow.schema(fields).serialize()).decode()
+
+    for fields in ({}, {"value": pyarrow.binary()}):
+        assert ranges(logs, orders, schema=encoded(**fields))
+    for op in ("batch", "initial"):
+        with pytest.raises(InvalidArgumentError, match="offset"):
+            answer({"op": op, "options": orders, "schema": encoded(offset=pyarrow.string())}, logs)
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -202,6 +224,10 @@ def test_a_schema_comes_as_ddl(logs: Logs, orders: dict[str, str]) -> None:
         {"op": "batch", "options": {"a": 1}},
         {"op": "nothing", "options": {"path": "/nowhere"}},
         {"op": "batch", "options": {"path": "/nowhere"}},
+        {"op": "batch", "options": {"path": "/nowhere"}, "cut": {"start": 0, "stop": "9"}},
+        {"op": "batch", "options": {"path": "/nowhere"}, "cut": [0, 9, -1]},
+        {"op": "batch", "options": {"path": "/nowhere"}, "schema": "no message"},
+        {"op": "batch", "options": {"path": "/nowhere"}, "schema": 7},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": 1}},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": {"a": 1}}},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": None},

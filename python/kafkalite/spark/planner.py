@@ -4,7 +4,8 @@
 the JVM. Offsets are as in the connector's JSON; a range is `[topic, partition, start, stop]`, from
 files with the partition's directory as a fifth.
 
-    {"op": "batch",   "options": {…}}                            ranges
+    {"op": "batch",   "options": {…}, …}                         ranges
+        "cut": {"start": n, "stop": n, "timestamp": ms}          what filters leave; may be missing
     {"op": "initial", "options": {…}}                            offsets
     {"op": "latest",  "options": {…}, "start": {…}, …}           offsets, latest
         "limit": {"maxRows": n, "minRows": n}                    as the op schema says; or null
@@ -14,11 +15,13 @@ files with the partition's directory as a fifth.
     {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
     {"op": "endpoint", "options": {…}}                           endpoint
 
-Where there are ranges, there are also `endpoint` (host:port of the broker's Arrow listener, or
-null), `read` (what a read request has beside range and schema) and `warnings`. A refusal is a
-`KafkaliteError` with one sentence.
+`batch` and `initial` take the `schema` of the rows, as a read request has it, and refuse one that
+records cannot have. Where there are ranges, there are also `endpoint` (host:port of the broker's
+Arrow listener, or null), `read` (what a read request has beside range and schema) and `warnings`.
+A refusal is a `KafkaliteError` with one sentence.
 """
 
+import base64
 import logging
 import re
 import time
@@ -26,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from kafkalite._native import LogRead
+from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.connection import Closing
@@ -381,8 +384,10 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
         )
     options = ReadOptions.of(_options(request), streaming=op in ("initial", "latest", "between"))
     log = logs.log(options)
+    if op in ("batch", "initial"):
+        _check_schema(request, options)
     if op == "batch":
-        return _ranges(options, log, plan_batch(options, log))
+        return _ranges(options, log, plan_batch(options, log, _cut(request)))
     if op == "between":
         start, stop = _offsets(request, "start"), _offsets(request, "end")
         return _ranges(options, log, plan_between(options, log, start, stop))
@@ -459,6 +464,43 @@ def read_request(options: ReadOptions) -> dict[str, Any]:
             "poll.timeout.ms": options.poll_timeout_ms,
         }
     return request
+
+
+def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
+    """Raises `InvalidArgumentError` for a schema that records cannot have."""
+    text = request.get("schema")
+    if text is None:
+        return
+    import pyarrow
+
+    try:
+        schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(base64.b64decode(str(text))))
+    except (ValueError, OSError) as error:
+        raise InvalidArgumentError(f"schema is no schema message of Arrow IPC: {error}") from error
+    if not schema.names:
+        return  # rows are counted
+    FetchRead(
+        lambda: iter(()),  # nothing is read
+        ranges=[],
+        columns=None,
+        schema=schema,
+        formats=dict(options.formats),
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+    )
+
+
+def _cut(request: Mapping[str, Any]) -> Cut | None:
+    found = request.get("cut")
+    if found is None:
+        return None
+    numbers = []
+    for name in ("start", "stop", "timestamp"):
+        number = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise InvalidArgumentError(f"cut must have {name} as a whole number")
+        numbers.append(number)
+    return Cut((), *numbers)
 
 
 def _options(request: Mapping[str, Any]) -> dict[str, str]:
