@@ -59,8 +59,11 @@ def write(
     ours: Mapping[str, str],
     kafka: Mapping[str, str],
     started: float,
+    *,
+    is_awake: bool,
 ) -> None:
     """Writes `report.md` and the plots into `out`."""
+    awake = "kept from halting by loops of idle priority" if is_awake else "free to halt"
     text = [
         "# kafkalite beside Apache Kafka 4.3.1",
         "",
@@ -71,6 +74,7 @@ def write(
         "",
         f"- {time.strftime('%Y-%m-%d %H:%M', time.gmtime(started))} UTC, {machine()}",
         f"- load average now: {', '.join(f'{each:.1f}' for each in os.getloadavg())}",
+        f"- processors: {awake}",
         f"- kafkalite: {_properties(ours)}; `kafkalite.acks.fsync` as each comparison says",
         f"- Kafka: {_properties(kafka)}, -Xms1G -Xmx1G, G1 as in its start scripts",
         "- topics: 3 partitions, 64 MiB segments, 64 MiB kept, so that both write into pages that",

@@ -1,6 +1,7 @@
 """`make bench-kafka`: kafkalite beside Apache Kafka 4.3.1 on this machine, in one run.
 
-    python benches/vs_kafka/run.py [--pairs 7] [--seconds 3] [--only SHAPE,…] [--out DIRECTORY]
+    python benches/vs_kafka/run.py [--pairs 7] [--seconds 3] [--only SHAPE,…] [--awake]
+                                   [--out DIRECTORY]
 
 One node, replication factor 1. Both brokers run all the time; a pair is one run on each side, one
 after the other, and pairs take turns in who goes first. Every run is a line of `raw.jsonl`, from
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import report
+from awake import Awake
 from shapes import BARE, COMPARISONS, PARTITIONS, RECYCLING, Comparison, Shape
 from sides import Kafka, Kafkalite, Side, Start, bare_python_s, create_topic, resident_mb
 
@@ -247,11 +249,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of a run (3)")
     parser.add_argument("--warm-up", type=float, default=45.0, help="seconds of load on Kafka (45)")
     parser.add_argument("--only", default="", help="shapes, comma-separated; all if empty")
+    parser.add_argument("--awake", action="store_true", help="keep the processors from halting")
     parser.add_argument("--out", type=Path, default=ROOT / "target" / "reports" / "vs_kafka")
     arguments = parser.parse_args()
     only = set(filter(None, arguments.only.split(",")))
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="vs-kafka-") as name, KafkaTools() as tools:
+    with (
+        tempfile.TemporaryDirectory(prefix="vs-kafka-") as name,
+        KafkaTools() as tools,
+        Awake(arguments.awake),
+    ):
         folder = Path(name)
         bench = Bench(folder, arguments.out, arguments.pairs, arguments.seconds)
         started = time.time()
@@ -272,7 +279,12 @@ def main() -> None:
             for side in (*ours.values(), kafka):
                 side.stop()
         report.write(
-            arguments.out, bench.lines, ours["group"].properties, kafka.properties, started
+            arguments.out,
+            bench.lines,
+            ours["group"].properties,
+            kafka.properties,
+            started,
+            is_awake=arguments.awake,
         )
     print(f"\n{arguments.out / 'report.md'}")
 
