@@ -303,7 +303,7 @@ def test_writing_goes_to_the_python_sink_beside_the_jar(
 def test_the_jar_is_named_for_spark_submit() -> None:
     command = [sys.executable, "-m", "kafkalite.spark"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert told.strip() == str(own_jar())
+    assert told.strip() == str(jar_path())
 
 
 SESSION = """
