@@ -97,7 +97,7 @@ def test_what_is_read_is_checked(options: dict[str, str], words: str) -> None:
         ({"value.format": "xml"}, "value.format is 'xml', it must be binary, string, json"),
         ({"key.format": "xml"}, "key.format is 'xml', it must be binary, string, json"),
         ({"value.format": "csv", "value.schema": "a"}, "value.schema is 'a', it must be DDL"),
-        ({"value.format": "csv", "value.schema": "a ARRAY<INT"}, "which ends too early"),
+        ({"value.format": "csv", "value.schema": "a ARRAY<INT"}, "'>' is missing"),
         ({"value.schema": "a INT"}, "value.schema has no meaning with value.format=binary"),
         ({"value.format": "json", "mode": "strict"}, "mode is 'strict'"),
         ({"batch.rows": "0"}, "batch.rows is 0, it must be positive"),

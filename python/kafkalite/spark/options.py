@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark.ddl import read_fields
 from kafkalite.spark.ranges import EARLIEST, LATEST, Bound, Partition, offsets_from_text
 
 __all__ = ["OPTIONS", "ClientOptions", "Option", "ReadOptions", "Topics", "table"]
@@ -597,8 +598,10 @@ class _Reading:
                 raise InvalidArgumentError(
                     f"{side}.schema has no meaning with {name}={formats[name]}"
                 )
-            if formats[name] == "csv" and schema:
-                names = [field.name for field in ddl_fields(f"{side}.schema", schema)]
+            names = []
+            if schema is not None:
+                names = [field.name for field in read_fields(f"{side}.schema", schema)]
+            if formats[name] == "csv" and names:
                 corrupt = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
                 listed = ",".join(each for each in names if each != corrupt)
                 formats[f"{side}.csv.columns"] = listed
@@ -694,36 +697,3 @@ def _check_order(start: Bound, stop: Bound) -> None:
             raise InvalidArgumentError(
                 f"{topic}-{partition}: {start.option} {begin} is greater than {stop.option} {end}"
             )
-
-
-class Field(NamedTuple):
-    """A field of a schema as DDL: its name, and all that the DDL says of it."""
-
-    name: str
-    text: str
-
-
-def ddl_fields(option: str, ddl: str) -> list[Field]:
-    """The fields at the top of a DDL, whose types only Spark can read.
-
-    Raises `InvalidArgumentError`, which names the option, where no field can be seen.
-    """
-    fields, depth, quoted, text = [], 0, False, ""
-    for each in [*ddl, ","]:
-        if each == "`":
-            quoted = not quoted
-        elif not quoted and each in "<(":
-            depth += 1
-        elif not quoted and each in ">)":
-            depth -= 1
-        if each != "," or depth or quoted:
-            text += each
-            continue
-        found = re.match(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*\S", text)
-        if found is None:
-            raise InvalidArgumentError(f"{option} is '{ddl}', it must be DDL such as 'id LONG'")
-        fields.append(Field(found[2] or found[1].replace("``", "`"), text.strip()))
-        text = ""
-    if depth or quoted:
-        raise InvalidArgumentError(f"{option} is '{ddl}', which ends too early")
-    return fields

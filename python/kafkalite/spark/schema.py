@@ -7,7 +7,8 @@ It is written as DDL, which Spark parses where it can: a worker has no session t
 """
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options import TYPED, ReadOptions, ddl_fields
+from kafkalite.spark.ddl import read_fields
+from kafkalite.spark.options import TYPED, ReadOptions
 
 __all__ = ["ddl"]
 
@@ -42,7 +43,7 @@ def ddl(options: ReadOptions) -> str:
             raise InvalidArgumentError(
                 f"{side}.format={form} needs {side}.schema, or a schema with .schema(…)"
             )
-        fields = ddl_fields(f"{side}.schema", schema)
+        fields = read_fields(f"{side}.schema", schema)
         texts = [field.text for field in fields if field.name != options.corrupt_column]
         if len(texts) < len(fields):
             extra.append(options.corrupt_column)
