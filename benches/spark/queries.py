@@ -195,7 +195,13 @@ QUERIES = (
         "stream", f"AvailableNow, {STREAM_BATCHES} batches, all columns, to noop", stream, VALUES
     ),
     Query(
-        "write", "a cached frame to a topic", write, VALUES, {"python": 1.6}, {}, (DEFAULT, TUNED)
+        "write",
+        "a cached frame to a topic",
+        write,
+        VALUES,
+        {"python": 1.6},
+        {},
+        (DEFAULT, TUNED, PYTHON),
     ),
 )
 TOPICS = ALL
