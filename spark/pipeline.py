@@ -137,11 +137,11 @@ def step(text: str) -> None:
 
 
 def create_topic(broker: "Broker", topic: str, partitions: int) -> None:
-    """A new topic."""
+    """A new topic, in which old timestamps are no reason to delete."""
     from kafkalite.client import Admin
 
     with Admin(broker.bootstrap_servers) as admin:
-        admin.create_topic(topic, partitions=partitions)
+        admin.create_topic(topic, partitions=partitions, configs={"retention.ms": "-1"})
 
 
 def send(broker: "Broker", topic: str, records: Iterable[Record]) -> int:

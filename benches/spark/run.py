@@ -32,7 +32,8 @@ from oracle.tools import KafkaTools
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_LOG = ROOT / "tests" / "spark" / "log4j2.properties"
-# The log as it comes, without retention.
+KEPT = {"retention.ms": "-1"}
+"""The timestamps of the records are the same in every run, and so are old."""
 PROPERTIES = {"message.max.bytes": "20000000", "num.partitions": "1"}
 ARROW_LISTENER = {"kafkalite.arrow.listener": "127.0.0.1:0"}
 SPARK = {
@@ -84,7 +85,7 @@ class Bench:
         started = time.monotonic()
         brokers = [side.bootstrap_servers for side in self.sides.values()]
         for side in self.sides.values():
-            create_topic(side, data.name, PARTITIONS, {})
+            create_topic(side, data.name, PARTITIONS, KEPT)
             create_topic(side, f"{data.name}-written", PARTITIONS, RECYCLING)
         size, checksum = fill(data, self.records, brokers)
         count = data.count(self.records)
