@@ -75,7 +75,7 @@ def write(out: Path, lines: list[Line], pairs: int, started: float) -> Path:
         "",
         f"- {time.strftime('%Y-%m-%d %H:%M', time.gmtime(started))} UTC, {machine()}",
         f"- load average now: {', '.join(f'{each:.1f}' for each in os.getloadavg())}",
-        f"- `local[2]`, driver of 2 GiB, 2 partitions, {pairs} rounds after a warm one; "
+        f"- `local[2]`, driver of 2 GiB, 2 partitions, {pairs} rounds after two warm ones; "
         + ", ".join(
             f"{line['topic']} {line['records']:,} records" for line in lines if "topic" in line
         ),
