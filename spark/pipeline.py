@@ -1,4 +1,4 @@
-"""What pipelines beside this file share: their command line, Spark, a broker, and progress.
+"""What the pipelines beside this file share: their command line, Spark, a broker, and progress.
 
 Each pipeline has a `run(spark, broker, folder, options)` that returns what it found, so that tests
 call it with a session of their own; `main` here is the command around it.

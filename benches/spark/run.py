@@ -2,8 +2,8 @@
 
     python benches/spark/run.py [--records 3000000] [--pairs 3] [--only sum,json] [--out DIRECTORY]
 
-One driver JVM (`local[2]`), both brokers, the same records in both, all the time. Each query has two
-warm passes of every engine and then `--pairs` rounds in which the engines take turns in going
+One driver JVM (`local[2]`), both brokers, the same records in both, all the time. Each query has
+two warm passes of every engine and then `--pairs` rounds in which the engines take turns in going
 first. Every run is a line of `raw.jsonl`, from which `ratios.py` makes the report.
 """
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow
 import pytest
 from pyspark.sql import SparkSession
 
+import kafkalite
 from kafkalite import Broker
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark"
-NAMES = ("windowed_counts",)
+NAMES = ("windowed_counts", "json_to_parquet", "enrich_from_jdbc")
 
 
 @pytest.fixture
@@ -63,6 +65,49 @@ def test_windowed_counts_have_what_is_late_and_not_what_the_watermark_has_passed
     assert sum(window.counted for window in windows) > sum(w.sent_in_time for w in windows)
     assert sum(window.dropped for window in windows) > 20
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_parquet_holds_each_json_record_once_over_a_restart(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_parquet = pipeline("json_to_parquet", monkeypatch)
+    out = tmp_path / "orders"
+
+    found = to_parquet.run(
+        spark, own_broker, tmp_path, flags(to_parquet, "--orders", "6000", "--out", str(out))
+    )
+
+    assert found.is_exact
+    assert found.broken > 0
+    assert min(found.batches) >= 2
+    files = spark.read.parquet(str(out))
+    types = {field.name: field.dataType.simpleString() for field in files.schema}
+    assert types == {
+        "partition": "int",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+        "id": "bigint",
+        "city": "string",
+        "amount": "double",
+        "items": "int",
+        "_corrupt_record": "string",
+    }
+    assert files.where("id is not null").select("id").distinct().count() == 6000 - found.broken
+
+
+def test_payments_are_enriched_as_sql_would_join_them(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enrich = pipeline("enrich_from_jdbc", monkeypatch)
+
+    totals = enrich.run(spark, own_broker, tmp_path, flags(enrich, "--payments", "3000"))
+
+    assert sum(total.payments for total in totals) == 3000
+    assert {total.country for total in totals} == {*enrich.COUNTRIES, None}
+    written = kafkalite.read_arrow(enrich.ENRICHED, own_broker.bootstrap_servers, columns=["key"])
+    keys = Counter(pyarrow.table(written).column("key").to_pylist())
+    named = {total.country and total.country.encode(): total.payments for total in totals}
+    assert keys == named
 
 
 def command(name: str, *given: str, python: tuple[str, ...] = (), **environment: str) -> list[str]:
