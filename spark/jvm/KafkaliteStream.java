@@ -5,10 +5,11 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
-import java.util.LongSummaryStatistics;
 import java.util.List;
+import java.util.LongSummaryStatistics;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
@@ -35,7 +36,8 @@ final class KafkaliteStream
   /** Where a run with {@code Trigger.AvailableNow} ends; null without. */
   private JsonNode target;
 
-  private long lastBatchNanos = System.nanoTime();
+  /** When the last batch began; null before the first, which waits for nobody. */
+  private Long lastBatchNanos;
 
   KafkaliteStream(KafkaliteScan scan) {
     this.scan = scan;
@@ -97,14 +99,16 @@ final class KafkaliteStream
     ObjectNode request = Endpoint.request("latest", scan.options());
     request.set("start", start);
     request.set("target", target);
-    request.put("sinceMs", (System.nanoTime() - lastBatchNanos) / 1_000_000);
+    request.put("sinceMs", lastBatchNanos == null
+        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - lastBatchNanos));
     ObjectNode limits = request.putObject("limit");
     ReadLimit[] all =
         limit instanceof CompositeReadLimit both ? both.getReadLimits() : new ReadLimit[] {limit};
     for (ReadLimit each : all) {
       if (each instanceof ReadMaxRows most) {
         limits.put("maxRows", most.maxRows());
-      } else if (each instanceof ReadMinRows least) {
+      } else if (each instanceof ReadMinRows least && target == null) {
+        // A run that ends by itself does not wait: nothing more would come.
         limits.put("minRows", least.minRows());
       }
     }
