@@ -385,7 +385,25 @@ class FetchRead:
 @final
 class ArrowServer:
     """An Arrow endpoint (docs/ARROW_ENDPOINT.md) with threads of its own, none of which needs the
-    GIL. It serves until `stop` or the last reference."""
+    GIL but where they ask Python. It serves until `stop` or the last reference.
+
+    `open(topic, partition, start, stop, isolation, bootstrap_servers, client, fail_on_data_loss)`
+    gives what `FetchRead`'s does; `answer(request)` answers JSON with JSON; both are called on
+    several threads at a time, and raise what becomes a sentence. Partitions below `roots` are read
+    by Rust if a request names no brokers."""
+
+    def __new__(
+        cls,
+        listener: int,
+        *,
+        open: Callable[..., Any],  # noqa: A002
+        answer: Callable[[bytes], bytes],
+        roots: Sequence[str],
+        any_path: bool,
+        idle_ms_max: int,
+    ) -> ArrowServer:
+        """Takes the descriptor of a listening socket over. Connections that are idle for longer are
+        closed; negative never."""
 
     @property
     def connections(self) -> int:

@@ -61,16 +61,21 @@ def arrow_listener(config: Config) -> Endpoint | None:
     text = config["kafkalite.arrow.listener"]
     if not text:
         return None
-    address = _address(text)
-    if address is None:
+    found = address(text)
+    if found is None:
         raise InvalidArgumentError(f"kafkalite.arrow.listener: {text} is not of the form HOST:PORT")
-    endpoint = Endpoint("ARROW", *address)
+    endpoint = Endpoint("ARROW", *found)
+    refuse_beyond_loopback("kafkalite.arrow.listener", endpoint)
+    return endpoint
+
+
+def refuse_beyond_loopback(setting: str, endpoint: Endpoint) -> None:
+    """Raises InvalidArgumentError for an Arrow endpoint that other machines can reach."""
     if not _is_loopback(endpoint.host):
         raise InvalidArgumentError(
-            f"kafkalite.arrow.listener={text} is open to other machines: it has no authentication, "
-            "and may be on loopback only, such as 127.0.0.1:9099"
+            f"{setting}={endpoint} is open to other machines: the Arrow endpoint has no "
+            "authentication, and may be on loopback only, such as 127.0.0.1:9099"
         )
-    return endpoint
 
 
 class Buffers(NamedTuple):
@@ -173,13 +178,13 @@ def _own_name() -> str:
 
 def _parse(key: str, text: str) -> Endpoint:
     name, separator, rest = text.strip().partition("://")
-    address = _address(rest)
-    if not (name and separator) or address is None:
+    found = address(rest)
+    if not (name and separator) or found is None:
         raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT")
-    return Endpoint(name.upper(), *address)
+    return Endpoint(name.upper(), *found)
 
 
-def _address(text: str) -> tuple[str, int] | None:
+def address(text: str) -> tuple[str, int] | None:
     """`HOST:PORT`, or None for what is not that."""
     host, colon, port = text.strip().rpartition(":")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535

@@ -26,6 +26,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("cluster",): ("kafkalite.cli.cluster", "show the brokers of a cluster"),
     ("perf", "produce"): ("kafkalite.cli.perf_produce", "measure how fast records are taken"),
     ("perf", "consume"): ("kafkalite.cli.perf_consume", "measure how fast records are given"),
+    ("arrow", "serve"): ("kafkalite.cli.arrow_serve", "give ranges of partitions as Arrow streams"),
     ("log", "dump"): ("kafkalite.cli.log_dump", "show what is in the files of a log"),
     ("log", "verify"): ("kafkalite.cli.log_verify", "check a whole log directory"),
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::types::Int32Type;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch,
-    StringArray, StructArray, TimestampMicrosecondArray,
+    RecordBatchOptions, StringArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field};
@@ -160,7 +160,9 @@ impl ColumnBuilder {
         }
         self.rows = 0;
         self.bytes = 0;
-        RecordBatch::try_new(Arc::clone(self.shape.schema()), arrays)
+        // Of a batch without columns nothing else says how many rows it has.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(self.shape.schema()), arrays, &options)
     }
 }
 

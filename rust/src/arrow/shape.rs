@@ -63,8 +63,10 @@ impl Shape {
         })
     }
 
-    /// Errors: `InvalidArgument` for a column that there is not or that is named twice, for no
-    /// column at all, for a column of another type than records have, and those of `Formats`.
+    /// A schema without columns is one: rows that are only counted.
+    ///
+    /// Errors: `InvalidArgument` for a column that there is not or that is named twice, for `columns`
+    /// that name none, for a column of another type than records have, and those of `Formats`.
     pub fn choose(request: &ShapeRequest<'_>) -> Result<Shape> {
         let formats = match request.formats {
             Some(options) => Formats::read(options)?,
@@ -83,10 +85,6 @@ impl Shape {
             (None, Some(_)) => offered,
             (None, None) => offered.into_iter().take(Column::kafka().count()).collect(),
         };
-        if chosen.is_empty() {
-            let names = Column::ALL.map(Column::name).join(", ");
-            return refuse(format!("the schema has no column: the columns are {names}"));
-        }
         let mut columns = Vec::with_capacity(chosen.len());
         for each in &chosen {
             let column = check_field(each, &formats)?;

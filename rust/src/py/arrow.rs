@@ -205,7 +205,7 @@ impl PyFetchRead {
 }
 
 /// Fetches in Python: it holds the GIL while it does, not while it waits for the socket.
-struct PythonSource(Py<PyAny>);
+pub(super) struct PythonSource(pub(super) Py<PyAny>);
 
 type PythonChunk = (String, i32, PyBackedBytes, i64, i64, Vec<(i64, i64)>);
 

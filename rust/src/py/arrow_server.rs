@@ -4,16 +4,24 @@
     reason = "Python hands over a listening socket as a descriptor"
 )]
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
+use super::arrow::PythonSource;
 use super::door::enter;
 use crate::access::AllowAll;
-use crate::arrow::serve::{ArrowServer, Home, LiveHome, ServerSettings};
+use crate::arrow::serve::{
+    ArrowServer, Home, LiveHome, LogFiles, ReadRequest, Rows, ServerSettings,
+};
+use crate::arrow::{FetchedStream, Isolation};
+use crate::error::{Error, Result};
 use crate::node::Node;
 
 /// An endpoint that serves until `stop`; see `_native.pyi`.
@@ -24,6 +32,26 @@ pub struct PyArrowServer {
 
 #[pymethods]
 impl PyArrowServer {
+    /// Takes the descriptor over; see `_native.pyi`.
+    #[new]
+    #[pyo3(signature = (listener, *, open, answer, roots, any_path, idle_ms_max))]
+    fn new(
+        py: Python<'_>,
+        listener: RawFd,
+        open: Py<PyAny>,
+        answer: Py<PyAny>,
+        roots: Vec<PathBuf>,
+        any_path: bool,
+        idle_ms_max: i64,
+    ) -> PyResult<PyArrowServer> {
+        let home = PythonHome {
+            open,
+            answer,
+            files: LogFiles::new(roots, any_path),
+        };
+        start(py, listener, Box::new(home), idle_ms_max)
+    }
+
     /// Connections that are open.
     #[getter]
     fn connections(&self) -> usize {
@@ -46,6 +74,78 @@ pub fn serve_node(
 ) -> PyResult<PyArrowServer> {
     let home = LiveHome::new(node, Box::new(AllowAll));
     start(py, listener, Box::new(home), idle_ms_max)
+}
+
+/// Fetches and plans in Python; files are read without.
+struct PythonHome {
+    open: Py<PyAny>,
+    answer: Py<PyAny>,
+    files: LogFiles,
+}
+
+impl Home for PythonHome {
+    fn read(&self, request: ReadRequest) -> Result<Rows> {
+        let place = &request.place;
+        let has_servers = place.bootstrap_servers.is_some();
+        if has_servers && place.path.is_some() {
+            return Err(Error::InvalidArgument(
+                "a read names bootstrap.servers or a path, not both".to_owned(),
+            ));
+        }
+        if place.path.is_some() || (!has_servers && self.files.has_roots()) {
+            return self.files.read(&request);
+        }
+        let source = Python::attach(|py| {
+            let opened = self.open.call1(py, arguments(&request));
+            opened.map_err(|error| sentence_of(py, &error))
+        })?;
+        let source = PythonSource(source);
+        Ok(Box::new(FetchedStream::new(
+            source,
+            &request.shape,
+            request.bounds,
+        )))
+    }
+
+    fn answer(&self, _op: &str, request: &[u8]) -> Result<Vec<u8>> {
+        Python::attach(|py| {
+            let answer = self.answer.call1(py, (PyBytes::new(py, request),));
+            let bytes = answer.and_then(|answer| Ok(answer.extract::<Vec<u8>>(py)?));
+            bytes.map_err(|error| sentence_of(py, &error))
+        })
+    }
+}
+
+/// What Python's `open` is called with.
+type OpenArguments = (
+    String,
+    i32,
+    Option<i64>,
+    Option<i64>,
+    &'static str,
+    Option<String>,
+    BTreeMap<String, String>,
+    bool,
+);
+
+fn arguments(request: &ReadRequest) -> OpenArguments {
+    (
+        request.topic.clone(),
+        request.partition,
+        request.start,
+        request.stop,
+        match request.isolation {
+            Isolation::ReadUncommitted => "read_uncommitted",
+            Isolation::ReadCommitted => "read_committed",
+        },
+        request.place.bootstrap_servers.clone(),
+        request.place.client.clone(),
+        request.fail_on_data_loss,
+    )
+}
+
+fn sentence_of(py: Python<'_>, error: &PyErr) -> Error {
+    Error::InvalidArgument(error.value(py).to_string())
 }
 
 fn start(

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::request::refuse;
 use super::{Home, ReadRequest, Rows};
 use crate::access::{Authorizer, Caller, Operation, Principal, Resource};
 use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
@@ -66,27 +67,26 @@ impl LiveHome {
 impl Home for LiveHome {
     fn read(&self, request: ReadRequest) -> Result<Rows> {
         let place = &request.place;
-        for (name, is_given) in [
-            ("bootstrap.servers", place.bootstrap_servers.is_some()),
-            ("client", !place.client.is_empty()),
-            ("path", place.path.is_some()),
-        ] {
-            if is_given {
-                return refuse(format!("{name}: a broker reads its own logs only"));
-            }
+        // How to reach the log from elsewhere, `bootstrap.servers` and `client`, is of no interest here.
+        if place.path.is_some() {
+            return refuse("path: a broker reads its own logs only".to_owned());
         }
         let partition = self.partition(&request.topic, request.partition)?;
         let isolation = match request.isolation {
             Isolation::ReadUncommitted => ReadIsolation::HighWatermark,
             Isolation::ReadCommitted => ReadIsolation::LastStable,
         };
-        let (start, stop) = range(&request, partition.log.offsets(), isolation)?;
+        let offsets = partition.log.offsets();
+        let (end, what) = visible_end(offsets, isolation);
+        let (log_start, log_end) = (offsets.log_start_offset, offsets.log_end_offset);
+        let (start, stop) = request.range_within(log_start, log_end, end, what)?;
         let source = LiveSource {
             topic: request.topic,
             partition,
             next_offset: start,
             stop,
             isolation,
+            fail_on_data_loss: request.fail_on_data_loss,
             spare: Arc::default(),
         };
         let stream = FetchedStream::new(source, &request.shape, request.bounds);
@@ -97,39 +97,6 @@ impl Home for LiveHome {
         refuse(format!(
             "a broker answers the op read, not {op}: 'kafkalite arrow serve' plans"
         ))
-    }
-}
-
-fn refuse<T>(reason: String) -> Result<T> {
-    Err(Error::InvalidArgument(reason))
-}
-
-/// The offsets to read. A stop that is given must be there: rows that are missing would look like an
-/// end.
-fn range(
-    request: &ReadRequest,
-    offsets: LogOffsets,
-    isolation: ReadIsolation,
-) -> Result<(i64, i64)> {
-    let name = format!("{}-{}", request.topic, request.partition);
-    let LogOffsets {
-        log_start_offset,
-        log_end_offset,
-        ..
-    } = offsets;
-    let start = request.start.unwrap_or(log_start_offset);
-    if start < log_start_offset || start > log_end_offset {
-        return refuse(format!(
-            "start={start} is out of range: {name} holds offsets {log_start_offset} to \
-             {log_end_offset}"
-        ));
-    }
-    let (end, what) = visible_end(offsets, isolation);
-    match request.stop {
-        Some(stop) if stop > end => refuse(format!(
-            "stop={stop} is out of range: the {what} of {name} is {end}"
-        )),
-        stop => Ok((start, stop.unwrap_or(end).max(start))),
     }
 }
 
@@ -147,6 +114,7 @@ struct LiveSource {
     next_offset: i64,
     stop: i64,
     isolation: ReadIsolation,
+    fail_on_data_loss: bool,
     spare: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -154,10 +122,22 @@ impl FetchSource for LiveSource {
     type Bytes = Lent;
 
     fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Lent>>, String> {
-        if self.next_offset >= self.stop {
-            return Ok(None);
+        while self.next_offset < self.stop {
+            match self.fetch() {
+                Err(Error::OffsetOutOfRange {
+                    log_start_offset, ..
+                }) if !self.fail_on_data_loss && log_start_offset > self.next_offset => {
+                    self.next_offset = log_start_offset;
+                }
+                Err(Error::OffsetOutOfRange { .. } | Error::LogDeleted { .. })
+                    if !self.fail_on_data_loss =>
+                {
+                    return Ok(None);
+                }
+                fetched => return fetched.map_err(|error| self.describe(&error)),
+            }
         }
-        self.fetch().map_err(|error| self.describe(&error))
+        Ok(None)
     }
 }
 
@@ -167,12 +147,12 @@ impl LiveSource {
         let range = log.read(start, ARROW_FETCH_BYTES, true, self.isolation)?;
         if range.is_empty() {
             let (end, what) = visible_end(log.offsets(), self.isolation);
-            return match end < self.stop {
+            return match end < self.stop && self.fail_on_data_loss {
                 true => Err(Error::InvalidArgument(format!(
                     "the {what} is {end} now, before {}: the log was cut while it was read",
                     self.stop
                 ))),
-                // What is missing before the end was compacted away.
+                // What is missing before the end was compacted away, or may be lost.
                 false => Ok(None),
             };
         }

@@ -7,16 +7,19 @@
 //!          │ schema message │ record batch │ FFFFFFFF │ u32 LE length + 1 │ sentence │ close  failure
 //! ```
 //!
-//! Who serves is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor.
+//! Who serves is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor, which
+//! fetches from brokers or reads files (`files.rs`).
 //! `request.rs` reads requests and does no I/O; `server.rs` owns sockets and threads, one a connection;
 //! `connection.rs` is what such a thread does. A slow reader holds its own thread, one Arrow batch and
 //! the bytes of one fetch, nothing else.
 
 mod connection;
+pub mod files;
 pub mod live;
 pub mod request;
 pub mod server;
 
+pub use files::LogFiles;
 pub use live::LiveHome;
 pub use request::{ReadRequest, Request};
 pub use server::{ArrowServer, ServerSettings};

@@ -5,11 +5,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use arrow_ipc::convert::try_schema_from_ipc_buffer;
+use arrow_schema::Schema;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
 use crate::arrow::columns::BatchBounds;
 use crate::arrow::plan::{Isolation, check_bounds};
-use crate::arrow::shape::Shape;
+use crate::arrow::shape::{Shape, ShapeRequest};
 use crate::error::{Error, Result};
 use crate::limits::ARROW_REQUEST_BYTES_MAX;
 
@@ -40,6 +44,8 @@ pub struct ReadRequest {
     /// Exclusive. `None`: the end as it is when the request comes.
     pub stop: Option<i64>,
     pub isolation: Isolation,
+    /// Whether offsets of the range that are gone refuse it; else what is left is read.
+    pub fail_on_data_loss: bool,
     pub shape: Shape,
     pub bounds: BatchBounds,
     pub place: Place,
@@ -87,6 +93,41 @@ impl Request {
 }
 
 impl ReadRequest {
+    /// As Kafka names the partition.
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.topic, self.partition)
+    }
+
+    /// The offsets to read of a log that has `log_start .. log_end` and shows them up to `visible_end`,
+    /// which is its `what`. A stop that is given must be there: rows that are missing would look like
+    /// an end. Errors: `InvalidArgument`, unless lost data is no failure.
+    pub fn range_within(
+        &self,
+        log_start: i64,
+        log_end: i64,
+        visible_end: i64,
+        what: &str,
+    ) -> Result<(i64, i64)> {
+        let start = self.start.unwrap_or(log_start);
+        if !self.fail_on_data_loss {
+            let start = start.clamp(log_start, log_end.max(log_start));
+            let stop = self.stop.unwrap_or(visible_end).min(visible_end);
+            return Ok((start, stop.max(start)));
+        }
+        let name = self.name();
+        if start < log_start || start > log_end {
+            return refuse(format!(
+                "start={start} is out of range: {name} holds offsets {log_start} to {log_end}"
+            ));
+        }
+        match self.stop {
+            Some(stop) if stop > visible_end => refuse(format!(
+                "stop={stop} is out of range: the {what} of {name} is {visible_end}"
+            )),
+            stop => Ok((start, stop.unwrap_or(visible_end).max(start))),
+        }
+    }
+
     fn from_fields(mut fields: Fields) -> Result<ReadRequest> {
         let Some(topic) = fields.text("topic")? else {
             return refuse("a read names a topic".to_owned());
@@ -101,10 +142,7 @@ impl ReadRequest {
             Some(name) => Isolation::from_name(&name)?,
             None => Isolation::default(),
         };
-        let shape = match fields.texts("columns")? {
-            Some(names) => Shape::from_names(&names)?,
-            None => Shape::all(),
-        };
+        let shape = fields.shape()?;
         let count = |value: Option<i64>, default: usize| {
             value.map_or(default, |value| usize::try_from(value).unwrap_or(0))
         };
@@ -126,6 +164,7 @@ impl ReadRequest {
             client: fields.settings("client")?,
             path: fields.text("path")?.map(PathBuf::from),
         };
+        let fail_on_data_loss = fields.flag("fail.on.data.loss")?.unwrap_or(true);
         fields.refuse_rest()?;
         Ok(ReadRequest {
             topic,
@@ -133,6 +172,7 @@ impl ReadRequest {
             start,
             stop,
             isolation,
+            fail_on_data_loss,
             shape,
             bounds,
             place,
@@ -140,8 +180,20 @@ impl ReadRequest {
     }
 }
 
-fn refuse<T>(reason: String) -> Result<T> {
+pub(super) fn refuse<T>(reason: String) -> Result<T> {
     Err(Error::InvalidArgument(reason))
+}
+
+/// A schema as `pyarrow.Schema.serialize` and Java's `MessageSerializer` write it, in base64.
+fn decode_schema(text: &str) -> Result<Schema> {
+    let Ok(bytes) = BASE64_STANDARD.decode(text) else {
+        return refuse("schema is not base64".to_owned());
+    };
+    try_schema_from_ipc_buffer(&bytes).or_else(|error| {
+        refuse(format!(
+            "schema is no message of Arrow IPC with a schema: {error}"
+        ))
+    })
 }
 
 /// The fields of a request that are still to be looked at. Null counts as absent.
@@ -175,6 +227,27 @@ impl Fields {
             Some(offset) if offset < 0 => refuse(format!("{name}={offset} is no offset")),
             offset => Ok(offset),
         }
+    }
+
+    fn flag(&mut self, name: &str) -> Result<Option<bool>> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
+            Some(_) => refuse(format!("{name} is not true or false")),
+        }
+    }
+
+    fn shape(&mut self) -> Result<Shape> {
+        let schema = match self.text("schema")? {
+            Some(text) => Some(decode_schema(&text)?),
+            None => None,
+        };
+        let (columns, formats) = (self.texts("columns")?, self.settings("formats")?);
+        Shape::choose(&ShapeRequest {
+            columns: columns.as_deref(),
+            schema: schema.as_ref(),
+            formats: Some(&formats),
+        })
     }
 
     fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>> {
@@ -221,6 +294,9 @@ impl Fields {
 
 #[cfg(test)]
 mod tests {
+    use arrow_ipc::writer::StreamWriter;
+    use arrow_schema::{DataType, Field};
+
     use super::*;
 
     fn read(text: &str) -> ReadRequest {
@@ -252,10 +328,11 @@ mod tests {
         let read = read(
             r#"{"op":"read","topic":"t","partition":0,"start":5,"stop":9,"columns":["value"],
                "isolation":"read_committed","batch.rows":10,"batch.bytes":1000,"path":"/logs",
-               "bootstrap.servers":"b:9092","client":{"client.id":"me","request.timeout.ms":7}}"#,
+               "fail.on.data.loss":false,"bootstrap.servers":"b:9092","client":{"client.id":"me","request.timeout.ms":7}}"#,
         );
         assert_eq!((read.start, read.stop), (Some(5), Some(9)));
         assert_eq!(read.isolation, Isolation::ReadCommitted);
+        assert!(!read.fail_on_data_loss);
         assert_eq!((read.bounds.rows, read.bounds.bytes), (10, 1000));
         assert_eq!(read.shape.columns().len(), 1);
         assert_eq!(read.place.path, Some(PathBuf::from("/logs")));
@@ -267,6 +344,69 @@ mod tests {
                 ("request.timeout.ms".to_owned(), "7".to_owned()),
             ])
         );
+    }
+
+    #[test]
+    fn a_schema_says_which_columns_there_are_and_how() {
+        let schema = Schema::new(vec![
+            Field::new("value", DataType::Utf8, true),
+            Field::new("offset", DataType::Int64, true),
+        ]);
+        for schema in [schema, Schema::empty()] {
+            let read = read(&with_schema(&encode(&schema)));
+            assert_eq!(read.shape.schema().fields(), schema.fields());
+        }
+        for (text, sentence) in [
+            ("?", "schema is not base64"),
+            ("AAAA", "schema is no message of Arrow IPC with a schema: "),
+            ("//////////8AAAAA", "schema is no message of Arrow IPC"),
+        ] {
+            let refusal = refusal(&with_schema(text));
+            assert!(refusal.starts_with(sentence), "{refusal}");
+        }
+    }
+
+    fn with_schema(schema: &str) -> String {
+        format!(
+            r#"{{"op":"read","topic":"t","partition":0,"schema":"{schema}",
+                "formats":{{"value.format":"string"}}}}"#
+        )
+    }
+
+    fn encode(schema: &Schema) -> String {
+        let mut stream = StreamWriter::try_new(Vec::new(), schema).expect("a stream");
+        stream.flush().expect("written");
+        BASE64_STANDARD.encode(stream.get_ref())
+    }
+
+    #[test]
+    fn what_is_lost_refuses_a_read_unless_that_is_wanted() {
+        let request = |start, stop, lossy: bool| {
+            let mut read = read(r#"{"op":"read","topic":"t","partition":0}"#);
+            (read.start, read.stop, read.fail_on_data_loss) = (start, stop, !lossy);
+            let range = read.range_within(10, 30, 20, "high watermark");
+            range.map_err(|error| error.to_string())
+        };
+        for lossy in [false, true] {
+            assert_eq!(request(None, None, lossy), Ok((10, 20)));
+            assert_eq!(request(Some(12), Some(15), lossy), Ok((12, 15)));
+            assert_eq!(request(Some(25), None, lossy), Ok((25, 25)));
+        }
+        let holds = "is out of range: t-0 holds offsets 10 to 30";
+        assert_eq!(
+            request(Some(9), None, false),
+            Err(format!("start=9 {holds}"))
+        );
+        assert_eq!(
+            request(Some(31), None, false),
+            Err(format!("start=31 {holds}"))
+        );
+        assert_eq!(
+            request(None, Some(21), false),
+            Err("stop=21 is out of range: the high watermark of t-0 is 20".to_owned())
+        );
+        assert_eq!(request(Some(9), Some(21), true), Ok((10, 20)));
+        assert_eq!(request(Some(40), Some(50), true), Ok((30, 30)));
     }
 
     #[test]

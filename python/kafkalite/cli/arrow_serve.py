@@ -1,0 +1,285 @@
+"""`kafkalite arrow serve`: an Arrow endpoint in a process of its own (docs/ARROW_ENDPOINT.md).
+
+What it reads lies with brokers, any that speak Kafka's protocol, or in log files. The columnar engine
+of Spark starts one beside each JVM, as its child; requests that are no reads are what its driver
+plans with (`kafkalite.spark.planner`).
+
+Rust has the sockets, a thread a connection, the columns and the files; Python fetches and plans, on
+those threads.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkalite._native import ArrowServer
+from kafkalite.cli.options import new_parser
+from kafkalite.client.admin import EARLIEST, LATEST, Admin
+from kafkalite.client.cluster import parse_servers
+from kafkalite.client.range_source import FetchSettings, RangeSource
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.listeners import Buffers, Endpoint, address, bind, refuse_beyond_loopback
+
+if TYPE_CHECKING:
+    from kafkalite.spark.planner import Logs
+
+READY_PREFIX = "kafkalite arrow ready endpoint="
+IDLE_MS_MAX = 600_000
+BACKLOG = 128
+
+# Plans that are kept with their connections for the next request; more are closed.
+PLANNERS_KEPT = 8
+
+# As `kafkalite.listeners.socket_buffers` has it: more than this sent at once leaves the cache.
+BUFFERS = Buffers(send_bytes=100 * 1024, receive_bytes=-1)
+
+# A setting of a request's `client` -> its name in `FetchSettings`.
+CLIENT_SETTINGS = {
+    "client.id": "client_id",
+    "request.timeout.ms": "request_timeout_ms",
+    "poll.timeout.ms": "timeout_ms",
+    "max.partition.fetch.bytes": "partition_bytes_max",
+    "fetch.max.bytes": "fetch_bytes_max",
+    "fetch.min.bytes": "fetch_bytes_min",
+    "fetch.max.wait.ms": "fetch_wait_ms",
+    "receive.buffer.bytes": "receive_buffer_bytes",
+}
+
+EXAMPLES = """
+kafkalite arrow serve --listen 127.0.0.1:9099 --bootstrap-server broker:9092
+kafkalite arrow serve /var/kafka-logs
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    roots = [os.path.realpath(path) for path in options.paths]
+    for path, root in zip(options.paths, roots, strict=True):
+        if not os.path.isdir(root):  # noqa: PTH112 - os is imported, pathlib need not be
+            raise InvalidArgumentError(f"{path} is not a directory")
+    any_path = options.any_path or options.exit_with_stdin
+    home = Home(options.bootstrap_server, any_path=any_path)
+    stop_signals = {signal.SIGTERM, signal.SIGINT}
+    # Blocked here and so in every thread that is started below; `sigwait` takes them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+    bound = bind(options.listen, BUFFERS)
+    endpoint = options.listen._replace(port=bound.getsockname()[1])
+    bound.listen(BACKLOG)
+    server = ArrowServer(
+        bound.detach(),
+        open=home.open,
+        answer=home.answer,
+        roots=roots,
+        any_path=any_path,
+        idle_ms_max=IDLE_MS_MAX,
+    )
+    if options.exit_with_stdin:
+        threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
+    sys.stdout.write(f"{READY_PREFIX}{endpoint} pid={os.getpid()}\n")
+    sys.stdout.flush()
+    signal.sigwait(stop_signals)
+    if not server.stop():
+        # A broker that does not answer holds a thread, which would outlive the interpreter.
+        os._exit(0)
+    home.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser(
+        "kafkalite arrow serve",
+        "Serves ranges of partitions as Arrow streams, until SIGTERM or Ctrl-C. When it can serve it "
+        f"prints one line on stdout: {READY_PREFIX}HOST:PORT pid=N.",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="log directories, or partitions in them, that are read without a broker",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=_listen,
+        default="127.0.0.1:0",
+        help="on loopback; port 0 takes a free one (127.0.0.1:0)",
+    )
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        type=_servers,
+        help="the brokers of requests that name none",
+    )
+    parser.add_argument(
+        "--any-path",
+        action="store_true",
+        help="requests may name any path that this user may read, not only those below PATH",
+    )
+    parser.add_argument(
+        "--exit-with-stdin",
+        action="store_true",
+        help="end when the standard input does, as a child of whoever reads; with --any-path",
+    )
+    return parser
+
+
+def _listen(text: str) -> Endpoint:
+    found = address(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is not of the form HOST:PORT")
+    endpoint = Endpoint("ARROW", *found)
+    try:
+        refuse_beyond_loopback("--listen", endpoint)
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return endpoint
+
+
+def _servers(text: str) -> str:
+    try:
+        parse_servers(text)
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _watch_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Home:
+    """What the server asks of Python, on the threads of its connections, several at a time."""
+
+    def __init__(self, bootstrap_servers: str | None, *, any_path: bool) -> None:
+        """`bootstrap_servers` are those of requests that name none."""
+        self._bootstrap_servers = bootstrap_servers
+        self._any_path = any_path
+        self._planners: list[Logs] = []
+        self._lock = threading.Lock()
+
+    def open(  # noqa: PLR0913 - what a request has
+        self,
+        topic: str,
+        partition: int,
+        start: int | None,
+        stop: int | None,
+        isolation: str,
+        bootstrap_servers: str | None,
+        client: dict[str, str],
+        fail_on_data_loss: bool,
+    ) -> RangeSource:
+        """The chunks of a range, as `_native.FetchRead` takes them. Raises `KafkaliteError`."""
+        servers = bootstrap_servers or self._bootstrap_servers
+        if servers is None:
+            raise InvalidArgumentError(
+                "the request names neither bootstrap.servers nor a path, and the endpoint has none"
+            )
+        settings = _settings(isolation, client)
+        if start is None or stop is None:
+            start, stop = _whole(servers, topic, partition, start, stop, settings)
+        on_loss = None if fail_on_data_loss else _tell_loss
+        return RangeSource(servers, [(topic, partition, start, stop)], settings, on_loss)
+
+    def answer(self, request: bytes) -> bytes:
+        """A plan, JSON for JSON. Raises `KafkaliteError`."""
+        try:
+            from kafkalite.spark import planner
+        except ModuleNotFoundError as error:
+            raise KafkaliteError(f"plans need kafkalite[spark]: {error}") from error
+        asked = json.loads(request)
+        if not self._any_path and _names_path(asked):
+            raise InvalidArgumentError(
+                "path: this endpoint plans over brokers only, unless it is started with --any-path"
+            )
+        logs = self._take_planner()
+        try:
+            answer = planner.answer(asked, logs)
+        except BaseException:
+            # Its connections may be in any state.
+            logs.close()
+            raise
+        self._keep_planner(logs)
+        return json.dumps(answer, ensure_ascii=False).encode()
+
+    def close(self) -> None:
+        """Closes what is kept for plans."""
+        with self._lock:
+            planners, self._planners = self._planners, []
+        for logs in planners:
+            logs.close()
+
+    def _take_planner(self) -> "Logs":
+        from kafkalite.spark.planner import Logs
+
+        with self._lock:
+            return self._planners.pop() if self._planners else Logs()
+
+    def _keep_planner(self, logs: "Logs") -> None:
+        with self._lock:
+            is_kept = len(self._planners) < PLANNERS_KEPT
+            if is_kept:
+                self._planners.append(logs)
+        if not is_kept:
+            logs.close()
+
+
+def _names_path(asked: dict[str, Any]) -> bool:
+    options = asked.get("options")
+    return isinstance(options, dict) and any(
+        str(name).lower() in ("path", "paths") for name in options
+    )
+
+
+def _settings(isolation: str, client: dict[str, str]) -> FetchSettings:
+    given: dict[str, Any] = {}
+    for name, text in client.items():
+        if name == "default.api.timeout.ms":
+            # That of planning; how long a read waits is poll.timeout.ms.
+            continue
+        field = CLIENT_SETTINGS.get(name)
+        if field is None:
+            known = ", ".join(CLIENT_SETTINGS)
+            raise InvalidArgumentError(f"client has no setting {name}: there are {known}")
+        if field == "client_id":
+            given[field] = text
+            continue
+        try:
+            given[field] = int(text)
+        except ValueError as error:
+            raise InvalidArgumentError(f"client: {name}={text} is no whole number") from error
+    return FetchSettings(isolation, **given)
+
+
+def _whole(  # noqa: PLR0913 - a range in parts
+    servers: str,
+    topic: str,
+    partition: int,
+    start: int | None,
+    stop: int | None,
+    settings: FetchSettings,
+) -> tuple[int, int]:
+    """The ends that a request leaves out, as they are now."""
+    place = (topic, partition)
+    is_committed = settings.isolation == "read_committed"
+    with Admin(servers, timeout_ms=settings.timeout_ms) as admin:
+        if partition not in admin.cluster.topic(topic).partitions:
+            raise InvalidArgumentError(f"there is no partition {topic}-{partition}")
+        if start is None:
+            start = admin.list_offsets({place: EARLIEST})[place].offset
+        if stop is None:
+            stop = admin.list_offsets({place: LATEST}, committed=is_committed)[place].offset
+    return start, max(start, stop)
+
+
+def _tell_loss(sentence: str) -> None:
+    sys.stderr.write(f"data may have been lost: {sentence}\n")
+    sys.stderr.flush()

@@ -1,0 +1,114 @@
+//! Log files as a home of the Arrow endpoint: no broker is asked, and one may be running beside.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::request::refuse;
+use super::{ReadRequest, Rows};
+use crate::arrow::plan::{LogRead, Offsets, ReadOptions};
+use crate::error::Result;
+use crate::log::storage::{DiskStorage, Storage};
+
+/// Which files may be read.
+#[derive(Debug)]
+pub struct LogFiles {
+    /// Where a partition is looked for if the request names no path: directories of logs, or of
+    /// partitions.
+    roots: Vec<PathBuf>,
+    /// Whether a request may name a path that is not below one of `roots`.
+    any_path: bool,
+}
+
+impl LogFiles {
+    /// `roots` are absolute and without symbolic links.
+    pub fn new(roots: Vec<PathBuf>, any_path: bool) -> LogFiles {
+        LogFiles { roots, any_path }
+    }
+
+    /// Whether a request that names no path is answered from files.
+    pub fn has_roots(&self) -> bool {
+        !self.roots.is_empty()
+    }
+
+    /// The rows of a read. Errors: `InvalidArgument`, and those of `LogRead::open`.
+    pub fn read(&self, request: &ReadRequest) -> Result<Rows> {
+        let directory = self.directory(request)?;
+        let (mut start, mut stop) = (request.start, request.stop);
+        if !request.fail_on_data_loss {
+            let (first, last) = range_of(&open(request, &directory, None, None)?);
+            let (from, to) = request.range_within(first, last, last, "end")?;
+            (start, stop) = (Some(from), Some(to));
+        }
+        let read = open(request, &directory, start, stop)?;
+        let (first, last) = range_of(&read);
+        match stop {
+            Some(stop) if stop > last => {
+                request.range_within(first, last, last, "end")?;
+            }
+            _ => {}
+        }
+        Ok(Box::new(Arc::new(read).stream()))
+    }
+
+    fn directory(&self, request: &ReadRequest) -> Result<PathBuf> {
+        let name = request.name();
+        // A topic's name has no slash; one with `..` would lead elsewhere.
+        if Path::new(&name).components().count() != 1 || name.contains(['/', '\0']) {
+            return refuse(format!("'{}' is no name of a topic", request.topic));
+        }
+        let Some(path) = &request.place.path else {
+            let found = self.roots.iter().map(|root| at(root, &name));
+            return match found.into_iter().find(|each| each.is_dir()) {
+                Some(directory) => Ok(directory),
+                None => refuse(format!("{name} is in none of the paths that are served")),
+            };
+        };
+        let directory = at(path, &name);
+        let real = match directory.canonicalize() {
+            Ok(real) => real,
+            Err(error) => return refuse(format!("path {}: {error}", directory.display())),
+        };
+        if !self.any_path && !self.roots.iter().any(|root| real.starts_with(root)) {
+            return refuse(format!(
+                "path {} is not below the paths that are served",
+                path.display()
+            ));
+        }
+        Ok(real)
+    }
+}
+
+/// A partition's directory: the path itself, or in it.
+fn at(path: &Path, name: &str) -> PathBuf {
+    match path.file_name() {
+        Some(last) if last == name => path.to_path_buf(),
+        _ => path.join(name),
+    }
+}
+
+fn range_of(read: &LogRead) -> (i64, i64) {
+    let range = read.ranges.first();
+    range.map_or((0, 0), |range| (range.start, range.stop))
+}
+
+fn open(
+    request: &ReadRequest,
+    directory: &Path,
+    start: Option<i64>,
+    stop: Option<i64>,
+) -> Result<LogRead> {
+    let offsets = |offset| Offsets {
+        for_all: offset,
+        ..Offsets::default()
+    };
+    let options = ReadOptions {
+        topic: None,
+        start: offsets(start),
+        stop: offsets(stop),
+        shape: request.shape.clone(),
+        isolation: request.isolation,
+        bounds: request.bounds,
+    };
+    let storage: Arc<dyn Storage> = Arc::new(DiskStorage);
+    LogRead::open(&storage, &[directory.to_path_buf()], options)
+}
