@@ -1,5 +1,6 @@
 """The client that docs/ARROW_ENDPOINT.md shows, taken out of it, and what tests need beside it."""
 
+import base64
 import json
 import re
 import socket
@@ -52,3 +53,8 @@ def endpoint_of(broker: kafkalite.Broker) -> str:
     with Admin(broker.bootstrap_servers) as admin:
         described = admin.describe_configs(BROKER, "1")
     return next(str(each.value) for each in described if each.name == "kafkalite.arrow.listener")
+
+
+def schema_text(schema: Any) -> str:
+    """A `pyarrow.Schema` as a request has it."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()

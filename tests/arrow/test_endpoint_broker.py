@@ -126,6 +126,7 @@ def test_what_there_is_not_is_refused_with_its_name_and_offsets(
         ),
         ({**place, "offset": 3}, "a read has no key 'offset'"),
         ({**place, "path": "/"}, "path: a broker reads its own logs only"),
+        ({**place, "schema": "!"}, "schema is not base64"),
     ]:
         assert refusal(endpoint, **request) == sentence
 

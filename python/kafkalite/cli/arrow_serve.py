@@ -1,8 +1,8 @@
 """`kafkalite arrow serve`: an Arrow endpoint in a process of its own (docs/ARROW_ENDPOINT.md).
 
-What it reads lies with brokers, any that speak Kafka's protocol, or in log files. The columnar engine
-of Spark starts one beside each JVM, as its child; requests that are no reads are what its driver
-plans with (`kafkalite.spark.planner`).
+What it reads lies with brokers, any that speak Kafka's protocol, or in log files. The columnar
+engine of Spark starts one beside each JVM, as its child; requests that are no reads are what its
+driver plans with (`kafkalite.spark.planner`).
 
 Rust has the sockets, a thread a connection, the columns and the files; Python fetches and plans, on
 those threads.
@@ -94,8 +94,8 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser(
         "kafkalite arrow serve",
-        "Serves ranges of partitions as Arrow streams, until SIGTERM or Ctrl-C. When it can serve it "
-        f"prints one line on stdout: {READY_PREFIX}HOST:PORT pid=N.",
+        "Serves ranges of partitions as Arrow streams, until SIGTERM or Ctrl-C. When it can serve "
+        f"it prints one line on stdout: {READY_PREFIX}HOST:PORT pid=N.",
         EXAMPLES,
     )
     parser.add_argument(
@@ -166,7 +166,7 @@ class Home:
         self._planners: list[Logs] = []
         self._lock = threading.Lock()
 
-    def open(  # noqa: PLR0913 - what a request has
+    def open(
         self,
         topic: str,
         partition: int,
@@ -259,7 +259,7 @@ def _settings(isolation: str, client: dict[str, str]) -> FetchSettings:
     return FetchSettings(isolation, **given)
 
 
-def _whole(  # noqa: PLR0913 - a range in parts
+def _whole(
     servers: str,
     topic: str,
     partition: int,

@@ -63,10 +63,12 @@ impl LogFiles {
                 None => refuse(format!("{name} is in none of the paths that are served")),
             };
         };
-        let directory = at(path, &name);
-        let real = match directory.canonicalize() {
+        let real = path
+            .canonicalize()
+            .and_then(|path| at(&path, &name).canonicalize());
+        let real = match real {
             Ok(real) => real,
-            Err(error) => return refuse(format!("path {}: {error}", directory.display())),
+            Err(error) => return refuse(format!("{name} in path {}: {error}", path.display())),
         };
         if !self.any_path && !self.roots.iter().any(|root| real.starts_with(root)) {
             return refuse(format!(

@@ -1,0 +1,200 @@
+"""`kafkalite arrow serve`: the Arrow endpoint in a process of its own, over brokers or files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pytest
+
+import kafkalite
+from api.raw import Connection
+from arrow import slow_reader
+from arrow.endpoint import connect, frame, read, schema_text
+from arrow.test_endpoint_broker import produce, refusal
+from arrow.test_read_log_isolation import a_history
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READY = "kafkalite arrow ready endpoint="
+
+
+@contextlib.contextmanager
+def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server until the end of the block, which it must leave with exit code 0."""
+    command = [sys.executable, "-m", "kafkalite", "arrow", "serve", *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(READY), line
+        assert line.endswith(f" pid={process.pid}\n")
+        try:
+            yield line.removeprefix(READY).split()[0], process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(20)
+    assert code == 0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[kafkalite.Broker]:
+    with kafkalite.Broker() as running:
+        with Connection(running.bootstrap_servers) as connection:
+            produce(connection, "rows", 15)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def endpoint(broker: kafkalite.Broker) -> Iterator[str]:
+    with served("--bootstrap-server", broker.bootstrap_servers) as (found, _):
+        yield found
+
+
+def ask(endpoint: str, request: Any) -> dict[str, Any]:
+    """The answer to a request that is no read."""
+    with connect(endpoint) as client, client.makefile("rb") as answers:
+        client.sendall(frame(request))
+        found: dict[str, Any] = json.loads(answers.read(int.from_bytes(answers.read(4), "big")))
+    return found
+
+
+def test_rows_fetched_from_a_broker_are_those_of_read_arrow(
+    broker: kafkalite.Broker, endpoint: str
+) -> None:
+    expected = kafkalite.read_arrow("rows", broker.bootstrap_servers).to_pyarrow()
+    for more in ({}, {"bootstrap.servers": broker.bootstrap_servers}):
+        found = read(endpoint, topic="rows", partition=0, **more)
+        assert found.equals(expected)
+    for start, stop in [(0, 1), (7, 19), (299, 300), (300, 300)]:
+        part = read(endpoint, topic="rows", partition=0, start=start, stop=stop)
+        assert part.equals(expected.slice(start, stop - start)), (start, stop)
+    part = read(endpoint, topic="rows", partition=0, start=290)
+    assert part.equals(expected.slice(290))
+
+
+def test_a_schema_chooses_columns_and_types(endpoint: str) -> None:
+    wanted = pyarrow.schema([("value_size", pyarrow.int32()), ("value", pyarrow.string())])
+    found = read(
+        endpoint,
+        topic="rows",
+        partition=0,
+        schema=schema_text(wanted),
+        formats={"value.format": "string"},
+    )
+    assert found.schema == wanted
+    assert found.num_rows == 300
+
+
+def test_a_schema_without_columns_counts(endpoint: str) -> None:
+    with connect(endpoint) as client, client.makefile("rb") as answer:
+        empty = schema_text(pyarrow.schema([]))
+        client.sendall(frame({"op": "read", "topic": "rows", "partition": 0, "schema": empty}))
+        stream = pyarrow.ipc.open_stream(answer)
+        assert sum(batch.num_rows for batch in stream) == 300
+
+
+def test_what_cannot_be_fetched_is_told_in_a_sentence(endpoint: str) -> None:
+    place = {"topic": "rows", "partition": 0}
+    for request, sentence in [
+        ({**place, "partition": 7}, "there is no partition rows-7"),
+        ({**place, "start": 400, "stop": 500}, "rows-0"),
+        ({**place, "client": {"x": "y"}}, "client has no setting x"),
+        ({**place, "client": {"fetch.max.bytes": "y"}}, "fetch.max.bytes=y is no whole number"),
+        ({**place, "path": "/proc"}, "rows-0 in path /proc: No such file or directory"),
+        (
+            {**place, "path": "/proc", "bootstrap.servers": "b:1"},
+            "a read names bootstrap.servers or a path, not both",
+        ),
+    ]:
+        told = refusal(endpoint, **request)
+        assert sentence in told, told
+
+
+def test_plans_are_answered_as_the_planner_answers(broker: kafkalite.Broker, endpoint: str) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "rows"}
+    for _ in range(2):
+        plan = ask(endpoint, {"op": "batch", "options": options})
+        assert plan["ranges"] == [["rows", 0, 0, 300]]
+        assert plan["endpoint"] is None
+    topic, partition, start, stop = plan["ranges"][0]
+    found = read(endpoint, topic=topic, partition=partition, start=start, stop=stop, **plan["read"])
+    assert found.num_rows == 300
+    assert "unknown op" in ask(endpoint, {"op": "what", "options": options})["error"]
+    assert "path" in ask(endpoint, {"op": "batch", "options": {"PATH": "/"}})["error"]
+
+
+def test_files_are_read_below_the_paths_that_are_served(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    log = a_history(logs / "t-0", 3, ends=False)
+    (logs / "meta.properties").write_text("version=1\n")
+    a_history(tmp_path / "other" / "t-0", 4, ends=True)
+    (tmp_path / "other" / "way").symlink_to(tmp_path / "other" / "t-0")
+    committed = [row["offset"] for row in slow_reader.read(log.directory, committed=True)]
+    with served(str(logs)) as (endpoint, _):
+        place: dict[str, Any] = {"topic": "t", "partition": 0, "columns": ["offset"]}
+        for more in ({}, {"path": str(logs)}, {"path": str(logs / "t-0")}):
+            found = read(endpoint, **place, isolation="read_committed", **more)
+            assert found["offset"].to_pylist() == committed
+        past = {"stop": log.end + 5}
+        assert f"stop={log.end + 5} is out of range" in refusal(endpoint, **place, **past)
+        lossy = {"fail.on.data.loss": False}
+        everything = read(endpoint, **place)
+        assert read(endpoint, **place, **past, **lossy).equals(everything)
+        for path in (tmp_path / "other", tmp_path / "other" / "way", logs / ".." / "other"):
+            assert "is not below the paths" in refusal(endpoint, **place, path=str(path))
+        assert "is no name of a topic" in refusal(endpoint, topic="../other/t", partition=0)
+        assert refusal(endpoint, topic="t", partition=1).endswith(
+            "none of the paths that are served"
+        )
+    with served("--any-path") as (endpoint, _):
+        found = read(endpoint, **place, path=str(tmp_path / "other"))
+        assert found.num_rows == len(slow_reader.read(tmp_path / "other" / "t-0"))
+        assert "neither bootstrap.servers nor a path" in refusal(endpoint, **place)
+
+
+def test_it_ends_when_its_standard_input_does() -> None:
+    with served("--exit-with-stdin") as (_, process):
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+def test_it_ends_though_a_broker_does_not_answer() -> None:
+    import socket
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        served("--bootstrap-server", f"127.0.0.1:{silent.getsockname()[1]}") as (endpoint, _),
+        connect(endpoint) as client,
+    ):
+        client.sendall(frame({"op": "read", "topic": "t", "partition": 0}))
+        # Its thread waits for an answer of the broker now, and will for half a minute.
+        asked, _ = silent.accept()
+        with asked:
+            asked.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--listen", "0.0.0.0:0"], "is open to other machines"),
+        (["--listen", "here"], "here is not of the form HOST:PORT"),
+        (["--bootstrap-server", "b:x"], "b:x"),
+        (["/no/such/directory"], "/no/such/directory is not a directory"),
+    ],
+)
+def test_a_command_line_that_cannot_be_is_refused(arguments: list[str], sentence: str) -> None:
+    command = [sys.executable, "-m", "kafkalite", "arrow", "serve", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode in (1, 2)
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
