@@ -56,7 +56,7 @@ PYTHON = Engine(
 )
 JVM = Engine("jvm", "kafkalite, columnar engine", "ours", "kafkalite", {"engine": "jvm"})
 CONNECTORS = (DEFAULT, TUNED)
-ENGINES = (DEFAULT, TUNED, PYTHON)
+ENGINES = (DEFAULT, TUNED, PYTHON, JVM)
 
 
 class Reading(NamedTuple):
@@ -189,7 +189,6 @@ QUERIES = (
         group_by_json,
         JSONS,
         {"python": 4, "jvm": 6},
-        engines=CONNECTORS,
     ),
     Query(
         "stream", f"AvailableNow, {STREAM_BATCHES} batches, all columns, to noop", stream, VALUES

@@ -85,6 +85,11 @@ def write(out: Path, lines: list[Line], pairs: int, started: float) -> Path:
         options = ", ".join(f"`{name}={value}`" for name, value in told.items())
         share = "" if engine.share == 1 else f"; reads the last {engine.share:.0%} of each topic"
         text.append(f"- **{engine.name}**: {engine.what}{': ' if options else ''}{options}{share}")
+    text += [
+        f"- **failed**: {line['failed']} of {line['data']} by {line['engine']}"
+        for line in lines
+        if "failed" in line
+    ]
     text.append("")
     for query in QUERIES:
         text += _table(query, lines)

@@ -102,14 +102,26 @@ class Bench:
         """The warm passes and the rounds of one query on one topic."""
         readings = [self.reading(query, data, engine) for engine in engines]
         for pair in range(-WARM_PASSES, pairs):
-            first = max(pair, 0) % len(readings)
+            first = max(pair, 0) % max(1, len(readings))
             for reading in [*readings[first:], *readings[:first]]:
-                facts = self.run(query, reading)
+                try:
+                    facts = self.run(query, reading)
+                except Exception as error:  # noqa: BLE001 - the other engines are measured
+                    self.fail(query, data, reading.engine, error)
+                    readings.remove(reading)
+                    continue
                 if pair >= 0:
                     self.note(query=query.name, data=data.name, engine=reading.engine.name,
                               pair=pair, records=reading.records, **facts)  # fmt: skip
         self.spark.catalog.clearCache()
         print(ratios.line(query, data, self.lines), flush=True)
+
+    def fail(self, query: Query, data: Data, engine: Engine, error: Exception) -> None:
+        """Tells and keeps what an engine failed with; `main` ends with exit code 1 then."""
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        sentence = f"{type(error).__name__}: {lines[0] if lines else ''}"
+        self.note(failed=query.name, data=data.name, engine=engine.name, error=str(error))
+        print(f"  {query.name} of {data.name} by {engine.name} FAILED: {sentence}", flush=True)
 
     def reading(self, query: Query, data: Data, engine: Engine) -> Reading:
         """Which records the engine gets; what is to be written is made here."""
@@ -207,6 +219,8 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     report = ratios.write(arguments.out, bench.lines, arguments.pairs, started)
     print(f"\n{report}")
+    if any("failed" in line for line in bench.lines):
+        sys.exit("not every engine has answered every query: see FAILED above")
 
 
 if __name__ == "__main__":
