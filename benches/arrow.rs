@@ -15,7 +15,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, ReadOptions, Shape};
+use arrow_schema::{DataType, Field, Schema};
+use kafkalite::arrow::{
+    BatchBounds, Isolation, LogRead, Offsets, ReadOptions, Shape, ShapeRequest,
+};
 use kafkalite::batch::header::{compute_crc, patch_offset_and_epoch};
 use kafkalite::batch::{BatchBuilder, BatchOptions, Codec};
 use kafkalite::limits::ARROW_READ_BYTES;
@@ -31,6 +34,8 @@ const BOUNDS: BatchBounds = BatchBounds {
 const VALUE: &[&str] = &["value"];
 const COUNT: &[&str] = &["partition"];
 const SIZE: &[&str] = &["value_size"];
+/// Fields of the JSON values, which are columns of their own.
+const FIELDS: &[&str] = &["id", "city", "temperature", "ok"];
 const SPARK: &[&str] = &[
     "key",
     "value",
@@ -56,6 +61,7 @@ struct Contents {
     name: &'static str,
     value_bytes: usize,
     with_key_and_header: bool,
+    is_json: bool,
     codec: Codec,
 }
 
@@ -71,18 +77,28 @@ fn main() {
         name,
         value_bytes,
         with_key_and_header: false,
+        is_json: false,
         codec: Codec::None,
     };
     let zipped = |name, codec| Contents {
         name,
         value_bytes: 100,
         with_key_and_header: false,
+        is_json: false,
         codec,
     };
     let full = Contents {
         name: "100 B, key, header",
         value_bytes: 100,
         with_key_and_header: true,
+        is_json: false,
+        codec: Codec::None,
+    };
+    let json = Contents {
+        name: "96 B JSON",
+        value_bytes: 96,
+        with_key_and_header: false,
+        is_json: true,
         codec: Codec::None,
     };
     for (contents, columns) in [
@@ -97,6 +113,14 @@ fn main() {
         ),
         (full, vec![("value", VALUE), ("7", SPARK), ("all 8", ALL)]),
         (plain("1 KB", 1000), vec![("value", VALUE), ("7", SPARK)]),
+        (
+            json,
+            vec![
+                ("value", VALUE),
+                ("1 field", &FIELDS[..1]),
+                ("4 fields", FIELDS),
+            ],
+        ),
         (zipped("100 B, lz4", Codec::Lz4), vec![("value", VALUE)]),
         (zipped("100 B, zstd", Codec::Zstd), vec![("value", VALUE)]),
         (
@@ -171,7 +195,7 @@ impl Log {
                 for_all: Some(self.records as i64),
                 ..Offsets::default()
             },
-            shape: Shape::from_names(columns).expect("columns"),
+            shape: shape(columns),
             isolation: Isolation::ReadUncommitted,
             bounds: BOUNDS,
         };
@@ -211,6 +235,29 @@ impl Log {
     }
 }
 
+/// Kafka's columns, or fields of JSON values.
+fn shape(columns: &[&str]) -> Shape {
+    if !columns.iter().all(|name| FIELDS.contains(name)) {
+        return Shape::from_names(columns).expect("columns");
+    }
+    let fields = Schema::new(vec![
+        Field::new("id", DataType::Int64, true),
+        Field::new("city", DataType::Utf8, true),
+        Field::new("temperature", DataType::Float64, true),
+        Field::new("ok", DataType::Boolean, true),
+    ]);
+    let options = [("value.format", "json"), ("value.flatten", "true")];
+    let formats = options.map(|(name, word)| (name.to_owned(), word.to_owned()));
+    let names: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+    Shape::choose(&ShapeRequest {
+        columns: Some(&names),
+        value_schema: Some(&fields),
+        formats: Some(&formats.into()),
+        ..ShapeRequest::default()
+    })
+    .expect("a schema")
+}
+
 /// A batch of records and their count. Values are words, which compress to about a third.
 fn make_batch(contents: &Contents) -> (Vec<u8>, usize) {
     let count = (16 << 10) / (contents.value_bytes + 12);
@@ -221,6 +268,9 @@ fn make_batch(contents: &Contents) -> (Vec<u8>, usize) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for number in 0..count {
         let mut value = Vec::with_capacity(contents.value_bytes + 16);
+        if contents.is_json {
+            value.extend_from_slice(json(number).as_bytes());
+        }
         while value.len() < contents.value_bytes {
             state ^= state << 13;
             state ^= state >> 7;
@@ -241,6 +291,20 @@ fn make_batch(contents: &Contents) -> (Vec<u8>, usize) {
             .expect("a record");
     }
     (builder.finish().expect("a batch"), count)
+}
+
+/// 96 bytes, of which `note` is what is left.
+fn json(number: usize) -> String {
+    let cities = ["amsterdam", "berlin", "cairo", "delhi"];
+    let head = format!(
+        r#"{{"id":{},"city":"{}","temperature":{}.{:02},"ok":{},"note":""#,
+        1_000_000 + number * 7919,
+        cities[number % 4],
+        number % 40,
+        number % 100,
+        number.is_multiple_of(3),
+    );
+    format!("{head:.<94}\"}}")
 }
 
 fn median(seconds: &mut [f64]) -> f64 {

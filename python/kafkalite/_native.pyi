@@ -314,7 +314,8 @@ class LogRead:
 
     `schema`, which has `__arrow_c_schema__`, is the rows' schema, exactly: any subset of the
     columns, in any order; `columns` are chosen from it. `formats` says what keys and values are:
-    `rust/src/arrow/formats.rs`."""
+    `rust/src/arrow/formats.rs`. In place of it, `key_schema` and `value_schema` have the fields of
+    typed keys and values."""
 
     def __new__(
         cls,
@@ -330,6 +331,8 @@ class LogRead:
         batch_rows: int,
         batch_bytes: int,
         schema: object | None = None,
+        key_schema: object | None = None,
+        value_schema: object | None = None,
         formats: Mapping[str, str] | None = None,
     ) -> LogRead:
         """Raises `InvalidArgumentError` for columns, options and offsets that there are not."""
@@ -364,6 +367,8 @@ class FetchRead:
         batch_rows: int,
         batch_bytes: int,
         schema: object | None = None,
+        key_schema: object | None = None,
+        value_schema: object | None = None,
         formats: Mapping[str, str] | None = None,
     ) -> FetchRead:
         """Raises `InvalidArgumentError` for columns and options that there are not."""

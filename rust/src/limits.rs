@@ -182,6 +182,14 @@ pub const ARROW_LIST_ATTEMPTS_MAX: usize = 1000;
 /// one, they are not a torn tail but damage.
 pub const ARROW_TAIL_SEARCH_BYTES: u64 = 8 << 20;
 
+/// Objects and lists within one another in a JSON text, beyond which a record is bad: Jackson's
+/// bound, and so Spark's. Nothing recurses by it.
+pub const JSON_DEPTH_MAX: usize = 1000;
+
+/// Values within one another that an Avro reader passes over, of a type that contains itself;
+/// beyond it a record is bad.
+pub const AVRO_DEPTH_MAX: usize = 512;
+
 /// Upper bounds of what a caller may set for one Arrow batch: its rows, and the bytes of its keys,
 /// values and headers (offsets in Arrow's binary columns are 32 bits).
 pub const ARROW_BATCH_ROWS_MAX: usize = 1 << 20;

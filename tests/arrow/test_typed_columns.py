@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arrow.typed import log_of, open_log
@@ -44,6 +44,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return log_of(tmp_path_factory.mktemp("typed"), RECORDS)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(SPARK.names), unique=True, min_size=1))
 def test_any_subset_of_the_columns_in_any_order_has_exactly_the_schema_asked_for(
     log: Path, names: list[str]
@@ -118,7 +119,10 @@ def test_a_schema_that_rows_cannot_have_is_refused_by_the_column(
 @pytest.mark.parametrize(
     ("formats", "sentence"),
     [
-        ({"value.format": "xml"}, "value.format=xml is unknown: it is binary"),
+        (
+            {"value.format": "xml"},
+            "value.format=xml is unknown: it is binary, string, json, avro or csv",
+        ),
         ({"value.fromat": "string"}, "formats has no option value.fromat"),
     ],
 )

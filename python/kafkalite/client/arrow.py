@@ -18,13 +18,15 @@ once; each starts anew and streams in bounded memory.
     timestamp      timestamp[us, UTC]         1 ms before 1970, if the record has none (-1 in Kafka)
     timestampType  int32                      0 create time, 1 log append time, -1 none (magic 0)
     headers        list<struct<key: string, value: binary>>     null, if the record has none
+    key_size       int32                      only if named in `columns`
+    value_size     int32                      only if named in `columns`: costs no copy of values
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalite._native import FetchRead, LogRead
 
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
 __all__ = ["LogRecords", "read_log"]
+
+
+class ArrowSchema(Protocol):
+    """A schema of pyarrow, polars or any other library that exports it."""
+
+    def __arrow_c_schema__(self) -> object: ...
+
 
 Path = str | os.PathLike[str]
 Offsets = int | Mapping[int | str, int] | None
@@ -52,6 +61,12 @@ def read_log(
     topic: str | None = None,
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
+    key_format: str = "binary",
+    value_format: str = "binary",
+    key_schema: ArrowSchema | None = None,
+    value_schema: ArrowSchema | None = None,
+    mode: str = "PERMISSIVE",
+    format_options: Mapping[str, str] | None = None,
 ) -> LogRecords:
     """Records of log files, for anything that takes an Arrow C stream.
 
@@ -68,6 +83,12 @@ def read_log(
 
     An Arrow batch has rows of one partition, at most `batch_rows` of them, and at most
     `batch_bytes` bytes of keys, values and headers, unless a single record has more.
+
+    `value_format` is `binary`, `string`, or one of `json`, `csv` and `avro`, whose fields, given by
+    `value_schema` (pyarrow's or any with `__arrow_c_schema__`), are a struct `value`; keys alike.
+    `mode` says what becomes of a record that is not what was wanted: `PERMISSIVE` (its fields are
+    null, and `_corrupt_record`, if the schema has it, its text), `DROPMALFORMED`, `FAILFAST`.
+    `format_options` are those of docs/TYPED_VALUES.md, as `value.flatten`.
 
     Raises InvalidArgumentError for an unknown column or isolation and for offsets outside the log,
     LogDirRefusedError for a path that holds no log. What is found while streaming (damage in a
@@ -89,8 +110,19 @@ def read_log(
             isolation=isolation,
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
+            key_schema=key_schema,
+            value_schema=value_schema,
+            formats=formats_of(key_format, value_format, mode, format_options),
         )
     )
+
+
+def formats_of(
+    key_format: str, value_format: str, mode: str, others: Mapping[str, str] | None
+) -> dict[str, str]:
+    """The options of `_native.LogRead`."""
+    named = {"key.format": key_format, "value.format": value_format, "mode": mode}
+    return {**(others or {}), **named}
 
 
 def _offsets(offsets: Offsets) -> tuple[int | None, dict[str, int]]:

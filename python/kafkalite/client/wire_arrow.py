@@ -14,7 +14,13 @@ from collections.abc import Iterable, Mapping
 
 from kafkalite._native import FetchRead
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.arrow import BATCH_BYTES, BATCH_ROWS, LogRecords
+from kafkalite.client.arrow import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    ArrowSchema,
+    LogRecords,
+    formats_of,
+)
 from kafkalite.client.range_source import ISOLATION, FetchSettings, RangeSource
 from kafkalite.errors import InvalidArgumentError
 
@@ -35,6 +41,12 @@ def read_arrow(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     timeout_ms: int = 60_000,
+    key_format: str = "binary",
+    value_format: str = "binary",
+    key_schema: ArrowSchema | None = None,
+    value_schema: ArrowSchema | None = None,
+    mode: str = "PERMISSIVE",
+    format_options: Mapping[str, str] | None = None,
 ) -> LogRecords:
     """Records of a topic, or of several, for anything that takes an Arrow C stream.
 
@@ -44,6 +56,8 @@ def read_arrow(
 
     `isolation="read_committed"` leaves out aborted transactions and ends at the last stable offset.
     Control records are never among the rows, which come by topic and partition, in order.
+
+    Formats, schemas and `mode` are those of `read_log`.
 
     Raises `BrokerError` for a topic that there is not, `InvalidArgumentError` for an unknown column
     or isolation and for offsets outside the log, `ConnectionFailedError`. What happens while
@@ -84,6 +98,9 @@ def read_arrow(
             columns=None if columns is None else list(columns),
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
+            key_schema=key_schema,
+            value_schema=value_schema,
+            formats=formats_of(key_format, value_format, mode, format_options),
         )
     )
 

@@ -11,12 +11,16 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch,
     RecordBatchOptions, StringArray, StructArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field};
+use arrow_select::filter::filter_record_batch;
 
-use super::formats::Format;
+use super::decode::build::null_buffer;
+use super::formats::{Format, Mode};
 use super::schema::{Column, header_field, header_fields};
-use super::shape::{Shape, Wanted};
+use super::shape::{Output, Shape, Wanted};
+use super::typed::{Bad, TypedBatch, TypedRows};
+use crate::error::Error;
 
 /// Rows and bytes at which an Arrow batch is full. One record larger than `bytes` goes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,9 @@ pub struct BatchBounds {
 /// The records of one partition, gathered until `finish`.
 pub struct ColumnBuilder {
     shape: Shape,
+    typed: TypedRows,
+    /// The partition's name, for errors.
+    place: String,
     pub(super) bounds: BatchBounds,
     pub(super) wanted: Wanted,
     topic: Option<ArrayRef>,
@@ -51,6 +58,8 @@ impl ColumnBuilder {
     pub fn new(shape: &Shape, bounds: BatchBounds) -> ColumnBuilder {
         ColumnBuilder {
             shape: shape.clone(),
+            typed: TypedRows::new(shape),
+            place: String::new(),
             bounds,
             wanted: shape.wanted(),
             topic: None,
@@ -73,6 +82,7 @@ impl ColumnBuilder {
     pub fn start_partition(&mut self, topic: &str, partition: i32) {
         debug_assert_eq!(self.rows, 0);
         let rows = self.bounds.rows;
+        self.place = format!("{topic}-{partition}");
         self.topic = self.shape.contains(Column::Topic).then(|| {
             let offsets = OffsetBuffer::from_repeated_length(topic.len(), rows);
             let bytes = Buffer::from_vec(topic.as_bytes().repeat(rows));
@@ -127,43 +137,108 @@ impl ColumnBuilder {
         }
     }
 
-    /// The rows gathered so far as one Arrow batch; the builder is empty afterwards.
-    pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        let rows = self.rows;
-        let mut arrays = Vec::with_capacity(self.shape.columns().len());
-        for (column, field) in self
-            .shape
-            .columns()
-            .iter()
-            .zip(self.shape.schema().fields())
+    /// The rows gathered so far as one Arrow batch, `None` if all of them were bad and are left
+    /// out; the builder is empty afterwards. Errors: `InvalidRecord` for a bad one that must not be.
+    pub fn finish(&mut self) -> Result<Option<RecordBatch>, Error> {
+        let arrow = |error: ArrowError| Error::InvalidRecord(error.to_string());
+        let wanted = self.wanted;
+        let keys = wanted.key.then(|| self.keys.finish()).transpose();
+        let values = wanted.value.then(|| self.values.finish()).transpose();
+        let (keys, values) = (keys.map_err(arrow)?, values.map_err(arrow)?);
+        let typed = self.typed.decode(keys.as_ref(), values.as_ref());
+        let typed = typed.map_err(arrow)?;
+        if self.typed.mode() == Mode::FailFast
+            && let Some(bad) = typed.first_bad()
         {
-            let array: ArrayRef = match column {
-                Column::Key => self.keys.finish_as(self.shape.formats().key)?,
-                Column::Value => self.values.finish_as(self.shape.formats().value)?,
-                Column::KeySize => Arc::new(self.key_sizes.finish()?),
-                Column::ValueSize => Arc::new(self.value_sizes.finish()?),
-                Column::Topic => slice(&self.topic, rows)?,
-                Column::Partition => slice(&self.partition, rows)?,
-                Column::Offset => Arc::new(Int64Array::from(take(&mut self.offsets))),
-                Column::Timestamp => {
+            return Err(self.refuse(&bad));
+        }
+        let good = match self.typed.mode() {
+            Mode::DropMalformed => typed.good_rows(self.rows),
+            Mode::Permissive | Mode::FailFast => None,
+        };
+        let batch = self.assemble(keys, values, &typed).map_err(arrow)?;
+        self.rows = 0;
+        self.bytes = 0;
+        let Some(good) = good else {
+            return Ok(Some(batch));
+        };
+        let batch = filter_record_batch(&batch, &good).map_err(arrow)?;
+        Ok(Some(batch).filter(|batch| batch.num_rows() > 0))
+    }
+
+    /// The columns side by side, in the order of the shape.
+    fn assemble(
+        &mut self,
+        mut keys: Option<BinaryArray>,
+        mut values: Option<BinaryArray>,
+        typed: &TypedBatch,
+    ) -> Result<RecordBatch, ArrowError> {
+        let rows = self.rows;
+        let offsets = Int64Array::from(take(&mut self.offsets));
+        let missing = || ArrowError::ComputeError("a column that was not gathered".into());
+        let mut arrays = Vec::with_capacity(self.shape.outputs().len());
+        let schema = Arc::clone(self.shape.schema());
+        let formats = self.shape.formats();
+        for (output, field) in self.shape.outputs().iter().zip(schema.fields()) {
+            let array: ArrayRef = match output {
+                Output::Column(Column::Key) => match &typed.key {
+                    Some(columns) => columns.as_struct()?,
+                    None => to_format(keys.take().ok_or_else(missing)?, formats.key.format)?,
+                },
+                Output::Column(Column::Value) => match &typed.value {
+                    Some(columns) => columns.as_struct()?,
+                    None => to_format(values.take().ok_or_else(missing)?, formats.value.format)?,
+                },
+                Output::ValueField(index) => {
+                    let columns = typed.value.as_ref();
+                    let column = columns.and_then(|columns| columns.field(*index));
+                    column.ok_or_else(missing)?
+                }
+                Output::Corrupt => Arc::new(typed.corrupt(rows)),
+                Output::Column(Column::KeySize) => Arc::new(self.key_sizes.finish()?),
+                Output::Column(Column::ValueSize) => Arc::new(self.value_sizes.finish()?),
+                Output::Column(Column::Topic) => slice(&self.topic, rows)?,
+                Output::Column(Column::Partition) => slice(&self.partition, rows)?,
+                Output::Column(Column::Offset) => Arc::new(offsets.clone()),
+                Output::Column(Column::Timestamp) => {
                     let nulls = null_buffer(rows, &mut self.timestamp_nulls);
                     let values = ScalarBuffer::from(take(&mut self.timestamps));
                     let array = TimestampMicrosecondArray::try_new(values, nulls)?;
                     Arc::new(array.with_timezone("UTC"))
                 }
-                Column::TimestampType => {
+                Output::Column(Column::TimestampType) => {
                     Arc::new(Int32Array::from(take(&mut self.timestamp_types)))
                 }
-                Column::Headers => Arc::new(self.headers.finish(field)?),
+                Output::Column(Column::Headers) => Arc::new(self.headers.finish(field)?),
             };
             arrays.push(array);
         }
-        self.rows = 0;
-        self.bytes = 0;
         // Of a batch without columns nothing else says how many rows it has.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::clone(self.shape.schema()), arrays, &options)
+        RecordBatch::try_new_with_options(schema, arrays, &options)
     }
+
+    fn refuse(&self, bad: &Bad) -> Error {
+        let Bad { row, what, reason } = bad;
+        let offset = self.offsets.get(*row).copied().unwrap_or(-1);
+        let side = match *what {
+            "key" => &self.shape.formats().key,
+            _ => &self.shape.formats().value,
+        };
+        Error::InvalidRecord(format!(
+            "the {what} of {} at offset {offset} is not the {} that is wanted, and mode=FAILFAST: \
+             {reason}",
+            self.place,
+            side.format.name()
+        ))
+    }
+}
+
+fn to_format(bytes: BinaryArray, format: Format) -> Result<ArrayRef, ArrowError> {
+    Ok(match format {
+        Format::String => Arc::new(to_utf8(bytes)?),
+        Format::Binary | Format::Json | Format::Csv | Format::Avro => Arc::new(bytes),
+    })
 }
 
 /// The first rows of a column that is the same in all of them.
@@ -183,19 +258,6 @@ fn take<T>(buffer: &mut Vec<T>) -> Vec<T> {
         full.shrink_to_fit();
     }
     full
-}
-
-/// Clears the list of rows that are null; `None` if there are none.
-fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
-    if null_rows.is_empty() {
-        return None;
-    }
-    let mut valid = BooleanBufferBuilder::new(rows);
-    valid.append_n(rows, true);
-    for row in null_rows.drain(..) {
-        valid.set_bit(row as usize, false);
-    }
-    Some(NullBuffer::new(valid.finish()))
 }
 
 /// Where each item of a column ends, with Arrow's 0 in front. 32 bits: `BatchBounds::bytes` keeps
@@ -315,14 +377,6 @@ impl BinaryColumn {
         let nulls = null_buffer(self.ends.count(), &mut self.null_rows);
         let offsets = self.ends.finish(self.bytes.len())?;
         BinaryArray::try_new(offsets, Buffer::from_vec(take(&mut self.bytes)), nulls)
-    }
-
-    fn finish_as(&mut self, format: Format) -> Result<ArrayRef, ArrowError> {
-        let bytes = self.finish()?;
-        Ok(match format {
-            Format::Binary => Arc::new(bytes),
-            Format::String => Arc::new(to_utf8(bytes)?),
-        })
     }
 
     fn finish_utf8(&mut self) -> Result<StringArray, ArrowError> {

@@ -86,7 +86,10 @@ impl<S: FetchSource> FetchedStream<S> {
                 let filled = chunk.fill(&mut self.builder, &mut self.scratch);
                 if filled.map_err(|error| self.describe(&error))? == Walked::Full {
                     self.chunk = Some(chunk);
-                    return self.finish();
+                    match self.finish()? {
+                        Some(batch) => return Ok(Some(batch)),
+                        None => continue,
+                    }
                 }
             }
             let Some(next) = self.source.next_chunk()? else {
@@ -118,8 +121,7 @@ impl<S: FetchSource> FetchedStream<S> {
     }
 
     fn finish(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
-        let batch = self.builder.finish();
-        batch.map(Some).map_err(|error| error.to_string())
+        self.builder.finish().map_err(|error| error.to_string())
     }
 
     fn describe(&self, error: &Error) -> String {

@@ -10,6 +10,7 @@
 //!  │  └ reader      one file through one buffer
 //!  ├ walk        the tight loop: one batch's records into columns
 //!  └ columns     the buffers of one Arrow batch
+//!     └ typed    keys and values as the fields of a schema: decode/
 //! shape     what a row looks like (schema: names and types; formats: what keys and values are)
 //! fetched   the same out of bytes that came over the wire           (once per consumer)
 //! serve     the endpoint: ranges as Arrow IPC over a socket
@@ -17,6 +18,7 @@
 
 pub mod batches;
 pub mod columns;
+pub mod decode;
 pub mod fetched;
 pub mod formats;
 pub mod isolation;
@@ -27,6 +29,7 @@ pub mod segments;
 pub mod serve;
 pub mod shape;
 pub mod stream;
+pub mod typed;
 pub mod walk;
 
 pub use columns::BatchBounds;

@@ -5,9 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
-use super::formats::{Format, Formats};
+use super::decode::avro::AvroReader;
+use super::decode::csv::{self, CsvReader};
+use super::decode::{Reader, build};
+use super::formats::{Format, Formats, Mode, Side};
 use super::schema::Column;
 use crate::error::{Error, Result};
 
@@ -18,6 +21,10 @@ pub struct ShapeRequest<'a> {
     pub columns: Option<&'a [String]>,
     /// The rows' schema, exactly.
     pub schema: Option<&'a Schema>,
+    /// In place of it, the fields of a typed key.
+    pub key_schema: Option<&'a Schema>,
+    /// The same of a value; the column of bad records may be among them.
+    pub value_schema: Option<&'a Schema>,
     pub formats: Option<&'a BTreeMap<String, String>>,
 }
 
@@ -33,24 +40,43 @@ pub(super) struct Wanted {
     pub headers: bool,
 }
 
+/// Where a column of the rows comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    Column(Column),
+    /// This field of a typed value.
+    ValueField(usize),
+    /// The bytes of a bad record, as text.
+    Corrupt,
+}
+
+/// The fields of a typed key or value, and how its bytes become them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Typed {
+    pub fields: Fields,
+    pub reader: Reader,
+}
+
 /// The columns of a row, in order, each at most once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     schema: SchemaRef,
-    columns: Vec<Column>,
+    outputs: Vec<Output>,
     formats: Formats,
+    key: Option<Typed>,
+    value: Option<Typed>,
 }
 
 impl Shape {
     /// The eight columns of Spark's connector, keys and values as bytes.
     pub fn all() -> Shape {
-        let formats = Formats::default();
-        let columns: Vec<Column> = Column::kafka().collect();
-        let fields = columns.iter().map(|column| field(*column, &formats));
+        let fields = Column::kafka().map(|column| field(column, column.data_type()));
         Shape {
             schema: Arc::new(Schema::new(fields.collect::<Vec<Field>>())),
-            columns,
-            formats,
+            outputs: Column::kafka().map(Output::Column).collect(),
+            formats: Formats::default(),
+            key: None,
+            value: None,
         }
     }
 
@@ -78,25 +104,68 @@ impl Shape {
                 .iter()
                 .map(|each| (**each).clone())
                 .collect(),
-            None => Column::ALL.map(|column| field(column, &formats)).to_vec(),
+            None => offer(request, &formats)?,
         };
         let chosen = match (request.columns, request.schema) {
             (Some(names), _) => choose_fields(names, &offered)?,
             (None, Some(_)) => offered,
-            (None, None) => offered.into_iter().take(Column::kafka().count()).collect(),
+            (None, None) => without_sizes(offered),
         };
-        let mut columns = Vec::with_capacity(chosen.len());
-        for each in &chosen {
-            let column = check_field(each, &formats)?;
-            if columns.contains(&column) {
-                return refuse(format!("column '{}' is in the schema twice", each.name()));
+        let mut outputs = Vec::with_capacity(chosen.len());
+        let mut flattened = Vec::new();
+        for (index, each) in chosen.iter().enumerate() {
+            let name = each.name();
+            if chosen
+                .iter()
+                .take(index)
+                .any(|earlier| earlier.name() == name)
+            {
+                return refuse(format!("column '{name}' is in the schema twice"));
             }
-            columns.push(column);
+            let output = check_field(each, &formats, flattened.len())?;
+            if let Output::ValueField(_) = output {
+                flattened.push(each.clone());
+            }
+            outputs.push(output);
+        }
+        let fields_of = |column: Column| {
+            let named = chosen.iter().find(|field| field.name() == column.name());
+            match named.map(Field::data_type) {
+                Some(DataType::Struct(fields)) => fields.clone(),
+                _ => Fields::empty(),
+            }
+        };
+        let value_fields = match formats.flatten {
+            true => Fields::from(flattened),
+            false => fields_of(Column::Value),
+        };
+        let key = typed("key", &formats.key, &formats, fields_of(Column::Key))?;
+        let value = typed("value", &formats.value, &formats, value_fields)?;
+        if outputs.contains(&Output::Corrupt) && key.is_none() && value.is_none() {
+            return refuse(format!(
+                "the schema has '{}' but no field: which records are bad depends on the fields",
+                formats.corrupt_column
+            ));
+        }
+        let sides = [
+            (Column::Key, formats.key.format, &key),
+            (Column::Value, formats.value.format, &value),
+        ];
+        for (column, format, typed) in sides {
+            let is_output = outputs.contains(&Output::Column(column));
+            if is_output && format.is_typed() && typed.is_none() {
+                return refuse(format!(
+                    "column '{}' is a struct of no field",
+                    column.name()
+                ));
+            }
         }
         Ok(Shape {
             schema: Arc::new(Schema::new(chosen)),
-            columns,
+            outputs,
             formats,
+            key,
+            value,
         })
     }
 
@@ -104,25 +173,36 @@ impl Shape {
         &self.schema
     }
 
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
+    /// One for each column of the schema.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
     }
 
     pub fn formats(&self) -> &Formats {
         &self.formats
     }
 
+    pub fn key(&self) -> Option<&Typed> {
+        self.key.as_ref()
+    }
+
+    pub fn value(&self) -> Option<&Typed> {
+        self.value.as_ref()
+    }
+
     pub fn contains(&self, column: Column) -> bool {
-        self.columns.contains(&column)
+        self.outputs.contains(&Output::Column(column))
     }
 
     pub(super) fn wanted(&self) -> Wanted {
+        let is_typed = self.key.is_some() || self.value.is_some();
+        let tells_offsets = is_typed && self.formats.mode == Mode::FailFast;
         Wanted {
-            key: self.contains(Column::Key),
-            value: self.contains(Column::Value),
+            key: self.contains(Column::Key) || self.key.is_some(),
+            value: self.contains(Column::Value) || self.value.is_some(),
             key_size: self.contains(Column::KeySize),
             value_size: self.contains(Column::ValueSize),
-            offset: self.contains(Column::Offset),
+            offset: self.contains(Column::Offset) || tells_offsets,
             timestamp: self.contains(Column::Timestamp),
             headers: self.contains(Column::Headers),
         }
@@ -147,6 +227,67 @@ impl Shape {
             own.join(", ")
         ))
     }
+}
+
+/// Every column that rows can have, if no schema says which.
+fn offer(request: &ShapeRequest<'_>, formats: &Formats) -> Result<Vec<Field>> {
+    let mut offered = Vec::new();
+    let mut corrupt = None;
+    for column in Column::ALL {
+        let (side, schema) = match column {
+            Column::Key => (&formats.key, request.key_schema),
+            Column::Value => (&formats.value, request.value_schema),
+            _ => (&Side::default(), None),
+        };
+        let (name, format) = (column.name(), side.format);
+        match (format, schema) {
+            (Format::Binary, None) => offered.push(field(column, column.data_type())),
+            (Format::String, None) => offered.push(field(column, DataType::Utf8)),
+            (_, None) if request.columns.is_none() => {
+                return refuse(format!(
+                    "{name}.format={} needs a schema: schema= or {name}_schema=",
+                    format.name()
+                ));
+            }
+            (_, None) => {}
+            (Format::Json | Format::Csv | Format::Avro, Some(schema)) => {
+                let (bad, fields): (Vec<FieldRef>, Vec<FieldRef>) = (schema.fields().iter())
+                    .map(Arc::clone)
+                    .partition(|field| *field.name() == formats.corrupt_column);
+                corrupt = corrupt.or(bad.first().cloned());
+                if column == Column::Value && formats.flatten {
+                    offered.extend(fields.iter().map(|field| (**field).clone()));
+                } else {
+                    offered.push(field(column, DataType::Struct(Fields::from(fields))));
+                }
+            }
+            (_, Some(_)) => {
+                return refuse(format!(
+                    "{name}_schema is given, but {name}.format={} has no fields",
+                    format.name()
+                ));
+            }
+        }
+    }
+    offered.extend(corrupt.map(|field| (*field).clone()));
+    for field in &offered {
+        let count = offered.iter().filter(|each| each.name() == field.name());
+        if count.count() > 1 {
+            return refuse(format!(
+                "field '{}' of the value has the name of another column: \
+                 without value.flatten=true it is value.{0}",
+                field.name()
+            ));
+        }
+    }
+    Ok(offered)
+}
+
+fn without_sizes(offered: Vec<Field>) -> Vec<Field> {
+    let sizes = [Column::KeySize, Column::ValueSize].map(Column::name);
+    let mut fields = offered;
+    fields.retain(|field| !sizes.contains(&field.name().as_str()));
+    fields
 }
 
 /// The fields of these names, in this order.
@@ -177,31 +318,45 @@ fn choose_fields(names: &[String], offered: &[Field]) -> Result<Vec<Field>> {
     Ok(chosen)
 }
 
-/// A column as it comes if no schema says how.
-fn field(column: Column, formats: &Formats) -> Field {
-    Field::new(column.name(), data_type(column, formats), true)
+fn field(column: Column, data_type: DataType) -> Field {
+    Field::new(column.name(), data_type, true)
 }
 
-fn data_type(column: Column, formats: &Formats) -> DataType {
-    let format = match column {
-        Column::Key => formats.key,
-        Column::Value => formats.value,
-        _ => Format::Binary,
-    };
-    match format {
-        Format::Binary => column.data_type(),
-        Format::String => DataType::Utf8,
-    }
-}
-
-/// The column that a field of the wanted schema stands for.
-fn check_field(wanted: &Field, formats: &Formats) -> Result<Column> {
+/// What a field of the wanted schema stands for. `flattened`: fields of the value before it.
+fn check_field(wanted: &Field, formats: &Formats, flattened: usize) -> Result<Output> {
     let name = wanted.name();
-    let Some(column) = Column::from_name(name) else {
+    let is_typed = formats.key.format.is_typed() || formats.value.format.is_typed();
+    let (output, built) = if is_typed && *name == formats.corrupt_column {
+        (Output::Corrupt, DataType::Utf8)
+    } else if let Some(column) = Column::from_name(name) {
+        let format = match column {
+            Column::Key => formats.key.format,
+            Column::Value if formats.flatten => {
+                return refuse(format!(
+                    "column '{name}' is not there with value.flatten=true: its fields are"
+                ));
+            }
+            Column::Value => formats.value.format,
+            _ => Format::Binary,
+        };
+        let built = match (format, wanted.data_type()) {
+            (Format::Binary, _) => column.data_type(),
+            (Format::String, _) => DataType::Utf8,
+            (_, fields @ DataType::Struct(_)) => fields.clone(),
+            (_, other) => {
+                return refuse(format!(
+                    "column '{name}' is a struct, as {name}.format={}, but the schema has {other}",
+                    format.name()
+                ));
+            }
+        };
+        (Output::Column(column), built)
+    } else if formats.flatten {
+        (Output::ValueField(flattened), wanted.data_type().clone())
+    } else {
         let names = Column::ALL.map(Column::name).join(", ");
         return refuse(format!("unknown column '{name}': the columns are {names}"));
     };
-    let built = data_type(column, formats);
     if !is_same_type(&built, wanted.data_type()) {
         return refuse(format!(
             "column '{name}' is {built}, but the schema has {}",
@@ -211,7 +366,91 @@ fn check_field(wanted: &Field, formats: &Formats) -> Result<Column> {
     if !wanted.is_nullable() {
         return refuse(format!("column '{name}' of the schema must be nullable"));
     }
-    Ok(column)
+    Ok(output)
+}
+
+/// How the fields of a key or value are made; `None`: none is wanted.
+fn typed(name: &str, side: &Side, formats: &Formats, fields: Fields) -> Result<Option<Typed>> {
+    if !side.format.is_typed() || fields.is_empty() {
+        return Ok(None);
+    }
+    let is_csv = side.format == Format::Csv;
+    for field in fields.iter() {
+        let is_decodable = match is_csv {
+            true => csv::is_decodable(field.data_type()),
+            false => build::is_buildable(field.data_type()),
+        };
+        if !is_decodable {
+            return refuse(format!(
+                "field '{}' of the {name} cannot be {} with {name}.format={}",
+                field.name(),
+                field.data_type(),
+                side.format.name()
+            ));
+        }
+        if !is_nullable_within(field) {
+            return refuse(format!(
+                "field '{}' of the {name}, and all within it, must be nullable",
+                field.name()
+            ));
+        }
+    }
+    let reader = match side.format {
+        Format::Csv => Reader::Csv(csv_reader(name, side, formats, &fields)?),
+        Format::Avro => Reader::Avro(avro_reader(name, side, &fields)?),
+        _ => Reader::Json,
+    };
+    Ok(Some(Typed { fields, reader }))
+}
+
+/// Columns of a line are known by their place: among `csv.columns`, or else among the fields.
+fn csv_reader(name: &str, side: &Side, formats: &Formats, fields: &Fields) -> Result<CsvReader> {
+    let wanted = fields.iter().map(|field| field.name().clone());
+    let columns = side.csv_columns.clone().unwrap_or_else(|| wanted.collect());
+    for field in fields {
+        if !columns.contains(field.name()) {
+            return refuse(format!(
+                "field '{}' is none of {name}.csv.columns={}",
+                field.name(),
+                columns.join(",")
+            ));
+        }
+    }
+    let place = |column: &String| fields.iter().position(|field| field.name() == column);
+    let places = columns.iter().map(place).collect();
+    Ok(CsvReader::new(formats.csv.clone(), places))
+}
+
+fn avro_reader(name: &str, side: &Side, fields: &Fields) -> Result<AvroReader> {
+    let (schema, registry) = (side.avro_schema.as_deref(), side.avro_registry.as_deref());
+    if schema.is_none() && registry.is_none() {
+        return refuse(format!(
+            "{name}.format=avro needs {name}.avro.schema, or {name}.avro.registry"
+        ));
+    }
+    if registry.is_some() && !side.avro_confluent {
+        return refuse(format!(
+            "{name}.avro.registry needs ids: {name}.avro.header=confluent"
+        ));
+    }
+    AvroReader::new(schema, side.avro_confluent, registry, fields)
+        .map_err(|why| Error::InvalidArgument(format!("{name}.avro.schema: {why}")))
+}
+
+/// Nulls may stand wherever a value may be missing: everywhere but in the keys of maps.
+fn is_nullable_within(field: &Field) -> bool {
+    field.is_nullable()
+        && match field.data_type() {
+            DataType::Struct(fields) => fields.iter().all(|field| is_nullable_within(field)),
+            DataType::List(item) => is_nullable_within(item),
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(pair) => {
+                    pair.iter().skip(1).all(|field| is_nullable_within(field))
+                }
+                _ => false,
+            },
+            _ => true,
+        }
 }
 
 /// The same but for the name of a list's items, which each library calls as it likes.
@@ -241,9 +480,9 @@ mod tests {
             .map(|(name, word)| ((*name).to_owned(), (*word).to_owned()))
             .collect();
         Shape::choose(&ShapeRequest {
-            columns: None,
             schema: Some(&schema),
             formats: Some(&formats),
+            ..ShapeRequest::default()
         })
     }
 
@@ -259,10 +498,8 @@ mod tests {
             Field::new("topic", DataType::Utf8, true),
         ];
         let shape = choose(fields, &[("value.format", "STRING")]).expect("a shape");
-        assert_eq!(
-            shape.columns(),
-            [Column::ValueSize, Column::Value, Column::Topic]
-        );
+        let expected = [Column::ValueSize, Column::Value, Column::Topic];
+        assert_eq!(shape.outputs(), expected.map(Output::Column));
     }
 
     #[test]
@@ -296,7 +533,7 @@ mod tests {
         let fields = || vec![Field::new("offset", DataType::Int64, true)];
         let found = sentence(choose(fields(), &[("value.format", "xml")]));
         assert!(
-            found.ends_with("value.format=xml is unknown: it is binary or string"),
+            found.ends_with("value.format=xml is unknown: it is binary, string, json, avro or csv"),
             "{found}"
         );
         let found = sentence(choose(fields(), &[("value.fromat", "json")]));

@@ -71,11 +71,10 @@ impl LogStream {
             if !has_more {
                 self.rows = None;
             }
-            if self.builder.rows() > 0 {
-                let batch = self.builder.finish();
-                return batch
-                    .map(Some)
-                    .map_err(|error| Error::InvalidRecord(error.to_string()));
+            if self.builder.rows() > 0
+                && let Some(batch) = self.builder.finish()?
+            {
+                return Ok(Some(batch));
             }
         }
     }

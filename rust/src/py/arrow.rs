@@ -34,7 +34,7 @@ impl PyLogRead {
     #[new]
     #[pyo3(signature = (
         paths, *, topic, start, start_by_partition, stop, stop_by_partition, columns, isolation,
-        batch_rows, batch_bytes, schema=None, formats=None
+        batch_rows, batch_bytes, schema=None, key_schema=None, value_schema=None, formats=None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -53,9 +53,11 @@ impl PyLogRead {
         batch_rows: usize,
         batch_bytes: usize,
         schema: Option<&Bound<'_, PyAny>>,
+        key_schema: Option<&Bound<'_, PyAny>>,
+        value_schema: Option<&Bound<'_, PyAny>>,
         formats: Option<BTreeMap<String, String>>,
     ) -> PyResult<PyLogRead> {
-        let shape = choose_shape(py, columns, schema, formats)?;
+        let shape = choose_shape(py, columns, [schema, key_schema, value_schema], formats)?;
         let read = door::enter(py, || {
             let options = ReadOptions {
                 topic,
@@ -142,7 +144,8 @@ pub struct PyFetchRead {
 impl PyFetchRead {
     #[new]
     #[pyo3(signature = (
-        open, *, ranges, columns, batch_rows, batch_bytes, schema=None, formats=None
+        open, *, ranges, columns, batch_rows, batch_bytes, schema=None, key_schema=None,
+        value_schema=None, formats=None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -156,6 +159,8 @@ impl PyFetchRead {
         batch_rows: usize,
         batch_bytes: usize,
         schema: Option<&Bound<'_, PyAny>>,
+        key_schema: Option<&Bound<'_, PyAny>>,
+        value_schema: Option<&Bound<'_, PyAny>>,
         formats: Option<BTreeMap<String, String>>,
     ) -> PyResult<PyFetchRead> {
         let bounds = BatchBounds {
@@ -166,7 +171,7 @@ impl PyFetchRead {
         Ok(PyFetchRead {
             open,
             ranges,
-            shape: choose_shape(py, columns, schema, formats)?,
+            shape: choose_shape(py, columns, [schema, key_schema, value_schema], formats)?,
             bounds,
         })
     }
@@ -262,17 +267,25 @@ impl<S: RecordBatchReader + Send> RecordBatchReader for Detached<S> {
     }
 }
 
-/// `schema` is any object that exports one (`__arrow_c_schema__`).
+/// The rows' schema, the key's and the value's are any objects that export one
+/// (`__arrow_c_schema__`).
 fn choose_shape(
     py: Python<'_>,
     columns: Option<Vec<String>>,
-    schema: Option<&Bound<'_, PyAny>>,
+    schemas: [Option<&Bound<'_, PyAny>>; 3],
     formats: Option<BTreeMap<String, String>>,
 ) -> PyResult<Shape> {
-    let schema = schema.map(|schema| export_schema(py, schema)).transpose()?;
+    let export = |schema: Option<&Bound<'_, PyAny>>| {
+        schema.map(|schema| export_schema(py, schema)).transpose()
+    };
+    let [schema, key_schema, value_schema] = schemas;
+    let (schema, key_schema) = (export(schema)?, export(key_schema)?);
+    let value_schema = export(value_schema)?;
     let request = ShapeRequest {
         columns: columns.as_deref(),
         schema: schema.as_ref(),
+        key_schema: key_schema.as_ref(),
+        value_schema: value_schema.as_ref(),
         formats: formats.as_ref(),
     };
     Shape::choose(&request).map_err(|error| door::raise(py, &error))

@@ -247,6 +247,7 @@ impl Fields {
             columns: columns.as_deref(),
             schema: schema.as_ref(),
             formats: Some(&formats),
+            ..ShapeRequest::default()
         })
     }
 
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(read.isolation, Isolation::ReadCommitted);
         assert!(!read.fail_on_data_loss);
         assert_eq!((read.bounds.rows, read.bounds.bytes), (10, 1000));
-        assert_eq!(read.shape.columns().len(), 1);
+        assert_eq!(read.shape.outputs().len(), 1);
         assert_eq!(read.place.path, Some(PathBuf::from("/logs")));
         assert_eq!(read.place.bootstrap_servers.as_deref(), Some("b:9092"));
         assert_eq!(

@@ -1,0 +1,589 @@
+//! One JSON text a record, straight into columns: no tree, no tape, and what is not wanted is passed
+//! over. Whatever the nesting, the stack grows with the wanted schema only.
+//!
+//! What is taken, and what is not, is what Spark's `from_json` does (Jackson as Spark sets it up):
+//! the first value of the text counts, single quotes quote, `NaN` and `Infinity` are numbers, of a
+//! key that comes twice the last value counts. A value of another type makes its field null and the
+//! record bad; within a list or a map it makes all of it null. A text that is no JSON has no field.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::build::{Builder, Record, Values};
+use super::{Read, Reason, scalar};
+use crate::limits::JSON_DEPTH_MAX;
+
+/// Reads one text, which is UTF-8, into the fields of a row that is not ended yet.
+pub fn read(text: &[u8], row: &mut Record) -> Read {
+    let mut parser = Parser {
+        text,
+        at: 0,
+        mismatch: None,
+    };
+    parser.skip_space();
+    let read = match parser.byte() {
+        None => return Read::Nothing,
+        Some(b'{') => parser.object(row),
+        Some(_) => Err("it is no object"),
+    };
+    match (read, parser.mismatch) {
+        (Err(what), _) => {
+            row.rollback();
+            Read::Bad(Reason::Text(what, parser.at))
+        }
+        (Ok(()), Some(mismatch)) => Read::Bad(mismatch),
+        (Ok(()), None) => Read::Row,
+    }
+}
+
+/// What is wrong with a text that is no JSON.
+type Parsed<T> = std::result::Result<T, &'static str>;
+
+/// Whether a value has the wanted type; if it has not, it was passed over and must be taken back.
+type Fits = Parsed<bool>;
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// The first field whose value had another type.
+    mismatch: Option<Reason>,
+}
+
+/// A string between its quotes.
+struct Quoted<'a> {
+    raw: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> Parser<'a> {
+    #[inline(always)]
+    fn byte(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    #[inline(always)]
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
+            self.at += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.byte() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Fields of an object, the parser standing before its brace.
+    fn object(&mut self, row: &mut Record) -> Parsed<()> {
+        self.at += 1;
+        self.skip_space();
+        if self.take(b'}') {
+            return Ok(());
+        }
+        let len = row.len();
+        let mut expected = 0;
+        loop {
+            let key = self.key()?;
+            let Some(index) = find(row, &key, expected) else {
+                self.skip_value()?;
+                if self.ends(b'}')? {
+                    return Ok(());
+                }
+                continue;
+            };
+            expected = index + 1;
+            if let Some(field) = row.fields.get_mut(index) {
+                if field.len() > len {
+                    field.truncate(len);
+                }
+                if !self.value(field)? {
+                    field.truncate(len);
+                    field.push_null();
+                    let name = row.names.get(index);
+                    self.note(name, field);
+                }
+            }
+            if self.ends(b'}')? {
+                return Ok(());
+            }
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, name: Option<&String>, field: &Builder) {
+        self.mismatch.get_or_insert_with(|| {
+            let name = name.cloned().unwrap_or_default();
+            Reason::Field(name, field.data_type().clone())
+        });
+    }
+
+    /// The key and the colon behind it.
+    fn key(&mut self) -> Parsed<Quoted<'a>> {
+        self.skip_space();
+        let key = match self.byte() {
+            Some(quote @ (b'"' | b'\'')) => self.quoted(quote)?,
+            _ => return Err("a key in quotes is missing"),
+        };
+        self.skip_space();
+        if !self.take(b':') {
+            return Err("a colon is missing");
+        }
+        self.skip_space();
+        Ok(key)
+    }
+
+    /// Whether the object or list ends here; else a further item follows.
+    #[inline(always)]
+    fn ends(&mut self, close: u8) -> Parsed<bool> {
+        self.skip_space();
+        if self.take(b',') {
+            self.skip_space();
+            Ok(false)
+        } else if self.take(close) {
+            Ok(true)
+        } else {
+            Err("a comma or the end of an object or list is missing")
+        }
+    }
+
+    /// One value. Recursive by the wanted schema, not by the text.
+    fn value(&mut self, into: &mut Builder) -> Fits {
+        match self.byte() {
+            Some(b'n') => {
+                self.word(b"null")?;
+                into.push_null();
+                Ok(true)
+            }
+            Some(b'{') => self.in_braces(into),
+            Some(b'[') => self.in_brackets(into),
+            Some(quote @ (b'"' | b'\'')) => {
+                let quoted = self.quoted(quote)?;
+                string(&quoted, &mut into.values)
+            }
+            Some(b't') => {
+                self.word(b"true")?;
+                Ok(boolean(true, &mut into.values))
+            }
+            Some(b'f') => {
+                self.word(b"false")?;
+                Ok(boolean(false, &mut into.values))
+            }
+            Some(_) => {
+                let (number, kind) = self.number()?;
+                Ok(self::number(number, kind, &mut into.values))
+            }
+            None => Err("a value is missing"),
+        }
+    }
+
+    fn in_braces(&mut self, into: &mut Builder) -> Fits {
+        match &mut into.values {
+            Values::Struct(row) => {
+                self.object(row)?;
+                row.end_row();
+                Ok(true)
+            }
+            Values::Map(pair, ends) => {
+                self.at += 1;
+                self.skip_space();
+                let mut fits = true;
+                if !self.take(b'}') {
+                    loop {
+                        let key = self.key()?;
+                        if fits {
+                            string(&key, &mut pair.0.values)?;
+                            fits = self.value(&mut pair.1)?;
+                        } else {
+                            self.skip_value()?;
+                        }
+                        if self.ends(b'}')? {
+                            break;
+                        }
+                    }
+                }
+                ends.push(pair.0.len());
+                Ok(fits)
+            }
+            _ => self.as_text(into),
+        }
+    }
+
+    fn in_brackets(&mut self, into: &mut Builder) -> Fits {
+        let Values::List(items, ends) = &mut into.values else {
+            return self.as_text(into);
+        };
+        self.at += 1;
+        self.skip_space();
+        let mut fits = true;
+        if !self.take(b']') {
+            loop {
+                if fits {
+                    fits = self.value(items)?;
+                } else {
+                    self.skip_value()?;
+                }
+                if self.ends(b']')? {
+                    break;
+                }
+            }
+        }
+        ends.push(items.len());
+        Ok(fits)
+    }
+
+    /// An object or list where a string is wanted: its text, without the white space.
+    fn as_text(&mut self, into: &mut Builder) -> Fits {
+        let start = self.at;
+        self.skip_value()?;
+        let Values::Utf8(strings) = &mut into.values else {
+            return Ok(false);
+        };
+        let mut quote = None;
+        let mut is_escaped = false;
+        for byte in self.text.get(start..self.at).unwrap_or_default() {
+            match quote {
+                None if byte.is_ascii_whitespace() => continue,
+                None if matches!(byte, b'"' | b'\'') => quote = Some(*byte),
+                Some(_) if is_escaped => is_escaped = false,
+                Some(_) if *byte == b'\\' => is_escaped = true,
+                Some(open) if open == *byte => quote = None,
+                _ => {}
+            }
+            strings.bytes.push(*byte);
+        }
+        strings.end();
+        Ok(true)
+    }
+
+    /// Passes over one value, whatever it is.
+    fn skip_value(&mut self) -> Parsed<()> {
+        match self.byte() {
+            Some(b'{' | b'[') => self.skip_nested(),
+            Some(_) => self.skip_scalar(),
+            None => Err("a value is missing"),
+        }
+    }
+
+    fn skip_scalar(&mut self) -> Parsed<()> {
+        match self.byte() {
+            Some(quote @ (b'"' | b'\'')) => self.quoted(quote).map(drop),
+            Some(b't') => self.word(b"true"),
+            Some(b'f') => self.word(b"false"),
+            Some(b'n') => self.word(b"null"),
+            Some(_) => self.number().map(drop),
+            None => Err("a value is missing"),
+        }
+    }
+
+    fn skip_nested(&mut self) -> Parsed<()> {
+        // For each open object or list the byte that closes it.
+        let mut open = [0_u8; JSON_DEPTH_MAX];
+        let mut depth = 0;
+        loop {
+            match self.byte() {
+                Some(byte @ (b'{' | b'[')) => {
+                    // In ASCII the closing bracket is two behind the opening one.
+                    let close = byte + 2;
+                    *open.get_mut(depth).ok_or("it is nested too deeply")? = close;
+                    depth += 1;
+                    self.at += 1;
+                    self.skip_space();
+                    if self.take(close) {
+                        depth -= 1;
+                    } else {
+                        if close == b'}' {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                }
+                _ => self.skip_scalar()?,
+            }
+            loop {
+                let Some(close) = depth.checked_sub(1).and_then(|top| open.get(top)) else {
+                    return Ok(());
+                };
+                let close = *close;
+                if !self.ends(close)? {
+                    if close == b'}' {
+                        self.key()?;
+                    }
+                    break;
+                }
+                depth -= 1;
+            }
+        }
+    }
+
+    fn word(&mut self, word: &'static [u8]) -> Parsed<()> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        if !rest.starts_with(word) {
+            return Err("a word is none of JSON's");
+        }
+        self.at += word.len();
+        match self.byte() {
+            Some(byte) if byte.is_ascii_alphanumeric() => Err("a word is none of JSON's"),
+            _ => Ok(()),
+        }
+    }
+
+    fn quoted(&mut self, quote: u8) -> Parsed<Quoted<'a>> {
+        self.at += 1;
+        let start = self.at;
+        let mut has_escapes = false;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let is_special = |byte: &u8| *byte == quote || *byte == b'\\' || *byte < b' ';
+            let Some(plain) = rest.iter().position(is_special) else {
+                return Err("a string does not end");
+            };
+            self.at += plain;
+            match self.byte() {
+                Some(b'\\') => {
+                    has_escapes = true;
+                    self.escape()?;
+                }
+                Some(byte) if byte == quote => {
+                    let raw = self.text.get(start..self.at).unwrap_or_default();
+                    self.at += 1;
+                    return Ok(Quoted { raw, has_escapes });
+                }
+                _ => return Err("a control character stands in a string"),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Parsed<()> {
+        let escaped = self.text.get(self.at + 1).ok_or("a string does not end")?;
+        match escaped {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' | b'\'' => self.at += 2,
+            b'u' => {
+                let digits = self.text.get(self.at + 2..self.at + 6);
+                let digits = digits.ok_or("a string does not end")?;
+                if !digits.iter().all(u8::is_ascii_hexdigit) {
+                    return Err("an escape is none of JSON's");
+                }
+                self.at += 6;
+            }
+            _ => return Err("an escape is none of JSON's"),
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Parsed<(&'a [u8], Number)> {
+        let start = self.at;
+        let signed = matches!(self.byte(), Some(b'-' | b'+'));
+        let is_plus = self.byte() == Some(b'+');
+        self.at += usize::from(signed);
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let names: [&'static [u8]; 3] = [b"NaN", b"Infinity", b"INF"];
+        let allowed = if signed { &names[1..] } else { &names[..2] };
+        if let Some(name) = allowed.iter().find(|name| rest.starts_with(name)) {
+            self.word(name)?;
+            return Ok((
+                self.text.get(start..self.at).unwrap_or_default(),
+                Number::Named,
+            ));
+        }
+        let whole = self.digits();
+        let leading_zero = whole > 1 && rest.first() == Some(&b'0');
+        if whole == 0 || leading_zero || is_plus {
+            return Err("a value is none of JSON's");
+        }
+        let mut kind = Number::Whole;
+        if self.take(b'.') {
+            kind = Number::Fraction;
+            if self.digits() == 0 {
+                return Err("a number ends with its point");
+            }
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            kind = Number::Fraction;
+            self.at += 1;
+            if let Some(b'-' | b'+') = self.byte() {
+                self.at += 1;
+            }
+            if self.digits() == 0 {
+                return Err("a number has no exponent");
+            }
+        }
+        Ok((self.text.get(start..self.at).unwrap_or_default(), kind))
+    }
+
+    #[inline(always)]
+    fn digits(&mut self) -> usize {
+        let start = self.at;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        self.at - start
+    }
+}
+
+/// The field of this name; most objects have their keys in the order of the schema.
+#[inline(always)]
+fn find(row: &Record, key: &Quoted<'_>, expected: usize) -> Option<usize> {
+    if key.has_escapes {
+        let key = unescape(key.raw);
+        return row.names.iter().position(|name| name.as_bytes() == key);
+    }
+    let is_it = |name: &&String| name.as_bytes() == key.raw;
+    match row.names.get(expected).filter(is_it) {
+        Some(_) => Some(expected),
+        None => row.names.iter().position(|name| name.as_bytes() == key.raw),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Number {
+    Whole,
+    Fraction,
+    /// Not a number, or infinite.
+    Named,
+}
+
+fn boolean(value: bool, into: &mut Values) -> bool {
+    match into {
+        Values::Boolean(values) => values.push(value),
+        Values::Utf8(strings) => strings.push(if value { b"true" } else { b"false" }),
+        _ => return false,
+    }
+    true
+}
+
+fn push<T>(value: Option<T>, values: &mut Vec<T>) -> bool {
+    match value {
+        Some(value) => values.push(value),
+        None => return false,
+    }
+    true
+}
+
+/// `None` for what does not fit in 64 bits.
+fn whole(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+pub(super) fn real<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn number(text: &[u8], kind: Number, into: &mut Values) -> bool {
+    let is_whole = kind == Number::Whole;
+    let integer = || whole(text).filter(|_| is_whole);
+    match into {
+        Values::Int8(values) => push(integer().and_then(|n| i8::try_from(n).ok()), values),
+        Values::Int16(values) => push(integer().and_then(|n| i16::try_from(n).ok()), values),
+        Values::Int32(values) => push(integer().and_then(|n| i32::try_from(n).ok()), values),
+        Values::Int64(values) => push(integer(), values),
+        Values::Float32(values) if kind == Number::Named => push(named(text), values),
+        Values::Float32(values) => push(real(text), values),
+        Values::Float64(values) if kind == Number::Named => {
+            push(named(text).map(f64::from), values)
+        }
+        Values::Float64(values) => push(real(text), values),
+        Values::Decimal(values, precision, scale) if kind != Number::Named => {
+            push(scalar::decimal(text, *precision, *scale), values)
+        }
+        Values::Timestamp(values, true) => push(
+            integer().and_then(|seconds| seconds.checked_mul(1_000_000)),
+            values,
+        ),
+        Values::Utf8(strings) => {
+            strings.push(text);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The numbers that have names, in quotes or without.
+fn named(text: &[u8]) -> Option<f32> {
+    Some(match text {
+        b"NaN" => f32::NAN,
+        b"Infinity" | b"+Infinity" | b"+INF" => f32::INFINITY,
+        b"-Infinity" | b"-INF" => f32::NEG_INFINITY,
+        _ => return None,
+    })
+}
+
+fn string(quoted: &Quoted<'_>, into: &mut Values) -> Fits {
+    let unescaped;
+    let text = if quoted.has_escapes {
+        unescaped = unescape(quoted.raw);
+        unescaped.as_slice()
+    } else {
+        quoted.raw
+    };
+    Ok(match into {
+        Values::Utf8(strings) => {
+            strings.push(text);
+            true
+        }
+        Values::Binary(values) => match STANDARD.decode(text) {
+            Ok(bytes) => {
+                values.push(&bytes);
+                true
+            }
+            Err(_) => false,
+        },
+        Values::Float32(values) => push(named(text), values),
+        Values::Float64(values) => push(named(text).map(f64::from), values),
+        Values::Decimal(values, precision, scale) => {
+            push(scalar::decimal(text, *precision, *scale), values)
+        }
+        Values::Date(values) => push(scalar::date(text), values),
+        Values::Timestamp(values, zoned) => push(scalar::timestamp(text, *zoned), values),
+        _ => false,
+    })
+}
+
+/// Of escapes that were checked. A surrogate alone becomes `?`, as in Java's encoder.
+#[cold]
+fn unescape(raw: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte != b'\\' {
+            text.push(byte);
+            continue;
+        }
+        let Some((&escaped, behind)) = rest.split_first() else {
+            break;
+        };
+        rest = behind;
+        text.push(match escaped {
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let mut unit = code_unit(&mut rest);
+                if let 0xd800..0xdc00 = unit
+                    && let Some(mut low) = rest.strip_prefix(b"\\u")
+                    && let low_unit @ 0xdc00..0xe000 = code_unit(&mut low)
+                {
+                    rest = low;
+                    unit = 0x10000 + ((unit - 0xd800) << 10) + (low_unit - 0xdc00);
+                }
+                let character = char::from_u32(unit).unwrap_or('?');
+                text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                continue;
+            }
+            other => other,
+        });
+    }
+    text
+}
+
+/// Four hexadecimal digits.
+fn code_unit(rest: &mut &[u8]) -> u32 {
+    let (digits, behind) = rest.split_at(rest.len().min(4));
+    *rest = behind;
+    let digit = |sum: u32, byte: &u8| sum * 16 + char::from(*byte).to_digit(16).unwrap_or(0);
+    digits.iter().fold(0, digit)
+}

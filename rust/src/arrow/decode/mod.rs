@@ -1,0 +1,144 @@
+//! Keys and values as typed columns: bytes in, columns out, and the records that are not what was
+//! wanted, each with its reason.
+//!
+//! ```text
+//! json, csv, avro   one record's bytes into a row
+//! scalar            texts to decimals, dates and times
+//! build             the columns while they grow
+//! ```
+
+pub mod avro;
+pub mod avro_schema;
+pub mod build;
+pub mod csv;
+pub mod json;
+pub mod scalar;
+
+use std::fmt;
+
+use arrow_array::{Array, ArrayRef, BinaryArray};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{ArrowError, DataType, Fields};
+
+use self::avro::AvroReader;
+use self::build::{Record, null_buffer};
+use self::csv::CsvReader;
+
+/// Why a record is bad.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// Its text is not of the format; what is wrong, and the byte at which.
+    Text(&'static str, usize),
+    /// This field has a value that is not of its type.
+    Field(String, DataType),
+    /// It has another number of columns.
+    Columns(usize, usize),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Text(what, at) => write!(f, "{what} (byte {at})"),
+            Reason::Field(name, data_type) => {
+                write!(f, "the value of field '{name}' is no {data_type}")
+            }
+            Reason::Columns(found, wanted) => {
+                write!(f, "it has {found} columns, and not {wanted}")
+            }
+        }
+    }
+}
+
+/// How bytes become a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reader {
+    Json,
+    Csv(CsvReader),
+    Avro(AvroReader),
+}
+
+/// What one record's bytes are.
+#[derive(Debug, PartialEq)]
+pub enum Read {
+    /// A row: its fields are filled as far as it has them.
+    Row,
+    /// Nothing: null.
+    Nothing,
+    /// Not what was wanted. The fields that were stay filled.
+    Bad(Reason),
+}
+
+/// Decodes keys or values, an Arrow batch at a time.
+pub struct Decoder {
+    reader: Reader,
+    row: Record,
+    nulls: Vec<u32>,
+}
+
+/// The fields of an Arrow batch of keys or values.
+pub struct Decoded {
+    pub fields: Vec<ArrayRef>,
+    /// Null where there was nothing to decode.
+    pub nulls: Option<NullBuffer>,
+    /// Rows that are bad, ascending, and why the first of them is.
+    pub bad: Vec<u32>,
+    pub reason: Option<Reason>,
+}
+
+impl Decoder {
+    /// `None`: a field has a type that cannot be built.
+    pub fn new(reader: Reader, fields: &Fields) -> Option<Decoder> {
+        Some(Decoder {
+            reader,
+            row: Record::new(fields)?,
+            nulls: Vec::new(),
+        })
+    }
+
+    /// Memory is bounded by the values and, for each row and each item of a list, the width of the
+    /// fields. Errors: more than 2 GiB in a column.
+    pub fn decode(&mut self, values: &BinaryArray) -> Result<Decoded, ArrowError> {
+        let is_ascii = values.value_data().is_ascii();
+        let mut bad = Vec::new();
+        let mut reason = None;
+        for index in 0..values.len() {
+            let read = match values.is_valid(index) {
+                true => self.read(values.value(index), is_ascii),
+                false => Read::Nothing,
+            };
+            self.row.end_row();
+            match read {
+                Read::Row => {}
+                Read::Nothing => self.nulls.push(index as u32),
+                Read::Bad(why) => {
+                    bad.push(index as u32);
+                    reason.get_or_insert(why);
+                }
+            }
+        }
+        Ok(Decoded {
+            fields: self.row.finish()?,
+            nulls: null_buffer(values.len(), &mut self.nulls),
+            bad,
+            reason,
+        })
+    }
+
+    fn read(&mut self, bytes: &[u8], is_ascii: bool) -> Read {
+        let row = &mut self.row;
+        match &mut self.reader {
+            Reader::Json => with_text(bytes, is_ascii, |text| json::read(text, row)),
+            Reader::Csv(csv) => with_text(bytes, is_ascii, |text| csv.read(text, row)),
+            Reader::Avro(avro) => avro.read(bytes, row),
+        }
+    }
+}
+
+/// U+FFFD stands where bytes are no UTF-8.
+fn with_text(bytes: &[u8], is_ascii: bool, read: impl FnOnce(&[u8]) -> Read) -> Read {
+    if is_ascii || std::str::from_utf8(bytes).is_ok() {
+        read(bytes)
+    } else {
+        read(String::from_utf8_lossy(bytes).as_bytes())
+    }
+}
