@@ -1,0 +1,160 @@
+"""Values that Rust has typed are those that Spark makes of the connector's bytes: `value.format`
+against from_json, from_csv and CAST; `columns` against plain expressions."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalite import Broker
+from oracle.tools import Record
+from spark.reading import CONNECTOR, differences, read, rows
+from spark.records import START_MS, create, send
+
+pytestmark = pytest.mark.oracle
+
+SEED = 3
+COUNT = 300
+JSON_SCHEMA = (
+    "id LONG, city STRING, amount DOUBLE, good BOOLEAN, at TIMESTAMP, day DATE, "
+    "tags ARRAY<STRING>, place STRUCT<x: INT, name: STRING>"
+)
+CSV_SCHEMA = "id LONG, city STRING, amount DOUBLE"
+BROKEN_AT = 7
+"""Every so many values one is cut in the middle, and the next one is null."""
+
+
+def objects() -> Iterator[dict[str, Any]]:
+    draw = random.Random(SEED)
+    for number in range(COUNT):
+        fields = {
+            "id": draw.choice([number, -(2**63), 2**63 - 1]),
+            "city": draw.choice(["Köln", "", 'a "quoted" name', "新潟", "a\\b\n"]),
+            "amount": draw.choice([draw.uniform(-1e9, 1e9), 0.1, 1e-300]),
+            "good": draw.choice([True, False]),
+            "at": f"2024-02-{draw.randrange(1, 30):02}T12:34:56.{draw.randrange(1000):03}Z",
+            "day": f"1999-12-{draw.randrange(1, 32):02}",
+            "tags": draw.choice([[], ["a"], ["b", None, "c"]]),
+            "place": draw.choice([{"x": number, "name": "n"}, {"x": -1}]),
+            "more than the schema has": [1, {"deep": True}],
+        }
+        for name in draw.sample(sorted(fields), draw.randrange(3)):
+            fields[name] = None
+        for name in draw.sample(sorted(fields), draw.randrange(3)):
+            del fields[name]
+        yield fields
+
+
+@pytest.fixture(scope="module")
+def servers(broker: Broker) -> str:
+    """A broker with the topics `typed-json` and `typed-csv`, two partitions each."""
+    found = broker.bootstrap_servers
+    for topic in ("typed-json", "typed-csv"):
+        create(found, topic, 2)
+    values: list[bytes | None] = []
+    lines: list[bytes] = []
+    for number, fields in enumerate(objects()):
+        text = json.dumps(fields, ensure_ascii=bool(number % 2)).encode()
+        broken = number % BROKEN_AT
+        values.append(None if broken == 1 else text[: len(text) // 2] if broken == 0 else text)
+        city = f'"{number}, quoted"' if number % 3 else f"plain {number}"
+        lines.append(f"{number},{city},{number / 8}".encode())
+    for topic, codec, all_values in (("typed-json", "zstd", values), ("typed-csv", "none", lines)):
+        records = [
+            Record(topic, value, key=b"%d" % number, partition=number % 2, timestamp=START_MS)
+            for number, value in enumerate(all_values)
+        ]
+        send(found, records, codec)
+    return found
+
+
+def connector(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    return read(spark, CONNECTOR, servers, {"subscribe": topic})
+
+
+PLACE = ("topic", "partition", "offset")
+JSON_FIELDS = ("id", "city", "amount", "good", "at", "day", "tags", "place")
+
+
+def test_json_is_what_from_json_makes_of_it(spark: SparkSession, servers: str, engine: str) -> None:
+    schema = f"{JSON_SCHEMA}, _corrupt_record STRING"
+    parsed = connector(spark, servers, "typed-json").selectExpr(
+        *PLACE, f"from_json(CAST(value AS STRING), '{schema}') AS value"
+    )
+    options = {"subscribe": "typed-json", "value.format": "json", "value.schema": schema}
+    typed = read(spark, engine, servers, options)
+    fields = [f"value.{name}" for name in JSON_FIELDS]
+    found = rows(typed.selectExpr(*PLACE, *fields, "_corrupt_record"))
+    expected = rows(parsed.selectExpr(*PLACE, *fields, "value._corrupt_record"))
+    broken = [row for row in expected if row[-1] is not None]
+    assert len(broken) == -(-COUNT // BROKEN_AT)
+    # What from_json has read before a record broke off is no value of ours: it is null as a whole.
+    whole = [row for row in expected if row[-1] is None]
+    assert not differences([row for row in found if row[-1] is None], whole)
+    nothing = (None,) * len(JSON_FIELDS)
+    assert [row for row in found if row[-1] is not None] == [
+        (*row[:3], *nothing, row[-1]) for row in broken
+    ]
+
+
+def test_json_flattened_is_the_same_in_columns_of_its_own(
+    spark: SparkSession, servers: str, engine: str
+) -> None:
+    options = {"subscribe": "typed-json", "value.format": "json", "value.schema": JSON_SCHEMA}
+    nested = read(spark, engine, servers, options)
+    flat = read(spark, engine, servers, {**options, "value.flatten": "true"})
+    fields = [f"value.{name}" for name in JSON_FIELDS]
+    assert not differences(
+        rows(flat.select(*PLACE, *JSON_FIELDS)), rows(nested.select(*PLACE, *fields))
+    )
+
+
+def test_a_value_that_does_not_parse_fails_fast_by_its_place(
+    spark: SparkSession, servers: str, engine: str
+) -> None:
+    options = {
+        "subscribe": "typed-json",
+        "value.format": "json",
+        "value.schema": JSON_SCHEMA,
+        "mode": "FAILFAST",
+    }
+    with pytest.raises(Exception, match=r"typed-json-[01].* offset \d+"):
+        read(spark, engine, servers, options).collect()
+
+
+def test_csv_is_what_from_csv_makes_of_it(spark: SparkSession, servers: str, engine: str) -> None:
+    parsed = connector(spark, servers, "typed-csv").selectExpr(
+        *PLACE, f"from_csv(CAST(value AS STRING), '{CSV_SCHEMA}') AS value"
+    )
+    options = {"subscribe": "typed-csv", "value.format": "csv", "value.schema": CSV_SCHEMA}
+    fields = ("value.id", "value.city", "value.amount")
+    found = rows(read(spark, engine, servers, options).select(*PLACE, *fields))
+    assert len(found) == COUNT
+    assert not differences(found, rows(parsed.select(*PLACE, *fields)))
+
+
+def test_text_and_sizes_are_columns_of_their_own(
+    spark: SparkSession, servers: str, engine: str
+) -> None:
+    columns = ("value_size", "offset", "value", "topic", "key_size", "key", "partition")
+    options = {
+        "subscribe": "typed-json",
+        "value.format": "string",
+        "key.format": "string",
+        "columns": ",".join(columns),
+    }
+    frame = read(spark, engine, servers, options)
+    assert tuple(frame.columns) == columns
+    plain = connector(spark, servers, "typed-json").selectExpr(
+        "length(value) AS value_size",
+        "offset",
+        "CAST(value AS STRING) AS value",
+        "topic",
+        "length(key) AS key_size",
+        "CAST(key AS STRING) AS key",
+        "partition",
+    )
+    assert not differences(rows(frame), rows(plain))
