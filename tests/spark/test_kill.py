@@ -126,7 +126,7 @@ def check_killed(broker: Broker, folder: Path, topic: str, kills: int, seed: int
     assert max(begun.values()) > 1 or kills < 10, "no micro-batch was ever repeated"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_query_killed_three_times_writes_each_record_once(broker: Broker, tmp_path: Path) -> None:
     check_killed(broker, tmp_path, "killed", kills=3, seed=SEED)
 
