@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from kafkalite.errors import InvalidArgumentError
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.batch import BatchReader, PushingReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
-from kafkalite.spark.stream import StreamReader
+from kafkalite.spark.stream import RefusedStream, StreamReader
 from kafkalite.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -46,7 +46,11 @@ class KafkaliteDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         """Of a streaming query."""
-        return StreamReader(self._options(streaming=True), schema)
+        try:
+            options = self._options(streaming=True)
+        except KafkaliteError as refusal:
+            return RefusedStream(refusal)
+        return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """Of a batch query. Topics are only appended to."""

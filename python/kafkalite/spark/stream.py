@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kafkalite.errors import KafkaliteError
 from kafkalite.spark.batch import RangePartition, check_schema, read_range
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import (
@@ -33,7 +34,7 @@ from kafkalite.spark.planner import (
 )
 from kafkalite.spark.ranges import Partition, is_delayed, offsets_from_json, offsets_to_json
 
-__all__ = ["StreamReader"]
+__all__ = ["RefusedStream", "StreamReader"]
 
 Json = dict[str, dict[str, int]]
 
@@ -147,3 +148,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Arrow batches of a task's range."""
         if isinstance(partition, RangePartition):
             yield from read_range(self._options, self._schema, partition)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """In place of a reader whose options are wrong: it says so when it is first asked. What is
+    raised while a reader is made, PySpark loses behind an error of its own."""
+
+    def __init__(self, refusal: KafkaliteError) -> None:
+        self._refusal = refusal
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Raises the refusal."""
+        raise self._refusal
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: ARG002, N802
+        """Raises the refusal: a query with a checkpoint asks this first."""
+        raise self._refusal
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        """Raises the refusal; nothing was planned that could be read."""
+        raise self._refusal
