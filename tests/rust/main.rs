@@ -13,6 +13,7 @@ mod directory;
 mod epochs;
 mod faults;
 mod from_arrow;
+mod fuzz_arrow_requests;
 mod fuzz_batch;
 mod fuzz_requests;
 mod fuzz_typed;

@@ -1,0 +1,45 @@
+//! A bounded, seeded run of the fuzz target of requests to the Arrow endpoint.
+
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::Schema;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use kafkalite::arrow::Shape;
+
+use crate::fuzz_batch::run;
+
+#[path = "../../rust/fuzz/arrow_requests.rs"]
+mod arrow_requests;
+
+fn seeds() -> Vec<Vec<u8>> {
+    let place = r#""op":"read","topic":"t","partition":0"#;
+    let of_schema = |schema: &Schema| {
+        let mut stream = StreamWriter::try_new(Vec::new(), schema).unwrap();
+        stream.flush().unwrap();
+        let text = BASE64_STANDARD.encode(stream.get_ref());
+        format!(r#"{{{place},"schema":"{text}","formats":{{"value.format":"binary"}}}}"#)
+    };
+    let rest = r#""start":12,"stop":19,"isolation":"read_committed","columns":["offset","value"],
+        "batch.rows":10,"batch.bytes":1000,"bootstrap.servers":"b:9092","client":{"a":1},
+        "path":null,"fail.on.data.loss":false"#;
+    let texts = [
+        format!("{{{place}}}"),
+        format!("{{{place},{rest}}}"),
+        of_schema(Shape::all().schema()),
+        of_schema(&Schema::empty()),
+    ];
+    texts.into_iter().map(String::into_bytes).collect()
+}
+
+#[test]
+fn good_requests_to_the_arrow_endpoint_are_read() {
+    for seed in seeds() {
+        let text = String::from_utf8_lossy(&seed);
+        assert!(arrow_requests::is_read(&seed), "{text}");
+    }
+}
+
+#[test]
+fn no_bytes_break_the_reading_of_a_request() {
+    run(&seeds(), false, arrow_requests::arrow_requests);
+}
