@@ -3,10 +3,10 @@
 
     python spark/json_to_parquet.py [--orders 400000] [--out orders.parquet]
 
-Orders come as JSON and become typed columns; those that do not parse are kept as they came, in
-`_corrupt_record`. The query is stopped in the middle, the broker restarted, more orders are sent,
-and the query goes on from its checkpoint. Its offsets and the list of files that the sink keeps say
-together that no record is lost or written twice: both are counted at the end.
+Orders come as JSON; Rust decodes them into typed columns, and those that do not parse are kept as
+they came, in `_corrupt_record`. The query is stopped in the middle, the broker restarted, more
+orders are sent, and the query goes on from its checkpoint. Its offsets and the list of files that
+the sink keeps say together that no record is lost or written twice: both are counted at the end.
 """
 
 import argparse
@@ -122,20 +122,18 @@ def start(
     spark: "SparkSession", broker: "Broker", checkpoint: Path, out: Path, rows: int, *, ends: bool
 ) -> "StreamingQuery":
     """The query; with `ends` it stops at what is the end of the topic now."""
-    from pyspark.sql import functions
-
     orders = (
         spark.readStream.format("kafkalite")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(rows))
-        .option("value.format", "string")
+        .option("value.format", "json")
+        .option("value.schema", SCHEMA)
         .load()
-        .withColumn("value", functions.from_json("value", SCHEMA))
     )
     writer = (
-        orders.select("partition", "offset", "timestamp", "value.*")
+        orders.select("partition", "offset", "timestamp", "value.*", "_corrupt_record")
         .writeStream.format("parquet")
         .option("path", str(out))
         .option("checkpointLocation", str(checkpoint))

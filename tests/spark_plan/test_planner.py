@@ -180,6 +180,21 @@ def test_topics_are_chosen_by_name_pattern_and_partition(
         topics(subscribe="nowhere")
 
 
+@pytest.mark.parametrize("topics", [{"subscribe": "kept"}, {"subscribePattern": "kep."}])
+def test_a_broker_that_was_restarted_is_asked_again(topics: dict[str, str]) -> None:
+    """The columnar engine's planner held a connection that the old broker had closed, and a stream
+    failed over it in `spark/json_to_parquet.py`."""
+    with kafkalite.Broker() as broker, Logs() as logs:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("kept", partitions=1)
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers} | topics
+        asked = {"op": "latest", "options": options, "start": {"kept": {"0": 0}}}
+        before = answer(asked, logs)
+        broker.stop()
+        broker.start()
+        assert answer(asked, logs) == before
+
+
 def test_a_plan_says_how_it_is_read(orders: dict[str, str], logs: Logs) -> None:
     found = answer({"op": "batch", "options": orders | {"value.format": "string"}}, logs)
     assert found["endpoint"] is None

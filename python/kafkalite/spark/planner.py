@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.cluster import Cluster, TopicMetadata
 from kafkalite.client.connection import Closing
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark import ranges as decide
@@ -207,11 +207,7 @@ class WireLog(Closing):
         else:
             names = sorted(topics.names)
         self._cluster.forget()
-        found = [
-            (name, partition)
-            for name in names
-            for partition in self._cluster.topic(name).partitions
-        ]
+        found = [(name, partition) for name in names for partition in self._topic(name).partitions]
         if topics.kind != "assign":
             return found
         missing = set(topics.partitions) - set(found)
@@ -226,7 +222,7 @@ class WireLog(Closing):
         there = [
             (topic, partition)
             for topic, partition in partitions
-            if partition in self._cluster.topic(topic).partitions
+            if partition in self._topic(topic).partitions
         ]
         return self._listed(dict.fromkeys(there, EARLIEST))
 
@@ -237,6 +233,10 @@ class WireLog(Closing):
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
         """See `Log`."""
         return self._listed(timestamps)
+
+    def _topic(self, name: str) -> TopicMetadata:
+        """Tried again: a broker that was restarted since has closed the connection."""
+        return self._cluster.retry(lambda: self._cluster.topic(name))
 
     def _listed(self, timestamps: Mapping[Partition, int]) -> dict[Partition, int]:
         found = self._admin.list_offsets(timestamps, committed=self._committed)
