@@ -11,6 +11,8 @@ from typing import Any, Final, Literal, TypeAlias, final
 __all__ = [
     "AbortedTransaction",
     "AppendInfo",
+    "ArrowEncoder",
+    "ArrowServer",
     "BatchBuilder",
     "BrokerPlane",
     "ClaimedDirectories",

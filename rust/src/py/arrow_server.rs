@@ -110,7 +110,7 @@ impl Home for PythonHome {
     fn answer(&self, _op: &str, request: &[u8]) -> Result<Vec<u8>> {
         Python::attach(|py| {
             let answer = self.answer.call1(py, (PyBytes::new(py, request),));
-            let bytes = answer.and_then(|answer| Ok(answer.extract::<Vec<u8>>(py)?));
+            let bytes = answer.and_then(|answer| answer.extract::<Vec<u8>>(py));
             bytes.map_err(|error| sentence_of(py, &error))
         })
     }
