@@ -72,7 +72,7 @@ def test_dump_log_segments_reads_every_codec(
 def test_a_transaction_may_be_committed_aborted_or_left_open(
     kafka: KafkaBroker, kafka_tools: KafkaTools
 ) -> None:
-    topic, servers = "transactions", kafka.bootstrap_servers
+    topic, servers = "oracle-transactions", kafka.bootstrap_servers
     kafka_tools.create_topic(servers, topic)
     config = {"transactional.id": "oracle"}
     kafka_tools.produce(

@@ -210,6 +210,29 @@ proptest! {
     }
 }
 
+/// A full batch sent the row to another partition at random, whose own batch was not looked at.
+#[test]
+fn a_row_that_finds_two_batches_full_begins_a_third() {
+    let row = |key: Option<&str>, size: usize| Row {
+        key: key.map(|key| key.as_bytes().to_vec()),
+        value: Some(vec![7; size]),
+        topic: String::from("a"),
+        partition: None,
+        headers: Vec::new(),
+        timestamp_ms: None,
+    };
+    let keyed = (0..60).map(|number| row(Some(&format!("{number}")), 20));
+    let without_key = (0..60).map(|_| row(None, 90));
+    let rows: Vec<Row> = keyed.zip(without_key).flat_map(<[Row; 2]>::from).collect();
+    let options = EncodeOptions {
+        batch_bytes: 200,
+        ..options()
+    };
+    for each in encode_all(options, &[to_arrow(&rows)]) {
+        assert!(each.records.len() <= 200 || each.records_count == 1);
+    }
+}
+
 fn one_topic(topic: &str) -> EncodeOptions {
     EncodeOptions {
         topic: Some(topic.to_owned()),

@@ -327,11 +327,8 @@ impl ArrowEncoder {
             return Err(self.refuse(row.number, topic_index, &why));
         }
         let mut partition = self.choose(topic_index, wanted, row)?;
-        let is_full = self
-            .lane(topic_index, partition)
-            .and_then(|lane| lane.as_ref())
-            .is_some_and(|open| open.size_bytes() + size > self.options.batch_bytes);
-        if is_full {
+        // Without a key the next choice may be a partition whose batch is open, and full as well.
+        while self.is_full_for(topic_index, partition, size) {
             self.close(topic_index, partition, made)?;
             partition = self.choose(topic_index, wanted, row)?;
         }
@@ -366,8 +363,11 @@ impl ArrowEncoder {
         Ok(())
     }
 
-    fn lane(&self, topic_index: usize, partition: u32) -> Option<&Option<BatchBuilder>> {
-        self.topics.get(topic_index)?.lanes.get(partition as usize)
+    fn is_full_for(&self, topic_index: usize, partition: u32, size: usize) -> bool {
+        let topic = self.topics.get(topic_index);
+        topic
+            .and_then(|topic| topic.lanes.get(partition as usize)?.as_ref())
+            .is_some_and(|open| open.size_bytes() + size > self.options.batch_bytes)
     }
 
     /// As `KafkaProducer.partition`: what the row says, else its key, else one after the other.
