@@ -1,6 +1,7 @@
 """`format("kafkalite")` writes what Spark's own connector writes, and nothing that is half done."""
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,9 +269,15 @@ def test_write_arrow_can_be_one_transaction(kafka: KafkaBroker, kafka_topic: str
     servers = kafka.bootstrap_servers
     good = pyarrow.table({"value": ["a", "b"]})
     kafkalite.write_arrow(good, kafka_topic, servers, transactional_id="arrow")
-    bad = pyarrow.concat_tables(
-        pyarrow.table({"value": [value]}) for value in ("c", "d" * 2_000_000)
-    )
+
+    def rows() -> Iterator[pyarrow.RecordBatch]:
+        yield pyarrow.record_batch({"value": ["c"]})
+        deadline = time.monotonic() + 30
+        while "c" not in values(servers, kafka_topic):  # it is sent while these rows are awaited
+            assert time.monotonic() < deadline
+        yield pyarrow.record_batch({"value": ["d" * 2_000_000]})
+
+    bad = pyarrow.RecordBatchReader.from_batches(good.schema, rows())
     with pytest.raises(kafkalite.KafkaliteError, match=r"max\.request\.size"):
         kafkalite.write_arrow(bad, kafka_topic, servers, transactional_id="arrow", batch_size=0)
     assert values(servers, kafka_topic, committed=True) == ["a", "b"]
