@@ -91,10 +91,22 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     int sent = 0;
     for (int index = 0; index < columns.length; index++) {
       ColumnVector constant = constant(schema.apply(index));
-      columns[index] =
-          constant != null ? constant : new ArrowColumnVector(root.getVector(sent++));
+      columns[index] = constant != null ? constant : new Lent(root.getVector(sent++));
     }
     return new ColumnarBatch(columns, root.getRowCount());
+  }
+
+  /**
+   * A column that stays the reader's: Spark closes what it has done with, and a closed struct has
+   * lost its fields when the next batch is to go into it.
+   */
+  private static final class Lent extends ArrowColumnVector {
+    Lent(FieldVector vector) {
+      super(vector);
+    }
+
+    @Override
+    public void closeIfFreeable() {}
   }
 
   private ColumnVector constant(StructField field) {

@@ -85,6 +85,9 @@ def test_json_is_what_from_json_makes_of_it(spark: SparkSession, servers: str, e
         *PLACE, f"from_json(CAST(value AS STRING), '{schema}') AS value"
     )
     options = {"subscribe": "typed-json", "value.format": "json", "value.schema": schema}
+    # Several Arrow batches a task: Spark closes each, and a closed struct had lost its fields when
+    # the columnar engine's next batch came.
+    options["batch.rows"] = "40"
     typed = read(spark, engine, servers, options)
     fields = [f"value.{name}" for name in JSON_FIELDS]
     found = rows(typed.selectExpr(*PLACE, *fields, "_corrupt_record"))
@@ -104,6 +107,7 @@ def test_json_flattened_is_the_same_in_columns_of_its_own(
     spark: SparkSession, servers: str, engine: str
 ) -> None:
     options = {"subscribe": "typed-json", "value.format": "json", "value.schema": JSON_SCHEMA}
+    options["batch.rows"] = "40"
     nested = read(spark, engine, servers, options)
     flat = read(spark, engine, servers, {**options, "value.flatten": "true"})
     fields = [f"value.{name}" for name in JSON_FIELDS]
