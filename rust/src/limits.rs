@@ -224,5 +224,6 @@ pub const ARROW_STOP_GRACE_MS: u64 = 500;
 /// How long an Arrow endpoint that can take no client (no descriptor, no thread) waits before it tries
 /// again, milliseconds.
 pub const ARROW_ACCEPT_RETRY_MS: u64 = 100;
+
 /// Bytes of finished batches that one call of the encoder of Arrow rows gives; more in the next one.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;

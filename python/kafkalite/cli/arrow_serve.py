@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native import ArrowServer
-from kafkalite.cli.options import new_parser
+from kafkalite.cli.options import new_parser, servers_argument
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.cluster import parse_servers
 from kafkalite.client.range_source import FetchSettings, RangeSource
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import Buffers, Endpoint, address, bind, refuse_beyond_loopback
@@ -114,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        type=_servers,
+        type=servers_argument,
         help="the brokers of requests that name none",
     )
     parser.add_argument(
@@ -140,14 +139,6 @@ def _listen(text: str) -> Endpoint:
     except InvalidArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return endpoint
-
-
-def _servers(text: str) -> str:
-    try:
-        parse_servers(text)
-    except InvalidArgumentError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
 
 
 def _watch_stdin() -> None:

@@ -46,7 +46,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-server",
         metavar="HOST:PORT,…",
         default=BOOTSTRAP_SERVER,
-        type=_servers,
+        type=servers_argument,
         help=f"a broker of the cluster, or several ({BOOTSTRAP_SERVER})",
     )
     parser.add_argument(
@@ -59,7 +59,8 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
-def _servers(text: str) -> str:
+def servers_argument(text: str) -> str:
+    """Bootstrap servers, for argparse."""
     try:
         parse_servers(text)
     except InvalidArgumentError as error:

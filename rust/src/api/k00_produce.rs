@@ -9,8 +9,9 @@
 //!
 //! Refusals, as long as there are no transactions: a transactional id or batch
 //! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer). Per partition:
-//! INVALID_TOPIC_EXCEPTION for a coordinator's topic; UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; no records
-//! (INVALID_RECORD); zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
+//! INVALID_TOPIC_EXCEPTION for a coordinator's topic; UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED;
+//! UNKNOWN_TOPIC_OR_PARTITION; no records (INVALID_RECORD); zstd before version 7; acks other than
+//! -1, 0, 1 (INVALID_REQUIRED_ACKS); what
 //! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
 //! on one node: `min.insync.replicas` counts for no more than the replicas that a partition has
 //! (`Partition.effectiveMinIsr`).
