@@ -78,6 +78,9 @@ class _Consumer:
             fetch_max_wait_ms=100,
             reconnect_backoff_max_ms=500,
         )
+        # Waits for its first metadata: kafka-python 3.0.12 forgets what it is told to subscribe to
+        # while the answer to that is under way.
+        self._consumer.topics()
         if options.assign:
             self._consumer.assign([TopicPartition(*each[:2]) for each in options.assign])
             for each in options.assign:

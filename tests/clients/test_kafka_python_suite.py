@@ -71,8 +71,14 @@ def test_kafka_pythons_own_suite_passes(servers: str, tmp_path: Path) -> None:
     folder = tmp_path / "suite"
     folder.mkdir()
     (folder / "test").symlink_to(provision.kafka_python_tests() / "test")
+    expected = set(EXCEPTIONS_OF_ANY_BROKER if is_kafka() else EXCEPTIONS)
     passed, failed = run(servers, folder)
-    assert failed == set(EXCEPTIONS_OF_ANY_BROKER if is_kafka() else EXCEPTIONS)
+    if unexpected := failed - expected:
+        # kafka-python 3.0.12 forgets a subscription that is made while the answer to its first
+        # metadata request is under way, on any broker: a busy machine hits that now and then.
+        passed_again, _ = run(servers, folder, only=unexpected)
+        passed, failed = passed | passed_again, failed - passed_again
+    assert failed == expected
     assert len(passed) >= 47
 
 
@@ -84,8 +90,11 @@ def test_the_readme_explains_each_exception() -> None:
     assert text.count("- `test_") == len(EXCEPTIONS)
 
 
-def run(servers: str, folder: Path) -> tuple[set[str], set[str]]:
-    """The names of the tests that passed, and of those that did not; its output is printed."""
+def run(
+    servers: str, folder: Path, only: frozenset[str] | set[str] = frozenset()
+) -> tuple[set[str], set[str]]:
+    """The names of the tests that passed, and of those that did not; its output is printed.
+    Runs all of them unless some are named."""
     environment = os.environ | {
         "KAFKA_URI": f"kafka://{servers}",
         "KAFKA_VERSION": kafka_version(),
@@ -93,7 +102,8 @@ def run(servers: str, folder: Path) -> tuple[set[str], set[str]]:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
     command += ["-c", os.devnull, "--rootdir", folder, "--timeout=60", "--durations=15"]
-    command += [f"--junitxml={folder / 'suite.xml'}", folder / "test" / "integration"]
+    command += [f"--junitxml={folder / 'suite.xml'}", "-k", " or ".join(sorted(only))]
+    command += [folder / "test" / "integration"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     sys.stdout.write(done.stdout + done.stderr)
     passed, failed = set(), set()
