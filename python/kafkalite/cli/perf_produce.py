@@ -25,7 +25,8 @@ from kafkalite.cli.options import (
     read_properties,
 )
 from kafkalite.client.admin import Admin
-from kafkalite.client.producer import Batch, Producer
+from kafkalite.client.lane import Batch
+from kafkalite.client.producer import Producer
 from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """

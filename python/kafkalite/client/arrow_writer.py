@@ -16,7 +16,8 @@ from typing import NamedTuple
 from kafkalite._native import ArrowEncoder
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.connection import Closing
-from kafkalite.client.producer import Batch, Producer
+from kafkalite.client.lane import Batch
+from kafkalite.client.producer import Producer
 from kafkalite.client.producer_settings import ProducerSettings
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import KafkaliteError

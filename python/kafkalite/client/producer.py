@@ -28,6 +28,7 @@ from typing import Any, Self
 from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
 from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, Cluster, TopicMetadata
 from kafkalite.client.connection import Connection, broker_error, check
+from kafkalite.client.lane import Batch, Lane, OnDelivery, OpenBatch
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
@@ -46,11 +47,9 @@ from kafkalite.protocol.error_codes import (
     UNKNOWN_PRODUCER_ID,
 )
 
-__all__ = ["Batch", "Producer"]
+__all__ = ["Producer"]
 
 Headers = Sequence[tuple[str, bytes | None]]
-OnDelivery = Callable[[KafkaliteError | None, str, int, int], None]
-"""Called once a record: the error or None, topic, partition, offset (-1 if it is not known)."""
 
 # Later versions name topics by id, which a topic that is made anew changes.
 PRODUCE_BY_NAME = 12
@@ -61,95 +60,6 @@ SEQUENCES = 1 << 31
 RECORD_OVERHEAD_BYTES = 21
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-
-
-class Batch:
-    """A closed batch of one partition on its way."""
-
-    __slots__ = (
-        "count",
-        "deadline",
-        "epoch",
-        "made_at",
-        "number",
-        "on_done",
-        "partition",
-        "records",
-        "sequence",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        records: bytes,
-        count: int,
-        made_at: float,
-        on_done: Callable[["Batch", KafkaliteError | None, int], None] | None,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.records = records
-        self.count = count
-        self.made_at = made_at
-        """Monotonic seconds at which its first record came."""
-        self.on_done = on_done
-        self.number = 0
-        """Counts up: the order in which batches were made."""
-        self.sequence = -1
-        self.epoch = -1
-        self.deadline = 0.0
-
-
-class _Open:
-    """The batch that takes a partition's records."""
-
-    __slots__ = ("builder", "callbacks", "count", "made_at", "size_bytes")
-
-    def __init__(self, codec: str, level: int | None) -> None:
-        self.builder = BatchBuilder(codec, level=level)
-        self.callbacks: list[tuple[int, OnDelivery]] = []
-        self.count = 0
-        self.size_bytes = 0
-        """What its records were counted for."""
-        self.made_at = time.monotonic()
-
-
-class _Lane:
-    """What is on its way to one partition."""
-
-    __slots__ = (
-        "acknowledged",
-        "epoch",
-        "flying",
-        "open",
-        "partition",
-        "pause_ms",
-        "paused_until",
-        "ready",
-        "renumber",
-        "sequence",
-        "topic",
-        "trouble",
-    )
-
-    def __init__(self, topic: str, partition: int, epoch: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.open: _Open | None = None
-        self.ready: deque[Batch] = deque()
-        self.flying: deque[Batch] = deque()
-        self.epoch = epoch
-        self.sequence = 0
-        self.acknowledged = 0
-        """The sequence number after the last that the broker has taken."""
-        self.renumber = False
-        """A batch was given up: go on under the next epoch once nothing flies."""
-        self.paused_until = 0.0
-        self.pause_ms = BACKOFF_MS
-        self.trouble: KafkaliteError | None = None
-        """Why it was paused last."""
 
 
 class _Link:
@@ -226,7 +136,7 @@ class Producer:
             if isinstance(bootstrap_servers, str)
             else bootstrap_servers
         )
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, int] = {}
         self._links: dict[int, _Link] = {}
         self._made_count = 0
@@ -291,7 +201,7 @@ class Producer:
                 lane = self._lane(topic, None, None)
             opened = lane.open
         if opened is None:
-            opened = lane.open = _Open(self._codec, self._level)
+            opened = lane.open = OpenBatch(self._codec, self._level)
             self._next_linger = min(self._next_linger, opened.made_at + self._linger_s)
         wall_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         encoded = [(name.encode(), content) for name, content in headers] if headers else []
@@ -390,7 +300,7 @@ class Producer:
     def _topic(self, name: str) -> TopicMetadata:
         return self.cluster.topic(name, allow_auto_create=True)
 
-    def _lane(self, topic: str, partition: int | None, key: bytes | None) -> _Lane:
+    def _lane(self, topic: str, partition: int | None, key: bytes | None) -> Lane:
         if partition is None:
             if key is not None:
                 partition = partition_for_key(key, len(self._topic(topic).partitions))
@@ -406,7 +316,7 @@ class Producer:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
                 )
-            lane = self._lanes[topic, partition] = _Lane(topic, partition, self._epoch)
+            lane = self._lanes[topic, partition] = Lane(topic, partition, self._epoch)
         return lane
 
     def _draw(self, topic: str) -> int:
@@ -416,7 +326,7 @@ class Producer:
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def _close_batch(self, lane: _Lane) -> None:
+    def _close_batch(self, lane: Lane) -> None:
         opened, lane.open = lane.open, None
         if opened is None:
             return
@@ -435,7 +345,7 @@ class Producer:
         made_at, count = opened.made_at, opened.count
         self._enqueue(lane, Batch(lane.topic, lane.partition, records, count, made_at, on_done))
 
-    def _enqueue(self, lane: _Lane, batch: Batch) -> None:
+    def _enqueue(self, lane: Lane, batch: Batch) -> None:
         self._made_count += 1
         batch.number = self._made_count
         batch.deadline = batch.made_at + self._delivery_s
@@ -474,7 +384,7 @@ class Producer:
         self._next_linger = due
 
     def _send_ready(self, now: float) -> None:
-        by_node: dict[int, list[_Lane]] = {}
+        by_node: dict[int, list[Lane]] = {}
         for lane in list(self._lanes.values()):
             self._give_up_old(lane, now)
             if lane.renumber and not lane.flying:
@@ -491,7 +401,7 @@ class Producer:
         for node_id, lanes in by_node.items():
             self._send_to(node_id, lanes, now)
 
-    def _send_to(self, node_id: int, lanes: list[_Lane], now: float) -> None:
+    def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
         """Requests with one batch a partition, as many as may fly."""
         try:
             if self._wants_id and self._producer_id < 0:
@@ -641,7 +551,7 @@ class Producer:
             error = broker_error(code, f"partition {batch.topic}-{batch.partition}", told)
             self._refused(lane, batch, error, now)
 
-    def _refused(self, lane: _Lane, batch: Batch, error: BrokerError, now: float) -> None:
+    def _refused(self, lane: Lane, batch: Batch, error: BrokerError, now: float) -> None:
         numbered = batch.sequence >= 0
         # The batch before it has not been taken yet: its turn comes again.
         follows_a_gap = (
@@ -674,7 +584,7 @@ class Producer:
                 lane.flying.remove(batch)
             self._come_back(lane, batches, error, now)
 
-    def _come_back(self, lane: _Lane, batches: list[Batch], error: ClientError, now: float) -> None:
+    def _come_back(self, lane: Lane, batches: list[Batch], error: ClientError, now: float) -> None:
         """Batches that could not be sent, or of which it is not known what became of them."""
         passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
             isinstance(error, BrokerError) and error.retriable
@@ -688,18 +598,18 @@ class Producer:
                 self._finish(batch, error, -1)
         self.cluster.forget(lane.topic)
 
-    def _put_back(self, lane: _Lane, batches: list[Batch]) -> None:
+    def _put_back(self, lane: Lane, batches: list[Batch]) -> None:
         """In the order in which they were made, which is that of their sequence numbers."""
         for batch in batches:
             later = (at for at, other in enumerate(lane.ready) if other.number > batch.number)
             lane.ready.insert(next(later, len(lane.ready)), batch)
 
-    def _pause(self, lane: _Lane, now: float, error: KafkaliteError) -> None:
+    def _pause(self, lane: Lane, now: float, error: KafkaliteError) -> None:
         lane.trouble = error
         lane.paused_until = now + lane.pause_ms / 1000
         lane.pause_ms = min(2 * lane.pause_ms, BACKOFF_MS_MAX)
 
-    def _give_up_old(self, lane: _Lane, now: float) -> None:
+    def _give_up_old(self, lane: Lane, now: float) -> None:
         while lane.ready and now >= lane.ready[0].deadline:
             batch = lane.ready.popleft()
             lane.renumber = lane.renumber or batch.sequence >= 0
@@ -708,7 +618,7 @@ class Producer:
             late += f": {lane.trouble}" if lane.trouble is not None else ""
             self._finish(batch, RequestTimedOutError(late), -1)
 
-    def _renumber(self, lane: _Lane) -> None:
+    def _renumber(self, lane: Lane) -> None:
         lane.renumber = False
         if self._transaction is not None and self.first_error is not None:
             while lane.ready:
