@@ -28,7 +28,7 @@ PARTITIONS = 3
 OFFSETS_PER_TRIGGER = 60
 AT_FIRST = 600
 BETWEEN_KILLS = 90
-START_S = 100
+START_S = 300
 
 
 class Query:
@@ -126,13 +126,13 @@ def check_killed(broker: Broker, folder: Path, topic: str, kills: int, seed: int
     assert max(begun.values()) > 1 or kills < 10, "no micro-batch was ever repeated"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_query_killed_three_times_writes_each_record_once(broker: Broker, tmp_path: Path) -> None:
     check_killed(broker, tmp_path, "killed", kills=3, seed=SEED)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_query_killed_twenty_times_writes_each_record_once(
     broker: Broker, tmp_path: Path
 ) -> None:
