@@ -19,6 +19,7 @@ mod fuzz_requests;
 mod fuzz_typed;
 mod housekeeper;
 mod log;
+mod look_up;
 mod memory_storage;
 mod plain_reader;
 mod producers;

@@ -19,64 +19,178 @@ use super::segment::{LocatedBatch, Segment, UNKNOWN};
 use super::storage::{StorageFile, read_file, read_full_at};
 use super::time_index::TimeIndex;
 
+/// Batches of at least so many bytes are hopped over, a `pread` for each header; smaller ones are
+/// read all at once.
+const HOP_BYTES_MIN: u64 = 1024;
+const HOPS_MAX: u64 = 4;
+
+/// What two neighbouring index entries say of the batches between them.
+///
+/// ```text
+///   below             between      above
+///   ├────────┬─ ··· ─┬────────────├────
+///   start             ≥ bytes − interval: else the batch before had brought an entry
+/// ```
+#[derive(Clone, Copy)]
+struct Gap {
+    /// `None`: the gap begins with the segment.
+    below: Option<OffsetPosition>,
+    above: OffsetPosition,
+    /// How many batches may hold an offset that is looked for here, if all are of one size.
+    candidates: u64,
+}
+
+impl Gap {
+    /// `None`: the batches are small, as far as the entries tell.
+    fn of_large_batches(
+        below: Option<OffsetPosition>,
+        above: OffsetPosition,
+        index_interval_bytes: u64,
+    ) -> Option<Gap> {
+        let start = below.map_or(0, |entry| entry.position_byte);
+        let bytes = above.position_byte.checked_sub(start)?;
+        let batch_bytes = bytes.checked_sub(index_interval_bytes)?;
+        if batch_bytes < HOP_BYTES_MIN {
+            return None;
+        }
+        // The lower entry's own batch ends with that entry's offset, so it is none of them.
+        let candidates = (bytes + batch_bytes / 2) / batch_bytes + u64::from(below.is_none());
+        (candidates <= HOPS_MAX).then_some(Gap {
+            below,
+            above,
+            candidates,
+        })
+    }
+
+    /// Whether the upper entry's batch holds the offset, if all hold as many.
+    fn ends_with(&self, offset: i64, base_offset: i64) -> bool {
+        let below = self.below.map_or(base_offset - 1, |entry| entry.offset);
+        let left = self.above.offset.saturating_sub(offset);
+        left.saturating_mul(self.candidates as i64) < self.above.offset - below
+    }
+}
+
 impl Segment {
     /// The first batch whose last offset is at least `offset`, looked for between the two index
-    /// entries around it. `None`: all batches end below. Cost with the index mapped: one `pread`,
-    /// two if the index ends below the offset. Errors: `CorruptFile` if the bytes on the way are no
-    /// batches, also when the walk starts at the first byte.
+    /// entries around it. `None`: all batches end below. Cost with the index mapped: one `pread`, of
+    /// a header alone where batches are large, two if the index ends below the offset or its entries
+    /// leave a choice. Errors: `CorruptFile` if the bytes on the way are no batches, also when the
+    /// walk starts at the first byte.
     pub fn locate(&self, offset: i64) -> Result<Option<LocatedBatch>> {
-        let end = self.end().size_bytes;
-        let (below, above) = self.with_offset_index(|index| index.around(offset))?;
+        let (_, found) = self.locate_below(offset, self.size_bytes())?;
+        Ok(found)
+    }
+
+    /// As `locate`, among the batches below byte `end`; with the file that they are in.
+    pub(super) fn locate_below(
+        &self,
+        offset: i64,
+        end: u64,
+    ) -> Result<(Arc<dyn StorageFile>, Option<LocatedBatch>)> {
+        let (file, (below, above)) = self.file_and_entries_around(offset)?;
         let below = below.filter(|entry| entry.position_byte < end);
-        let start = below.map_or(0, |entry| entry.position_byte);
         let interval = self.index_interval_bytes.clamp(512, LOOK_UP_BYTES_MAX / 2);
-        let gap = above.map_or(interval, |above| above.position_byte.saturating_sub(start));
-        let file = self.file()?;
-        // Batches larger than the interval have an entry each, and it is the upper one's.
-        if let Some(above) = above.filter(|_| gap > 2 * interval)
-            && let Some(found) = self.batch_at(&*file, above, end, offset)?
+        if let Some(above) = above
+            && let Some(gap) = Gap::of_large_batches(below, above, self.index_interval_bytes)
+            && let Some(found) = self.locate_in_gap(&*file, gap, end, offset)?
         {
-            return Ok(Some(found));
+            return Ok((file, Some(found)));
         }
+        let start = below.map_or(0, |entry| entry.position_byte);
+        let gap = above.map_or(interval, |above| above.position_byte.saturating_sub(start));
         let bytes = (gap + RECORD_BATCH_OVERHEAD as u64).min(LOOK_UP_BYTES_MAX) as usize;
         if let Some(entry) = below {
             // An index is a hint. What it points at must be the batch it names, or the walk starts
             // at the first byte.
             match self.locate_from(&*file, bytes, start, end, offset, Some(entry.offset)) {
-                Ok(found) => return Ok(found),
+                Ok(found) => return Ok((file, found)),
                 Err(Error::CorruptFile { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.locate_from(&*file, bytes, 0, end, offset, None)
+        let found = self.locate_from(&*file, bytes, 0, end, offset, None)?;
+        Ok((file, found))
     }
 
-    /// The batch that an index entry names, if it is there and holds `offset`. Errors: `Io`.
-    fn batch_at(
+    fn file_and_entries_around(
+        &self,
+        offset: i64,
+    ) -> Result<(
+        Arc<dyn StorageFile>,
+        (Option<OffsetPosition>, Option<OffsetPosition>),
+    )> {
+        let look = |bytes: &[u8]| OffsetIndex::new(self.base_offset, bytes).around(offset);
+        let active = self.indexes.read();
+        if let Some(entries) = active.as_ref().map(|indexes| look(&indexes.offset)) {
+            drop(active);
+            return Ok((self.file()?, entries));
+        }
+        drop(active);
+        let (file, mapping) = self.open_segments.log_and_offset_index(&self.files)?;
+        Ok((file, look(&mapping)))
+    }
+
+    /// Reads headers alone: the upper entry's if it is likely to hold the offset, else from the
+    /// lower entry on. `None`: not found that way, which says nothing of the offset. Errors: `Io`.
+    fn locate_in_gap(
         &self,
         file: &dyn StorageFile,
-        entry: OffsetPosition,
+        gap: Gap,
         end: u64,
         offset: i64,
     ) -> Result<Option<LocatedBatch>> {
+        let above = gap.above.position_byte;
+        if gap.ends_with(offset, self.base_offset)
+            && let Some(header) = self.header_at(file, above, end)?
+            && header.last_offset() == gap.above.offset
+            && header.base_offset <= offset
+        {
+            let position_byte = above;
+            return Ok(Some(LocatedBatch {
+                position_byte,
+                header,
+            }));
+        }
+        let mut position_byte = gap.below.map_or(0, |entry| entry.position_byte);
+        let mut named = gap.below.map(|entry| entry.offset);
+        while let Some(header) = self.header_at(file, position_byte, end)? {
+            if named
+                .take()
+                .is_some_and(|last| last != header.last_offset())
+            {
+                return Ok(None);
+            }
+            if header.last_offset() >= offset {
+                return Ok(Some(LocatedBatch {
+                    position_byte,
+                    header,
+                }));
+            }
+            if (header.size_bytes as u64) < HOP_BYTES_MIN || position_byte >= above {
+                return Ok(None);
+            }
+            position_byte += header.size_bytes as u64;
+        }
+        Ok(None)
+    }
+
+    /// The header of a batch of magic 2 that lies at a position and ends within `end`.
+    fn header_at(
+        &self,
+        file: &dyn StorageFile,
+        position_byte: u64,
+        end: u64,
+    ) -> Result<Option<BatchHeader>> {
         let mut bytes = [0; RECORD_BATCH_OVERHEAD];
-        let position_byte = entry.position_byte;
         if position_byte + bytes.len() as u64 > end {
             return Ok(None);
         }
         let read = read_full_at(file, &mut bytes, position_byte);
         let read = read.map_err(|error| Error::io("pread", &self.files.path(LOG))(error))?;
-        let Ok(Some(header)) = BatchHeader::parse(&bytes[..read]) else {
-            return Ok(None);
-        };
-        let is_named = header.magic == 2
-            && header.last_offset() == entry.offset
-            && header.size_bytes as u64 <= end - position_byte;
-        let holds = (header.base_offset..=header.last_offset()).contains(&offset);
-        Ok((is_named && holds).then_some(LocatedBatch {
-            position_byte,
-            header,
-        }))
+        let header = BatchHeader::parse(&bytes[..read]).ok().flatten();
+        Ok(header
+            .filter(|header| header.magic == 2)
+            .filter(|header| header.size_bytes as u64 <= end - position_byte))
     }
 
     fn locate_from(

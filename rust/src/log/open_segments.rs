@@ -114,6 +114,21 @@ impl OpenSegments {
         self.index(files, OFFSET_INDEX, |slots| &mut slots.offset_index)
     }
 
+    /// Both of the above, by one lock where they are open.
+    pub fn log_and_offset_index(
+        &self,
+        files: &Arc<SegmentFiles>,
+    ) -> Result<(Arc<dyn StorageFile>, Arc<Mapping>)> {
+        {
+            let slots = files.slots.lock();
+            if let (Some(log), Some(index)) = (&slots.log, &slots.offset_index) {
+                self.touch(files);
+                return Ok((log.clone(), index.clone()));
+            }
+        }
+        Ok((self.log_file(files)?, self.offset_index(files)?))
+    }
+
     /// The mapped `.timeindex` of a closed segment; empty if the file is missing.
     pub fn time_index(&self, files: &Arc<SegmentFiles>) -> Result<Arc<Mapping>> {
         self.index(files, TIME_INDEX, |slots| &mut slots.time_index)

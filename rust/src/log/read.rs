@@ -295,7 +295,8 @@ fn read_segment(
     bound: LogPosition,
 ) -> Result<Option<FetchedRange>> {
     let (end, pin) = segment.pin();
-    let Some(first) = segment.locate(offset)? else {
+    let (file, first) = segment.locate_below(offset, end.size_bytes)?;
+    let Some(first) = first else {
         return Ok(None);
     };
     let max_position = if segment.base_offset() == bound.segment_base_offset {
@@ -315,7 +316,7 @@ fn read_segment(
         position_byte: first.position_byte,
         length_bytes: wanted.min(max_position.saturating_sub(first.position_byte)),
         first_batch_is_cut: wanted < first_bytes,
-        file: Some(segment.file()?),
+        file: Some(file),
         _pin: Some(pin),
     }))
 }
