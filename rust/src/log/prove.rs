@@ -356,7 +356,7 @@ impl Log {
         let (base, directory) = (segment.base_offset(), self.directory());
         let segments = self.segments.read().clone();
         let is_here = segments
-            .get(&base)
+            .get(base)
             .is_some_and(|known| Arc::ptr_eq(known, segment));
         if segment.aborted_proof.lock().is_mended || !is_here {
             return segment.aborted();

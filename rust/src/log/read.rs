@@ -155,7 +155,7 @@ impl Log {
     fn has_gone(&self, segment: &Arc<Segment>) -> bool {
         let segments = self.segments.read();
         !segments
-            .get(&segment.base_offset())
+            .get(segment.base_offset())
             .is_some_and(|known| Arc::ptr_eq(known, segment))
     }
 
@@ -222,11 +222,9 @@ impl Log {
     /// concern its reader (`LogSegment.fetchUpperBoundOffset`).
     pub fn upper_bound_offset(&self, range: &FetchedRange) -> Result<i64> {
         let end = range.position_byte + range.length_bytes;
-        let segment = self
-            .segments
-            .read()
-            .get(&range.segment_base_offset)
-            .cloned();
+        let segments = self.segments.read();
+        let segment = segments.get(range.segment_base_offset).cloned();
+        drop(segments);
         let Some(segment) = segment else {
             return Ok(self.offsets().log_end_offset);
         };

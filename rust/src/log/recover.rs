@@ -9,7 +9,7 @@
 //! ```
 //! Whatever is cut off or made anew is told in the `LoadReport`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -31,6 +31,7 @@ use super::rebuild::{Rebuilt, SegmentScan, note_epoch};
 use super::replay::{producers_before, replay_segments};
 use super::scan::BatchScanner;
 use super::segment::{LogPosition, Segment, SegmentEnd};
+use super::segment_map::SegmentMap;
 use super::snapshots::ProducerSnapshots;
 use super::storage::{Storage, replace_file_unnamed};
 use super::{offset_index, time_index};
@@ -86,7 +87,7 @@ pub fn load(
         open_segments,
         storage: &*open_segments.storage,
         parameters: &parameters,
-        segments: BTreeMap::new(),
+        segments: SegmentMap::default(),
         epochs: LeaderEpochs::default(),
         report: LoadReport::default(),
     };
@@ -102,17 +103,16 @@ pub fn load(
         producers = loader.recover(&mut snapshots)?;
     }
     let log_end_offset = loader.find_end(&mut snapshots)?;
-    let first = loader
-        .segments
-        .first_key_value()
-        .map_or(0, |(base, _)| *base);
+    let first = loader.segments.first();
+    let first = first.map_or(0, |first| first.base_offset());
     let log_start_offset = parameters.log_start_offset.max(first);
     if log_start_offset > first {
         // It has also replayed what DeleteRecords took away, and such batches are nobody's duplicates.
         producers = ProducerState::default();
     }
     loader.settle_epochs(log_start_offset, log_end_offset)?;
-    let bases: BTreeSet<i64> = loader.segments.keys().copied().collect();
+    let bases = loader.segments.values().map(|one| one.base_offset());
+    let bases: BTreeSet<i64> = bases.collect();
     snapshots.remove_stray(loader.storage, &bases)?;
     loader.load_producers(
         &mut snapshots,
@@ -127,14 +127,14 @@ pub fn load(
         report,
         ..
     } = loader;
-    let Some((base, active)) = segments.last_key_value() else {
+    let Some(active) = segments.last() else {
         return Err(Error::InvalidArgument(
             "a log has at least one segment".to_owned(),
         ));
     };
     let end = LogPosition {
         offset: log_end_offset,
-        segment_base_offset: *base,
+        segment_base_offset: active.base_offset(),
         position_byte: active.size_bytes(),
     };
     let visible = parameters.high_watermark.unwrap_or(log_end_offset);
@@ -197,7 +197,7 @@ struct Loader<'a> {
     open_segments: &'a Arc<OpenSegments>,
     storage: &'a dyn Storage,
     parameters: &'a LogParameters,
-    segments: BTreeMap<i64, Arc<Segment>>,
+    segments: SegmentMap,
     epochs: LeaderEpochs,
     report: LoadReport,
 }
@@ -355,8 +355,7 @@ impl Loader<'_> {
                 size_bytes: size.unwrap_or(0),
                 next_offset,
             };
-            self.segments
-                .insert(*base, self.open_segment(*base, end, ""));
+            self.segments.insert(self.open_segment(*base, end, ""));
         }
         Ok(())
     }
@@ -405,16 +404,17 @@ impl Loader<'_> {
     /// Segments below the recovery point are not read, but they need indexes that can be theirs.
     fn rebuild_missing_indexes(&mut self, snapshots: &mut ProducerSnapshots) -> Result<()> {
         let unflushed = self.first_unflushed();
-        for (base, segment) in self.segments.clone() {
+        for segment in self.segments.clone().values() {
+            let base = segment.base_offset();
             if base >= unflushed {
                 break;
             }
-            if let Some(fault) = self.index_fault(&segment)? {
+            if let Some(fault) = self.index_fault(segment)? {
                 self.report
                     .note(format!("rebuilt the indexes of segment {base}: {fault}"));
                 let mut producers = self.producers_at(snapshots, base)?;
-                let rebuilt = self.scan(&segment, &mut producers, base, i64::MAX)?;
-                self.adopt(&segment, rebuilt, false)?;
+                let rebuilt = self.scan(segment, &mut producers, base, i64::MAX)?;
+                self.adopt(segment, rebuilt, false)?;
             }
         }
         Ok(())
@@ -459,13 +459,10 @@ impl Loader<'_> {
         if self.parameters.was_clean {
             return i64::MAX;
         }
-        let floor = self
-            .segments
-            .range(..=self.parameters.recovery_point)
-            .next_back();
-        floor
-            .or_else(|| self.segments.first_key_value())
-            .map_or(i64::MAX, |(base, _)| *base)
+        let holder = self.segments.at(self.parameters.recovery_point);
+        holder
+            .or_else(|| self.segments.first())
+            .map_or(i64::MAX, |segment| segment.base_offset())
     }
 
     /// Step 3. Returns the producer state at the end of what was recovered.
@@ -473,8 +470,9 @@ impl Loader<'_> {
         let from = self.first_unflushed();
         let unflushed: Vec<_> = self
             .segments
-            .range(from..)
-            .map(|(base, segment)| (*base, segment.clone()))
+            .values()
+            .map(|segment| (segment.base_offset(), segment.clone()))
+            .filter(|(base, _)| *base >= from)
             .collect();
         let Some((first, _)) = unflushed.first() else {
             return Ok(ProducerState::default());
@@ -523,7 +521,7 @@ impl Loader<'_> {
         let base = segment.base_offset();
         self.report.truncated_bytes += segment.size_bytes();
         self.report.note(format!("removed segment {base}: {why}"));
-        self.segments.remove(&base);
+        self.segments.remove(base);
         self.open_segments.remove(segment.files())
     }
 
@@ -548,8 +546,8 @@ impl Loader<'_> {
     fn find_end(&mut self, snapshots: &mut ProducerSnapshots) -> Result<i64> {
         let start = self.parameters.log_start_offset;
         let mut end_offset = None;
-        if let Some((base, last)) = self.segments.last_key_value() {
-            let (base, last) = (*base, last.clone());
+        if let Some(last) = self.segments.last().cloned() {
+            let base = last.base_offset();
             let fault = self.index_fault(&last)?;
             let ends = last
                 .last_batch()
@@ -588,12 +586,12 @@ impl Loader<'_> {
             now_ms,
             ..
         } = self.parameters;
-        match self.segments.last_key_value() {
-            Some((_, last)) => last.activate()?,
+        match self.segments.last() {
+            Some(last) => last.activate()?,
             None => {
                 let first =
                     Segment::create(self.open_segments, directory, start, "", config, 0, *now_ms)?;
-                self.segments.insert(start, first);
+                self.segments.insert(first);
                 self.sync_directory()?;
             }
         }

@@ -1,9 +1,6 @@
 //! Producer state out of records that are in the log: at a start, after a truncation, and where an
 //! index has to be made anew.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use crate::batch::BatchHeader;
 use crate::batch::records::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
@@ -14,6 +11,7 @@ use super::names::LOG;
 use super::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
 use super::scan::BatchScanner;
 use super::segment::Segment;
+use super::segment_map::SegmentMap;
 use super::snapshots::ProducerSnapshots;
 use super::storage::{Storage, read_exact_at};
 
@@ -21,13 +19,13 @@ use super::storage::{Storage, read_exact_at};
 /// snapshot, and the batches behind it. `log_start_offset` may lie below the first segment.
 pub fn producers_before(
     storage: &dyn Storage,
-    segments: &BTreeMap<i64, Arc<Segment>>,
+    segments: &SegmentMap,
     snapshots: &ProducerSnapshots,
     log_start_offset: i64,
     offset: i64,
 ) -> Result<ProducerState> {
     let mut producers = ProducerState::default();
-    let first = segments.first_key_value().map_or(0, |(base, _)| *base);
+    let first = segments.first().map_or(0, |first| first.base_offset());
     let start = log_start_offset.max(first);
     snapshots.load_latest(storage, &mut producers, start, offset)?;
     replay_segments(segments, &mut producers, offset)?;
@@ -62,7 +60,7 @@ impl Log {
 
 /// Replays the batches from the state's map end offset up to `end_offset`.
 pub fn replay_segments(
-    segments: &BTreeMap<i64, Arc<Segment>>,
+    segments: &SegmentMap,
     producers: &mut ProducerState,
     end_offset: i64,
 ) -> Result<()> {
@@ -70,14 +68,8 @@ pub fn replay_segments(
     if from >= end_offset {
         return Ok(());
     }
-    let start = segments
-        .range(..=from)
-        .next_back()
-        .map_or(from, |(base, _)| *base);
-    for segment in segments
-        .range(start..end_offset)
-        .map(|(_, segment)| segment)
-    {
+    let start = segments.at(from).map_or(from, |one| one.base_offset());
+    for segment in segments.range(start..end_offset) {
         let position = if from > segment.base_offset() {
             segment.position_of(from)?
         } else {

@@ -29,9 +29,9 @@ impl Log {
         let first = self
             .segments
             .read()
-            .keys()
-            .find(|base| !doomed.iter().any(|segment| segment.base_offset() == **base))
-            .copied();
+            .values()
+            .map(|segment| segment.base_offset())
+            .find(|base| !doomed.iter().any(|segment| segment.base_offset() == *base));
         if let Some(first) = first {
             let mut ends = self.ends.write();
             ends.log_start_offset = ends.log_start_offset.max(first);

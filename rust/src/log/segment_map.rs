@@ -21,10 +21,6 @@ impl SegmentMap {
         self.segments.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.segments.is_empty()
-    }
-
     pub fn get(&self, base_offset: i64) -> Option<&Arc<Segment>> {
         let slot = self.base_offsets.binary_search(&base_offset).ok()?;
         self.segments.get(slot)
