@@ -249,13 +249,13 @@ class BrokerPlane:
     def wake(self, number: int) -> None:
         """Has `wait` give `number`. Any thread may call it."""
 
-    def wake_when_committed(self, topic: str, partition: int, offset: int, number: int) -> None:
-        """Has `wait` give `number` once the partition's high watermark has reached `offset`, or its
-        log directory is offline."""
+    def append(self, topic: str, partition: int, records: bytes, number: int) -> None:
+        """Has batches of a coordinator appended, without waiting: `wait` gives `number` once they
+        are committed or will never be. Those of a partition keep their order."""
 
-    def append(self, topic: str, partition: int, records: bytes) -> int:
-        """Appends batches of a coordinator and asks for their flush. Returns the offset that the
-        high watermark reaches when they are committed."""
+    def appended(self, number: int) -> int:
+        """What became of an append whose number `wait` gave: the offset of the first record, or the
+        error for which the records were refused or are lost. To be asked once."""
 
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, if there is one."""
@@ -279,8 +279,9 @@ class BrokerPlane:
         """Has clients see a topic as it is now. Logs that it lacks are made, and survive a power
         cut."""
 
-    def delete_topic(self, name: str) -> None:
-        """Takes a topic away and has its logs deleted; requests that wait there are woken."""
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Takes topics away and has their logs deleted, with one sync of each log directory;
+        requests that wait there are woken."""
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Gives the logs of a topic another configuration (`Config.engine_configs`)."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
-from kafkalite.errors import InvalidArgumentError
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import Controller, ControllerError
 from kafkalite.metadata.image import Image, TopicImage
 from kafkalite.timers import Timers
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
 
 INVALID_CONFIG = 40
-KAFKA_STORAGE_ERROR = 56
 OFFSETS_TOPIC = "__consumer_offsets"
 
 STOP_NUMBER = 0
@@ -79,7 +78,7 @@ class Context:
         self.node_id: int = config["node.id"]
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
-        self._committing: dict[int, tuple[_native.Log, int, Callable[[int], None]]] = {}
+        self._appending: dict[int, Callable[[KafkaliteError | None, int], None]] = {}
         self._last_number = STOP_NUMBER
         self._stop_callbacks: list[Callable[[], None]] = []
         self._groups: GroupCoordinator | None = None
@@ -119,20 +118,23 @@ class Context:
         endpoint = self.controller.broker.endpoints[listener]
         return endpoint.host, endpoint.port
 
-    def when_committed(
-        self, topic: str, partition: int, offset: int, callback: Callable[[int], None]
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        callback: Callable[[KafkaliteError | None, int], None],
     ) -> None:
-        """`callback(error_code)` once the partition's high watermark has reached `offset`: 0, or
-        KAFKA_STORAGE_ERROR if its log directory has failed meanwhile. Never from within this call.
+        """Has batches of a coordinator appended, and does not wait for it: `callback(None, offset)`
+        once they are committed, with the offset of the first record, or `callback(error, -1)` if
+        they are refused or lost. Never from within this call.
 
         Raises KafkaliteError if there is no such partition.
         """
-        log = self.plane.log(topic, partition)
-        if log is None:
-            raise InvalidArgumentError(f"there is no partition {topic}-{partition}")
-        self._last_number += 1
-        self._committing[self._last_number] = (log, offset, callback)
-        self.plane.wake_when_committed(topic, partition, offset, self._last_number)
+        number = self._last_number + 1
+        self.plane.append(topic, partition, records, number)
+        self._last_number = number
+        self._appending[number] = callback
 
     def on_stop(self, callback: Callable[[], None]) -> None:
         """`callback()` when the broker begins to stop: requests that wait are to be answered."""
@@ -149,9 +151,13 @@ class Context:
             for stop in callbacks:
                 stop()
             return
-        log, offset, callback = self._committing.pop(number)
-        is_committed = log.offsets.high_watermark >= offset
-        callback(0 if is_committed else KAFKA_STORAGE_ERROR)
+        callback = self._appending.pop(number)
+        try:
+            offset = self.plane.appended(number)
+        except KafkaliteError as error:
+            callback(error, -1)
+        else:
+            callback(None, offset)
 
     @property
     def image(self) -> Image:

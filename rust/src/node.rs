@@ -385,28 +385,41 @@ impl Node {
         Ok(())
     }
 
-    /// Takes a topic out of the image, wakes who waits for it, and has its logs deleted. Errors: the
-    /// first failure, after all partitions have had their turn; the topic is gone nevertheless.
-    pub fn delete_topic(&self, name: &str, now_ms: i64) -> Result<()> {
+    /// Takes topics out of the image, wakes who waits for them, and has their logs deleted, with one
+    /// sync of each log directory. Errors: the first failure, after all partitions have had their turn;
+    /// the topics are gone nevertheless.
+    pub fn delete_topics(&self, names: &[String], now_ms: i64) -> Result<()> {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
-        let Some(topic) = next.remove_topic(name) else {
-            return Err(Error::InvalidArgument(format!("there is no topic {name}")));
-        };
+        let mut topics = Vec::with_capacity(names.len());
+        for name in names {
+            let unknown = || Error::InvalidArgument(format!("there is no topic {name}"));
+            topics.push(next.remove_topic(name).ok_or_else(unknown)?);
+        }
         *self.image.write() = Arc::new(next);
         let mut outcome = Ok(());
-        for partition in topic.partitions.iter().flatten() {
+        let mut touched: Vec<Arc<LogDirectory>> = Vec::new();
+        for (name, partition) in topics.iter().flat_map(|topic| {
+            topic
+                .partitions
+                .iter()
+                .flatten()
+                .map(|each| (&topic.name, each))
+        }) {
+            let directory = &partition.directory;
             let unique: String = random_uuid()?
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
                 .collect();
-            let deleted = partition
-                .directory
-                .delete_log(name, partition.index, &unique, now_ms);
+            let deleted = directory.delete_log(name, partition.index, &unique, now_ms);
             outcome = outcome.and(deleted.map(drop));
             partition.waiters.abandon();
+            if !touched.iter().any(|known| Arc::ptr_eq(known, directory)) {
+                touched.push(directory.clone());
+            }
         }
-        outcome
+        let synced = touched.iter().map(|directory| directory.sync_names());
+        synced.fold(outcome, Result::and)
     }
 
     /// Gives the logs of a topic another configuration.
@@ -465,7 +478,14 @@ impl Node {
         for (directory, partitions) in missing {
             if let Some(directory) = self.directories.by_id(DirectoryUuid(directory)) {
                 let id = DirectoryUuid(plan.id);
-                directory.create_logs(&plan.name, &partitions, id, &plan.config, now_ms)?;
+                let made =
+                    directory.create_logs(&plan.name, &partitions, id, &plan.config, now_ms)?;
+                for (log, index) in made.iter().zip(&partitions) {
+                    let facts = usize::try_from(*index)
+                        .ok()
+                        .and_then(|at| plan.partitions.get(at));
+                    log.begin_first_epoch(facts.map_or(0, |(leader_epoch, _)| *leader_epoch))?;
+                }
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ from typing import Any, Self
 from kafkalite._native import message_versions
 from kafkalite.protocol import messages
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 def _keys() -> Iterator[tuple[int, tuple[str, int]]]:

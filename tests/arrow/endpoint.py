@@ -12,7 +12,7 @@ import kafkalite
 from kafkalite.client.admin import BROKER, Admin
 
 PAGE = Path(__file__).parents[2] / "docs" / "ARROW_ENDPOINT.md"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def client_source() -> str:

@@ -75,14 +75,14 @@ def test_without_a_host_all_addresses_are_listened_on() -> None:
     bound = bind(Endpoint("PLAINTEXT", "", 0), socket_buffers(config()))
     bound.listen()
     port = bound.getsockname()[1]
-    socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    socket.create_connection(("127.0.0.1", port), timeout=60).close()
     bound.close()
 
 
 def accepted_by(listener: socket.socket) -> list[int]:
     """SO_SNDBUF, SO_RCVBUF and SO_KEEPALIVE of a connection that came in there."""
     listener.listen()
-    with socket.create_connection(listener.getsockname(), timeout=10), listener.accept()[0] as got:
+    with socket.create_connection(listener.getsockname(), timeout=60), listener.accept()[0] as got:
         options = (socket.SO_SNDBUF, socket.SO_RCVBUF, socket.SO_KEEPALIVE)
         return [got.getsockopt(socket.SOL_SOCKET, option) for option in options]
 

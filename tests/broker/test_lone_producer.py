@@ -14,7 +14,7 @@ from api.batches import batch, values_of
 from api.raw import Connection
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 @pytest.fixture

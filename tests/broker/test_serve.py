@@ -19,7 +19,7 @@ from kafkalite.broker import READY_PREFIX, BrokerFailedError
 from kafkalite.protocol import messages
 
 SERVE = [sys.executable, "-m", "kafkalite", "serve"]
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Serving:

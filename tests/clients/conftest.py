@@ -26,8 +26,9 @@ CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
 }
-# After a SIGKILL, Kafka's controller waits for the old registration to expire.
-KAFKA_CONFIG = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+# After a SIGKILL, Kafka's controller waits for the old registration to expire. With less, it fences
+# a broker that lives on a busy machine, and its partitions have no leader then.
+KAFKA_CONFIG = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500"}
 
 
 def is_kafka() -> bool:
@@ -59,7 +60,7 @@ class Cluster:
         told = {key.replace("_", "."): value for key, value in config.items()}
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=told)])
         made[name].result(30)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         for index in range(partitions):
             while not self._is_served(TopicPartition(name, index)):
                 assert time.monotonic() < deadline, f"{name}-{index} has no leader"
@@ -77,7 +78,7 @@ class Cluster:
         """Returns when the group has committed these offsets; asked by one that is no member."""
         wanted = [TopicPartition(*where) for where in expected]
         observer = LibrdkafkaConsumer({"bootstrap.servers": self.servers, "group.id": group})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         try:
             while True:
                 told = observer.committed(wanted, timeout=20)

@@ -136,7 +136,7 @@ class Client:
 
 
 def read(
-    consumer: Consumer, count: int, *, timeout_s: float = 30, exactly: bool = True
+    consumer: Consumer, count: int, *, timeout_s: float = 90, exactly: bool = True
 ) -> list[Record]:
     """Polls until there are `count` records; more than that is a failure, too."""
     found: list[Record] = []
@@ -149,7 +149,7 @@ def read(
 
 
 def settle(
-    members: Sequence[Consumer], partitions: set[Partition], *, timeout_s: float = 40
+    members: Sequence[Consumer], partitions: set[Partition], *, timeout_s: float = 90
 ) -> list[list[Record]]:
     """Polls all members until each has a share and the shares are all partitions, each once.
 

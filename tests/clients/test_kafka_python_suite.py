@@ -66,7 +66,7 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield broker.bootstrap_servers
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_kafka_pythons_own_suite_passes(servers: str, tmp_path: Path) -> None:
     folder = tmp_path / "suite"
     folder.mkdir()

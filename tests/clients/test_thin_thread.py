@@ -53,7 +53,7 @@ def producer(broker: kafkalite.Broker, codec: str) -> Producer:
             "linger.ms": 2,
             "batch.num.messages": 50,
             "reconnect.backoff.max.ms": 500,
-            "message.timeout.ms": 40_000,
+            "message.timeout.ms": 100_000,
         }
     )
 
@@ -74,8 +74,8 @@ def read_all(broker: kafkalite.Broker, topics: list[str]) -> dict[Key, bytes]:
     found: dict[Key, bytes] = {}
     ended: set[tuple[str, int]] = set()
     while len(ended) < PARTITIONS * len(topics):
-        message = consumer.poll(20)
-        assert message is not None, "the consumer got nothing for 20 seconds"
+        message = consumer.poll(60)
+        assert message is not None, "the consumer got nothing for 60 seconds"
         if message.error() is None:
             found[message.topic(), message.partition(), message.offset()] = message.value()
         else:
@@ -90,7 +90,7 @@ def committed(broker: kafkalite.Broker, topics: list[str]) -> dict[tuple[str, in
     """The offsets of the group, asked by one that does not join it."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP})
     wanted = [TopicPartition(topic, index) for topic in topics for index in range(PARTITIONS)]
-    told = consumer.committed(wanted, timeout=20)
+    told = consumer.committed(wanted, timeout=60)
     consumer.close()
     return {(each.topic, each.partition): each.offset for each in told}
 
@@ -109,12 +109,12 @@ def produce_all(broker: kafkalite.Broker, delivered: Delivered) -> None:
                 on_delivery=delivered.report,
             )
             client.poll(0.001)
-        assert client.flush(45) == 0
+        assert client.flush(120) == 0
 
     threads = [threading.Thread(target=run, args=(codec,)) for codec in CODECS]
     for thread in threads:
         thread.start()
-    assert delivered.enough.wait(30)
+    assert delivered.enough.wait(90)
     broker.kill()
     broker.start()
     for thread in threads:
@@ -122,7 +122,6 @@ def produce_all(broker: kafkalite.Broker, delivered: Delivered) -> None:
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(60)
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, kafka_tools: KafkaTools) -> None:
     data = tmp_path / "data"
     delivered = Delivered()

@@ -8,17 +8,22 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkalite
 from api.batches import batch, values_of
+from api.group_requests import find_coordinator, heartbeat, stable_member
 from api.raw import Connection
 from faults.mount import Mount
+from kafkalite.groups.coordinator import java_hash
 from kafkalite.protocol import messages
 
-# Far below the time for which the directory is frozen, far above what an answer takes.
-PROMPT_S = 2.0
+# A stalled request has no answer before the thaw, which comes after; a prompt one takes
+# milliseconds, or seconds where the machine is busy.
+PROMPT_S = 15.0
+OFFSETS_PARTITIONS = 4
 
 
 @pytest.fixture
@@ -34,6 +39,8 @@ def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator
         "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
         "num.network.threads": "1",
         "kafkalite.acks.fsync": request.param,
+        "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "group.initial.rebalance.delay.ms": "0",
     }
     with kafkalite.Broker(config=config) as broker:
         yield broker
@@ -70,7 +77,6 @@ def test_a_frozen_directory_stalls_its_own_partitions_only(
             request.timeout_ms = 60_000
             sent.append(connection.send(0, 9, request.encode(9)))
         for number in range(50):
-            begun = time.monotonic()
             with Connection(servers) as connection:
                 connection.socket.settimeout(PROMPT_S)
                 assert connection.produce(going, batch([b"x"])).base_offset == number
@@ -79,7 +85,6 @@ def test_a_frozen_directory_stalls_its_own_partitions_only(
                 assert connection.list_offsets(going, -1).offset == number + 1
                 connection.ask("Metadata", 9, messages.MetadataRequest(topics=None))
                 connection.ask("ApiVersions", 0, messages.ApiVersionsRequest())
-            assert time.monotonic() - begun < PROMPT_S
         # What is in the page cache of the frozen directory can be read.
         with Connection(servers) as connection:
             connection.socket.settimeout(PROMPT_S)
@@ -190,6 +195,85 @@ def test_an_append_that_returns_beside_reads_lets_the_next_ones_through(
         is_over.set()
         for reader in readers:
             reader.join()
+
+
+def test_a_frozen_directory_stalls_its_own_groups_only(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    """Commits were appended by the one thread of Python, which then answered nothing any more."""
+    _, topic = partitions_by_directory(two, slow, tmp_path / "quick")
+    servers = two.bootstrap_servers
+    with Connection(servers) as seed:
+        find_coordinator(seed, "any")
+        slow_partitions = {
+            index
+            for index in range(OFFSETS_PARTITIONS)
+            if (slow.path / "logs" / f"__consumer_offsets-{index}").is_dir()
+        }
+        assert 0 < len(slow_partitions) < OFFSETS_PARTITIONS
+        groups: dict[bool, list[str]] = {True: [], False: []}
+        for number in range(20):
+            group = f"group-{number}"
+            groups[java_hash(group) % OFFSETS_PARTITIONS in slow_partitions].append(group)
+        stalled, going = groups[True], groups[False]
+        for group in stalled + going:
+            assert commit(seed, group, topic, 7) == 0
+    slow.freeze()
+    try:
+        waiting = [Connection(servers) for _ in stalled]
+        sent = [
+            connection.send(8, 8, commit_request(group, topic, 8).encode(8))
+            for connection, group in zip(waiting, stalled, strict=True)
+        ]
+        with Connection(servers) as connection:
+            connection.socket.settimeout(PROMPT_S)
+            for group in going:
+                assert commit(connection, group, topic, 9) == 0
+                assert committed(connection, group, topic) == 9
+            # What is not on disk is not seen, and asking for it stalls nobody.
+            for group in stalled:
+                assert committed(connection, group, topic) == 7
+            member = stable_member(connection, going[0])
+            assert heartbeat(connection, going[0], 1, member) == 0
+            listed = connection.ask("ListGroups", 4, messages.ListGroupsRequest())
+            assert {each.group_id for each in listed.groups} >= {*stalled, *going}
+            connection.ask("DescribeCluster", 1, messages.DescribeClusterRequest())
+    finally:
+        slow.thaw()
+    for connection, correlation_id in zip(waiting, sent, strict=True):
+        assert code_of(connection.receive(8, 8, correlation_id)) == 0
+        connection.socket.close()
+    with Connection(servers) as connection:
+        assert {committed(connection, group, topic) for group in stalled} == {8}
+        assert {commit(connection, group, topic, 10) for group in stalled} == {0}
+
+
+def commit_request(group: str, topic: str, offset: int) -> Any:
+    kind = messages.OffsetCommitRequest
+    partition = kind.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=-1
+    )
+    named = kind.OffsetCommitRequestTopic(name=topic, partitions=[partition])
+    return kind(group_id=group, generation_id_or_member_epoch=-1, topics=[named])
+
+
+def code_of(response: Any) -> int:
+    code: int = response.topics[0].partitions[0].error_code
+    return code
+
+
+def commit(connection: Connection, group: str, topic: str, offset: int) -> int:
+    """The error code."""
+    return code_of(connection.ask("OffsetCommit", 8, commit_request(group, topic, offset)))
+
+
+def committed(connection: Connection, group: str, topic: str) -> int:
+    kind = messages.OffsetFetchRequest
+    named = kind.OffsetFetchRequestGroup.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
+    request = kind(groups=[kind.OffsetFetchRequestGroup(group_id=group, topics=[named])])
+    answer = connection.ask("OffsetFetch", 8, request)
+    offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
+    return offset
 
 
 @pytest.mark.long

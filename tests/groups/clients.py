@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class GroupMember(Protocol):

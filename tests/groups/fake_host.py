@@ -23,6 +23,9 @@ CONFIG = {
 }
 
 
+Callback = Callable[[KafkaliteError | None, int], None]
+
+
 class Offsets(NamedTuple):
     log_start_offset: int
     log_end_offset: int
@@ -95,7 +98,7 @@ class FakeHost:
         self.plane = self.controller = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
-        self.waiting: list[tuple[int, int, Callable[[int], None]]] = []
+        self.waiting: list[tuple[int, KafkaliteError | None, Callback]] = []
         self.appends = 0
         self.stops: list[Callable[[], None]] = []
 
@@ -119,20 +122,18 @@ class FakeHost:
             self.logs.setdefault(index, MemoryLog())
         return topic
 
-    def append(self, topic: str, partition: int, records: bytes) -> int:
+    def append(self, topic: str, partition: int, records: bytes, callback: Callback) -> None:
         assert topic == OFFSETS_TOPIC
-        if self.append_error is not None:
-            raise self.append_error
-        if len(records) > 1 << 20:
-            raise MessageTooLargeError("larger than max.message.bytes")
-        self.appends += 1
-        return self.logs[partition].append(records)
-
-    def when_committed(
-        self, topic: str, partition: int, offset: int, callback: Callable[[int], None]
-    ) -> None:
-        assert topic == OFFSETS_TOPIC
-        self.waiting.append((partition, offset, callback))
+        error = self.append_error
+        if error is None and len(records) > 1 << 20:
+            error = MessageTooLargeError("larger than max.message.bytes")
+        offset = -1
+        if error is None:
+            self.appends += 1
+            log = self.logs[partition]
+            offset = log.end
+            log.append(records)
+        self.waiting.append((offset, error, callback))
 
     # --- the test's side --------------------------------------------------------------------------
 
@@ -149,8 +150,8 @@ class FakeHost:
         for each in self.logs.values():
             each.high_watermark = each.end
         waiting, self.waiting = self.waiting, []
-        for _, _, callback in waiting:
-            callback(0)
+        for offset, error, callback in waiting:
+            callback(error, offset)
 
     def run(self) -> None:
         """Turns and flushes until nothing is left to do at this time."""
@@ -170,7 +171,7 @@ class FakeHost:
         self.append_error = StorageError("fdatasync failed")
         waiting, self.waiting = self.waiting, []
         for _, _, callback in waiting:
-            callback(56)
+            callback(self.append_error, -1)
 
 
 class Plane:
@@ -178,7 +179,6 @@ class Plane:
 
     def __init__(self, host: FakeHost) -> None:
         self._host = host
-        self.append = host.append
 
     def log(self, _topic: str, partition: int) -> MemoryLog | None:
         return self._host.logs.get(partition)

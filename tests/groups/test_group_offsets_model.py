@@ -101,8 +101,11 @@ class History:
     # --- the disk ---------------------------------------------------------------------------------
 
     def turn_ends(self, *_: Any) -> None:
+        """While a batch is under way, what has come since waits for it."""
+        end = self.log.end
         self.host.turn()
-        self.appended = len(self.changes)
+        if self.log.end > end:
+            self.appended = len(self.changes)
 
     def disk_flushes(self, *_: Any) -> None:
         self.turn_ends()

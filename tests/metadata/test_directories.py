@@ -120,6 +120,22 @@ def test_a_partition_of_no_topic_is_stray_and_its_records_stay(tmp_path: Path) -
         assert sorted(path.name for path in data.glob("*-stray")) == strays
 
 
+def test_the_leader_epoch_of_a_partition_is_on_disk_before_its_first_record(tmp_path: Path) -> None:
+    """As Kafka leaves a partition that was made and never written to."""
+    data = tmp_path / "data"
+    epochs = data / "empty-0" / "leader-epoch-checkpoint"
+    with kafkalite.Broker(data) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("empty").error_code == 0
+        assert epochs.read_text() == "0\n1\n0 0\n"
+        broker.stop()
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.produce("empty", batch([b"x"])).error_code == 0
+        # The leaders that wrote nothing are forgotten; a clean stop and a start count two.
+        assert epochs.read_text() == "0\n1\n2 0\n"
+
+
 def test_a_topic_lies_in_the_directories_that_the_metadata_names(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     config = {"log.dirs": f"{one},{two}"}

@@ -1,8 +1,9 @@
 """DeleteTopics (key 20), versions 1 to 6.
 
-Behaviour: each topic goes at once, by name or (from version 6) by id: it is out of the metadata on
-disk before the answer, requests that wait at it are answered, and its directories are renamed, to
-be removed after `file.delete.delay.ms`.
+Behaviour: the topics go at once, by name or (from version 6) by id: they are out of the metadata on
+disk before the answer, requests that wait at them are answered, and their directories are renamed,
+to be removed after `file.delete.delay.ms`. However many they are, the metadata is flushed once, and
+each log directory synced once.
 
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
 id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
@@ -21,11 +22,13 @@ from kafkalite.protocol import messages
 
 NAME = "DeleteTopics"
 
+UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_REQUEST = 42
 TOPIC_DELETION_DISABLED = 73
 UNKNOWN_TOPIC_ID = 100
 
 NO_ID = bytes(16)
+UNKNOWN = "This server does not host this topic-partition."
 
 
 def handle(context: Context, request: Any, message: Any) -> Any:
@@ -39,10 +42,11 @@ def handle(context: Context, request: Any, message: Any) -> Any:
         code = INVALID_REQUEST if request.api_version < 3 else TOPIC_DELETION_DISABLED
         disabled = ControllerError(code, "Topic deletion is disabled.")
         judged = [(name, topic_id, disabled) for name, topic_id in asked]
+    failure = _delete(context, [name or "" for name, _, refusal in judged if refusal is None])
     for name, topic_id, refusal in judged:
         result = messages.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
-        outcome = refusal or _delete(context, name)
+        outcome = refusal or failure
         if outcome is not None:
             result.error_code = outcome.code
             result.error_message = str(outcome)
@@ -87,17 +91,20 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
         if count > 1:
             refusal = ControllerError(INVALID_REQUEST, "Duplicate topic name.")
             judged.append((name, NO_ID, refusal))
+        elif topic is None:
+            judged.append((name, NO_ID, ControllerError(UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)))
         elif name not in supplied:
-            judged.append((name, topic.id if topic else NO_ID, None))
+            judged.append((name, topic.id, None))
     return judged
 
 
-def _delete(context: Context, name: str | None) -> ControllerError | None:
-    """Why a topic is there still, or None."""
+def _delete(context: Context, names: list[str]) -> ControllerError | None:
+    """Why the topics are there still, or None."""
     try:
-        context.controller.delete_topic(name or "")
+        context.controller.delete_topics(names)
     except ControllerError as refusal:
         return refusal
-    context.on_topic_deleted(name or "")
-    context.log.info(f"deleted topic {name}")
+    for name in names:
+        context.on_topic_deleted(name)
+        context.log.info(f"deleted topic {name}")
     return None

@@ -1,13 +1,14 @@
 """The groups of one partition of `__consumer_offsets`: loaded from it, and written to it.
 
-    request ──► group or offsets ──► records ──► one append at the end of the turn ──► flush
-                                                                                        │
-    answer  ◄── state that others may see ◄── in the order of the log ◄── committed ◄───┘
+    request ──► group or offsets ──► records ──► one batch at the end of the turn ──► append, flush
+                                                                                           │
+    answer  ◄── state that others may see ◄── in the order of the log ◄──── committed ◄────┘
 
 What a write changes is seen, and its request answered, once it is on disk; several writes of a turn
-are one batch, and all that come while a flush is under way share the next. A partition whose log
-directory fails answers NOT_COORDINATOR from then on: whoever waits is told, nobody else is made to
-wait for it.
+are one batch, and all that come while a batch is under way are the next. The append is the log
+directory's own affair (`rust/src/net/coordinate.rs`): while that does not answer, the groups of its
+partitions wait, and nobody else. A partition whose log directory fails answers NOT_COORDINATOR from
+then on: whoever waits is told.
 
 Loading goes in small pieces between other work (`load_some`), newest state wins, tombstones erase;
 requests for its groups get COORDINATOR_LOAD_IN_PROGRESS meanwhile.
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from kafkalite import _native
-from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.errors import KafkaliteError
 from kafkalite.groups import records
 from kafkalite.groups.classic import EMPTY, ClassicGroup
 from kafkalite.groups.events import Effect, GroupRecord, Limits, Moment, Note, Reply, Store
@@ -36,7 +37,7 @@ LOAD_PIECE_BYTES: Final = 512 * 1024
 SETTLE_COUNT: Final = 2_000
 """Keys that are looked into before other work has its turn."""
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Writes of one turn are appended early when they have so many bytes."""
+"""Writes beyond so many bytes are left to the next batch."""
 
 Then = Callable[[int, int], None]
 """Called with an error code for clients and the offset of a write's first record."""
@@ -57,8 +58,12 @@ class Host(Protocol):
     def log(self) -> Any: ...
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
-    def when_committed(
-        self, topic: str, partition: int, offset: int, callback: Callable[[int], None]
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        callback: Callable[[KafkaliteError | None, int], None],
     ) -> None: ...
 
 
@@ -84,13 +89,14 @@ class Shard:
         self._limits = limits
         self._codec = codec
         self._timers: dict[str, tuple[int, Timer]] = {}
-        self._buffer: list[_Write] = []
-        self._buffer_bytes = 0
-        self._is_flush_due = False
+        self._buffer: deque[_Write] = deque()
+        """Writes for the batches after the one that is under way."""
+        self._single_count = 0
+        """So many of them go alone: a batch of them was refused."""
+        self._under_way: list[_Write] = []
+        self._is_end_of_turn_due = False
         self._in_flight: dict[tuple[str, str, int], int] = {}
         """How many commits of a partition by a group are not on disk yet."""
-        self._committing: deque[tuple[int, int, Then]] = deque()
-        """Offset after the write, offset of its first record, whom to tell; in log order."""
         self._loader: _Loader | None = None
         self._deleted_topics: list[str] = []
 
@@ -326,106 +332,87 @@ class Shard:
     @property
     def is_writing(self) -> bool:
         """Whether something is not on disk yet."""
-        return bool(self._buffer or self._committing)
+        return bool(self._buffer or self._under_way)
 
     def write(self, added: list[records.Record], then: Then) -> None:
         """Appends records at the end of this turn; `then` is called once they are on disk, in the
         order of the calls, or with the reason why they are not. Never from within this call."""
         size_bytes = sum(len(key) + len(value or b"") + 16 for key, value in added)
-        if self._buffer and self._buffer_bytes + size_bytes > BATCH_BYTES_MAX:
-            self._append_buffer()
         self._buffer.append(_Write(added, size_bytes, then))
-        self._buffer_bytes += size_bytes
-        if not self._is_flush_due:
-            self._is_flush_due = True
+        self._append_at_end_of_turn()
+
+    def _append_at_end_of_turn(self) -> None:
+        if not self._is_end_of_turn_due:
+            self._is_end_of_turn_due = True
             self._host.timers.call_at(self._host.now_ms(), self._end_turn)
 
     def _end_turn(self) -> None:
-        self._is_flush_due = False
-        self._append_buffer()
+        self._is_end_of_turn_due = False
+        while self._buffer and not self._under_way:
+            self._append(self._take_next())
 
-    def _append_buffer(self) -> None:
-        writes, self._buffer = self._buffer, []
-        self._buffer_bytes = 0
-        if not writes:
-            return
-        was_idle = not self._committing
-        self._append(writes)
-        if was_idle and self._committing:
-            self._await_first()
+    def _take_next(self) -> list[_Write]:
+        """The writes of the next batch."""
+        writes = [self._buffer.popleft()]
+        if self._single_count:
+            self._single_count -= 1
+            return writes
+        size_bytes = writes[0].size_bytes
+        while self._buffer:
+            size_bytes += self._buffer[0].size_bytes
+            if size_bytes > BATCH_BYTES_MAX:
+                break
+            writes.append(self._buffer.popleft())
+        return writes
 
     def _append(self, writes: list[_Write]) -> None:
-        """One batch of all; if it is refused, one batch each, so that one that is too large does
-        not take others with it."""
+        """Has one batch of them appended. Nothing is under way before."""
         if self.state == FAILED:
             for each in writes:
                 each.then(codes.NOT_COORDINATOR, -1)
             return
+        if not any(each.records for each in writes):
+            # All that was before them is on disk.
+            for each in writes:
+                each.then(codes.NONE, -1)
+            return
         wall_ms = self._host.wall_ms()
         builder = _native.BatchBuilder(self._codec)
-        count = 0
         for write in writes:
             for key, value in write.records:
                 builder.append(wall_ms, key, value)
-                count += 1
-        if count == 0:
-            end_offset = self._end_offset()
-        else:
-            try:
-                batch = builder.finish()
-                end_offset = self._host.plane.append(OFFSETS_TOPIC, self.partition, batch)
-            except KafkaliteError as error:
-                self._on_append_failed(writes, error)
-                return
-        offset = end_offset - count
+        self._under_way = writes
+        try:
+            batch = builder.finish()
+            self._host.append(OFFSETS_TOPIC, self.partition, batch, self._on_appended)
+        except KafkaliteError as error:
+            self._on_appended(error, -1)
+
+    def _on_appended(self, error: KafkaliteError | None, offset: int) -> None:
+        """The batch under way is on disk, or will never be."""
+        writes, self._under_way = self._under_way, []
+        self._append_at_end_of_turn()
+        if error is not None:
+            self._on_append_failed(writes, error)
+            return
         for write in writes:
-            self._committing.append((end_offset, offset, write.then))
+            write.then(codes.NONE, offset)
             offset += len(write.records)
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
-        if len(writes) > 1:
-            for each in writes:
-                self._append([each])
-            return
         code = _client_code(error.kafka_code)
-        self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} takes no record: {error}")
         if code == codes.NOT_COORDINATOR:
+            self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} is lost: {error}")
             self.unload()
-        writes[0].then(code, -1)
-
-    def _end_offset(self) -> int:
-        if self._committing:
-            return self._committing[-1][0]
-        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
-        end_offset: int = log.offsets.high_watermark
-        return end_offset
-
-    def _await_first(self) -> None:
-        try:
-            self._host.when_committed(
-                OFFSETS_TOPIC, self.partition, self._committing[0][0], self._on_committed
-            )
-        except InvalidArgumentError:
-            self._on_committed(codes.KAFKA_STORAGE_ERROR)
-
-    def _on_committed(self, error_code: int) -> None:
-        """The first write that is waited for is on disk, and maybe others behind it."""
-        if error_code != codes.NONE:
-            code = _client_code(error_code)
-            self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} is lost ({error_code})")
-            self.unload()
-            while self._committing:
-                self._committing.popleft()[2](code, -1)
+        elif len(writes) > 1:
+            # One batch each, so that one that is too large does not take others with it.
+            self._buffer.extendleft(reversed(writes))
+            self._single_count += len(writes)
             return
-        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
-        high_watermark = self._committing[0][0]
-        if log is not None:
-            high_watermark = max(high_watermark, log.offsets.high_watermark)
-        while self._committing and self._committing[0][0] <= high_watermark:
-            _, base_offset, then = self._committing.popleft()
-            then(codes.NONE, base_offset)
-        if self._committing:
-            self._await_first()
+        else:
+            self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} takes no record: {error}")
+        for each in writes:
+            each.then(code, -1)
 
 
 class _Loader:

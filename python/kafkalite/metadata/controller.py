@@ -222,11 +222,13 @@ class Controller:
         self._publish_topic(name)
         return self.image.topics[name]
 
-    def delete_topic(self, name: str) -> None:
-        """Takes a topic away, with its records and configs."""
-        topic = self._topic(name)
-        self._append([messages.RemoveTopicRecord(topic_id=topic.id)])
-        self._serving().delete_topic(name)
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Takes topics away, with their records and configs: all of them, or none if one is not
+        there or the metadata cannot be written."""
+        topics = [self._topic(name) for name in names]
+        if topics:
+            self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics])
+            self._serving().delete_topics(names)
 
     def create_partitions(self, name: str, total_count: int) -> TopicImage:
         """Gives a topic more partitions, so that it has `total_count`."""

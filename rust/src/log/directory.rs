@@ -342,6 +342,7 @@ impl LogDirectory {
 
     /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`; whoever reads
     /// it reads on. Returns the new path; `remove_condemned` removes it after `file.delete.delay.ms`.
+    /// The caller syncs the directory (`sync_names`) when all that go together are renamed.
     pub fn delete_log(
         &self,
         topic: &str,
@@ -366,11 +367,13 @@ impl LogDirectory {
         self.condemned
             .lock()
             .push((now_ms.saturating_add(delay_ms), to.clone()));
-        let storage = &*self.open_segments.storage;
-        storage
-            .sync_directory(&self.path)
-            .map_err(Error::io("fsync", &self.path))?;
         Ok(to)
+    }
+
+    /// After it returns, the names in the directory survive a power cut.
+    pub fn sync_names(&self) -> Result<()> {
+        let synced = self.storage().sync_directory(&self.path);
+        synced.map_err(Error::io("fsync", &self.path))
     }
 
     /// Removes the directories that `delete_log` has renamed and whose delay is over. Errors: the

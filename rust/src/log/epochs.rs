@@ -20,7 +20,7 @@ use std::path::Path;
 
 use super::checkpoint;
 use super::names::LEADER_EPOCH_CHECKPOINT;
-use super::storage::Storage;
+use super::storage::{OpenMode, Storage, write_all_at};
 use crate::error::{Error, Result};
 
 /// One leadership: `start_offset` is the offset of its first record.
@@ -93,6 +93,16 @@ impl LeaderEpochs {
     pub fn write(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
         let path = directory.join(LEADER_EPOCH_CHECKPOINT);
         checkpoint::write(storage, &path, self.print().as_bytes())
+    }
+
+    /// The same, but a power cut may leave the file empty or torn. For a log that has no record.
+    pub fn write_unsynced(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
+        let path = directory.join(LEADER_EPOCH_CHECKPOINT);
+        let write = || {
+            let file = storage.open(&path, OpenMode::CreateOrTruncate)?;
+            write_all_at(&*file, self.print().as_bytes(), 0)
+        };
+        write().map_err(Error::io("write", &path))
     }
 
     pub fn entries(&self) -> &[EpochEntry] {

@@ -283,6 +283,15 @@ impl Log {
         result
     }
 
+    /// The epoch of the first leader of a log that was just made, on disk as Kafka has it there. The
+    /// file is not synced: one that a power cut tears is made anew from the records (`recover.rs`).
+    pub fn begin_first_epoch(&self, epoch: i32) -> Result<()> {
+        let log_end_offset = self.ends.read().log_end.offset;
+        let mut epochs = self.epochs.write();
+        epochs.assign(epoch, log_end_offset)?;
+        epochs.write_unsynced(self.storage(), &self.directory.read())
+    }
+
     pub(super) fn write_epochs(&self, epochs: &LeaderEpochs) -> Result<()> {
         epochs.write(self.storage(), &self.directory.read())
     }

@@ -2,12 +2,13 @@
 //! what Python waits for in a log; the control thread blocks here, without the GIL, until there is
 //! something or one of its timers is due, and takes everything at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::coordinate::CoordinatorAppended;
 use crate::access::Principal;
 use crate::park::Parked;
 
@@ -54,6 +55,8 @@ pub struct Taken {
 struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
+    /// What became of appends, by their numbers, until Python asks.
+    appended: HashMap<u64, CoordinatorAppended>,
     /// Sentences for the log that Python writes.
     notices: Vec<String>,
     is_closed: bool,
@@ -81,6 +84,16 @@ impl ControlQueue {
         if queue.woken.len() == 1 {
             self.has_frames.notify_one();
         }
+    }
+
+    /// Notes what became of an append; `wake` with its number follows.
+    pub fn appended(&self, number: u64, appended: CoordinatorAppended) {
+        self.queue.lock().appended.insert(number, appended);
+    }
+
+    /// What became of an append; once.
+    pub fn take_appended(&self, number: u64) -> Option<CoordinatorAppended> {
+        self.queue.lock().appended.remove(&number)
     }
 
     /// Has Python log a sentence.

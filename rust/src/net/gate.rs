@@ -134,6 +134,8 @@ pub struct DirectoryGates {
     pub reads: Arc<Gate>,
     /// For look-ups by time, which always run on its thread.
     pub searches: Arc<Gate>,
+    /// For appends of Python's coordinators, which always run on its thread.
+    pub coordinators: Arc<Gate>,
 }
 
 /// The gates of all log directories.
@@ -149,6 +151,7 @@ impl Gates {
                 writes: Gate::new(format!("w{number}")),
                 reads: Gate::new(format!("r{number}")),
                 searches: Gate::new(format!("s{number}")),
+                coordinators: Gate::new(format!("c{number}")),
             });
         Gates(gates.collect())
     }
@@ -197,6 +200,7 @@ impl Gates {
             gates.writes.end();
             gates.reads.end();
             gates.searches.end();
+            gates.coordinators.end();
         }
     }
 }

@@ -10,13 +10,15 @@
 //! stage        group write: records on their way to the logs      work  calls that may block
 //! seat, gate   what happens when such a call does not return
 //! admission, budget   how many connections, how much memory
-//! poller       epoll, eventfd, sendfile      control  the queue to Python      plane  all of it together
+//! control      the queue to Python      coordinate  what Python appends
+//! poller       epoll, eventfd, sendfile      plane  all of it together
 //! ```
 
 pub mod admission;
 pub mod budget;
 mod connections;
 pub mod control;
+pub mod coordinate;
 mod dispatch;
 mod gate;
 pub mod outbox;

@@ -119,6 +119,7 @@ impl Reactor {
     pub(super) fn complete(&mut self, done: Done) {
         match done {
             Done::Appended(appended) => self.on_appended(appended),
+            Done::Coordinated => {}
             Done::Looked {
                 asker,
                 fetch,

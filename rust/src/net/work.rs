@@ -5,6 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use super::coordinate::CoordinatorAppend;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, Outbox};
 use super::plane::Shared;
@@ -26,6 +27,8 @@ pub struct Asker {
 pub enum Work {
     /// The Produce requests of a turn, as far as they concern one log directory.
     Append(AppendBatch),
+    /// Records of a coordinator in Python.
+    Coordinate(CoordinatorAppend),
     /// What the logs hold for a Fetch.
     Look {
         asker: Asker,
@@ -50,6 +53,8 @@ pub enum Work {
 /// What became of a `Work`.
 pub enum Done {
     Appended(Appended),
+    /// Python has been told.
+    Coordinated,
     Looked {
         asker: Asker,
         fetch: Box<Fetch>,
@@ -73,6 +78,10 @@ impl Work {
     pub fn gate<'a>(&self, gates: &'a Gates) -> Option<&'a Arc<Gate>> {
         match self {
             Work::Append(batch) => gates.get(batch.directory).map(|gates| &gates.writes),
+            Work::Coordinate(append) => {
+                let number = gates.number_of(&append.partition.directory);
+                gates.get(number).map(|gates| &gates.coordinators)
+            }
             Work::Look { fetch, .. } => {
                 gates.reads_of(fetch.parked_at().map(|partition| &partition.directory))
             }
@@ -105,6 +114,10 @@ impl Work {
     pub fn run(self, shared: &Shared) -> Done {
         match self {
             Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
+            Work::Coordinate(append) => {
+                append.run(shared.control(), shared.wall_ms());
+                Done::Coordinated
+            }
             Work::Look {
                 asker,
                 parked,

@@ -21,18 +21,16 @@ use super::codec::encode_object;
 use super::door::{enter, raise};
 use super::engine::Log;
 use crate::api::{ApiKey, HOT_KEYS};
-use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
 use crate::limits::{FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
-use crate::log::log::AppendRequest;
 use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
+use crate::net::coordinate::CoordinatorAppend;
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
-use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::begin_response;
 
@@ -302,7 +300,7 @@ impl BrokerPlane {
         serve_node(py, self.node.clone(), listener, idle_ms_max)
     }
 
-    /// Requests for Python, and the numbers given to `wake_when_committed` and `wake` that may go on;
+    /// Requests for Python, and the numbers given to `append` and `wake` that may go on;
     /// blocks until there are some, at most `timeout_ms`. None after `stop`.
     #[pyo3(signature = (timeout_ms=None))]
     fn wait(
@@ -323,57 +321,35 @@ impl BrokerPlane {
         self.mailboxes.control.wake(number);
     }
 
-    /// Has `wait` give `number` once the high watermark of a partition has reached `offset`, or
-    /// nothing will move it any more because its log directory is offline.
-    fn wake_when_committed(
-        &self,
-        py: Python<'_>,
-        topic: &str,
-        partition: i32,
-        offset: i64,
-        number: u64,
-    ) -> PyResult<()> {
-        let partition = self.partition(py, topic, partition)?;
-        let parked = Parked {
-            thread: CONTROL_THREAD,
-            connection: 0,
-            slot: number,
-        };
-        let waiters = &partition.waiters;
-        waiters.register(parked, WaitFor::Committed(offset));
-        // What came before the registration woke nobody.
-        let is_due = partition.log.offsets().high_watermark >= offset || waiters.has_failed();
-        if is_due && waiters.deregister(parked) {
-            self.mailboxes.control.wake(number);
-        }
-        Ok(())
-    }
-
-    /// Appends batches of a coordinator to a partition and asks for their flush. Returns the offset
-    /// that the high watermark reaches when they are committed.
+    /// Has batches of a coordinator appended to a partition, without waiting: `wait` gives `number` once
+    /// they are committed, or will never be, and `appended` says which.
     fn append(
         &self,
         py: Python<'_>,
         topic: &str,
         partition: i32,
-        mut records: Vec<u8>,
-    ) -> PyResult<i64> {
+        records: Vec<u8>,
+        number: u64,
+    ) -> PyResult<()> {
         let partition = self.partition(py, topic, partition)?;
+        let plane = self.started(py)?;
+        let append = CoordinatorAppend {
+            partition,
+            records,
+            number,
+        };
         enter(py, || {
-            let mut requests = [AppendRequest {
-                records: &mut records,
-                origin: AppendOrigin::Coordinator,
-                leader_epoch: partition.leader_epoch,
-                transaction_version: None,
-            }];
-            let answers = partition.log.append(&mut requests, wall_ms());
-            let answer = answers.into_iter().next();
-            let none = || Err(Error::InvalidArgument("no records".to_owned()));
-            let info = answer.unwrap_or_else(none)?;
-            if partition.log.config().acks_fsync {
-                partition.request_flush();
-            }
-            Ok(info.last_offset + 1)
+            append.begin(&plane.shared);
+            Ok(())
+        })
+    }
+
+    /// The first offset of records that `append` has brought in.
+    fn appended(&self, py: Python<'_>, number: u64) -> PyResult<i64> {
+        let unknown = || Error::InvalidArgument(format!("no append has the number {number}"));
+        enter(py, || {
+            let appended = self.mailboxes.control.take_appended(number);
+            appended.ok_or_else(unknown)?.first_offset()
         })
     }
 
@@ -437,9 +413,9 @@ impl BrokerPlane {
         })
     }
 
-    /// Takes a topic away and has its logs deleted.
-    fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        enter(py, || self.node.delete_topic(name, wall_ms()))
+    /// Takes topics away and has their logs deleted.
+    fn delete_topics(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+        enter(py, || self.node.delete_topics(&names, wall_ms()))
     }
 
     /// Gives the logs of a topic another configuration.
