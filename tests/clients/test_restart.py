@@ -17,9 +17,6 @@ CALLS = 20
 KILL_AFTER_CALLS = 6
 RECORDS_A_CALL = 25
 
-# kafka-python leaves the sockets of refused connections to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
