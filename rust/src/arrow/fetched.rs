@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use super::columns::{BatchBounds, ColumnBuilder};
 use super::shape::Shape;
 use super::stream::append_set;
-use super::walk::{RecordCursor, Walked, append_records};
+use super::walk::{RecordCursor, Walked, append_counted, append_records, is_counted};
 use crate::batch::compression::Inflater;
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::batch::{BatchHeader, Codec, FetchedBatches, RecordReader};
@@ -144,7 +144,10 @@ impl<B: AsRef<[u8]>> Chunk<B> {
                         return Ok(Walked::Exhausted);
                     }
                     Some((header, batch)) => {
-                        inflate(&header, batch, scratch)?;
+                        let range = self.batches.next_offset()..self.stop;
+                        if !is_counted(builder, &header, &range) {
+                            inflate(&header, batch, scratch)?;
+                        }
                         (
                             header,
                             self.batches.position_byte(),
@@ -156,7 +159,9 @@ impl<B: AsRef<[u8]>> Chunk<B> {
             };
             let batch = bytes.get(end - header.size_bytes..end).unwrap_or_default();
             let range = self.batches.next_offset()..self.stop;
-            let walked = if header.magic < 2 {
+            let walked = if is_counted(builder, &header, &range) {
+                append_counted(builder, &header, &mut cursor)
+            } else if header.magic < 2 {
                 let legacy = &mut scratch.legacy;
                 append_set(builder, &header, batch, &mut cursor, range, legacy)?
             } else {
@@ -236,8 +241,13 @@ impl<S: FetchSource> RecordBatchReader for FetchedStream<S> {
 mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int32Type, Int64Type};
+    use arrow_schema::Schema;
 
     use super::*;
+    use crate::arrow::ShapeRequest;
+    use crate::batch::build::end_transaction_marker;
+    use crate::batch::header::{CRC_AT, compute_crc, patch_offset_and_epoch};
+    use crate::batch::records::EndTransactionMarker;
     use crate::batch::{BatchBuilder, BatchOptions};
 
     struct Given(std::vec::IntoIter<FetchedChunk<Vec<u8>>>);
@@ -320,6 +330,82 @@ mod tests {
         assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2]);
         let offsets: Vec<i64> = found.iter().flatten().map(|(_, offset)| *offset).collect();
         assert_eq!(offsets, (0..10).collect::<Vec<_>>());
+    }
+
+    /// A batch whose records cannot be inflated, though its CRC is right.
+    fn sealed(base_offset: i64, count: i64, producer_id: i64) -> Vec<u8> {
+        let mut builder = BatchBuilder::new(BatchOptions {
+            base_offset,
+            codec: Codec::Zstd,
+            producer_id,
+            producer_epoch: 0,
+            transactional: producer_id >= 0,
+            ..BatchOptions::default()
+        });
+        for offset in base_offset..base_offset + count {
+            builder.append(offset, None, None, &[]).expect("it fits");
+        }
+        let mut batch = builder.finish().expect("it is built");
+        batch[RECORD_BATCH_OVERHEAD..].fill(0xff);
+        let crc = compute_crc(&batch);
+        batch[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
+        batch
+    }
+
+    fn marker(offset: i64, producer_id: i64) -> Vec<u8> {
+        let marker = EndTransactionMarker {
+            is_commit: false,
+            coordinator_epoch: 0,
+        };
+        let mut batch = end_transaction_marker(1, producer_id, 0, marker);
+        patch_offset_and_epoch(&mut batch, offset, 0);
+        batch
+    }
+
+    /// The rows of each Arrow batch, of at most four, if only their number is asked for.
+    fn counted(chunks: Vec<FetchedChunk<Vec<u8>>>) -> std::result::Result<Vec<usize>, ArrowError> {
+        let request = ShapeRequest {
+            schema: Some(&Schema::empty()),
+            ..ShapeRequest::default()
+        };
+        let shape = Shape::choose(&request).expect("no columns");
+        let bounds = BatchBounds { rows: 4, bytes: 1 };
+        FetchedStream::new(Given(chunks.into_iter()), &shape, bounds)
+            .map(|batch| batch.map(|batch| batch.num_rows()))
+            .collect()
+    }
+
+    #[test]
+    fn rows_that_are_only_counted_are_not_inflated() {
+        let mut records = sealed(0, 3, -1);
+        records.extend(sealed(3, 6, -1));
+        let chunks = vec![chunk(0, records, 0, 9), chunk(1, sealed(0, 1, -1), 0, 1)];
+        assert_eq!(counted(chunks).expect("headers suffice"), [4, 4, 1, 1]);
+    }
+
+    #[test]
+    fn batches_at_the_ends_of_a_range_are_looked_at_to_be_counted() {
+        let mut records = batch(0, 5, Codec::Zstd);
+        records.extend(sealed(5, 2, -1));
+        records.extend(batch(7, 5, Codec::Lz4));
+        let chunks = vec![chunk(0, records, 2, 9)];
+        assert_eq!(counted(chunks).expect("the middle is sealed"), [4, 3]);
+        for (start, stop) in [(1, 3), (0, 2)] {
+            assert!(counted(vec![chunk(0, sealed(0, 3, -1), start, stop)]).is_err());
+        }
+    }
+
+    #[test]
+    fn neither_markers_nor_aborted_records_are_counted() {
+        let mut records = sealed(0, 2, 7);
+        records.extend(sealed(2, 1, 8));
+        records.extend(marker(3, 7));
+        records.extend(sealed(4, 1, 7));
+        let mut committed = chunk(0, records.clone(), 0, 5);
+        committed.aborted = vec![(7, 0)];
+        assert_eq!(counted(vec![committed]).expect("headers suffice"), [2]);
+        let all = vec![chunk(0, records, 0, 5)];
+        assert_eq!(counted(all).expect("headers suffice"), [4]);
     }
 
     #[test]

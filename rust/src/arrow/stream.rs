@@ -13,7 +13,9 @@ use super::batches::BatchWalk;
 use super::columns::ColumnBuilder;
 use super::isolation::AbortedRanges;
 use super::plan::LogRead;
-use super::walk::{RecordCursor, Walked, append_legacy, append_records};
+use super::walk::{
+    RecordCursor, Walked, append_counted, append_legacy, append_records, is_counted,
+};
 use crate::batch::compression::Inflater;
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::batch::{BatchHeader, Codec, RecordReader};
@@ -148,7 +150,7 @@ impl PartitionRows {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let is_plain = !header.is_compressed() || header.records_count == 0;
-        if is_plain || header.magic < 2 || self.counts_only(builder, header) {
+        if is_plain || header.magic < 2 || self.is_counted(builder, header) {
             return Ok(());
         }
         let records = &self.walk.loaded(header)[RECORD_BATCH_OVERHEAD..];
@@ -183,16 +185,8 @@ impl PartitionRows {
             )
             .map_err(|error| self.walk.corrupt(header, &error.to_string()));
         }
-        if self.counts_only(builder, header) {
-            let count = header.records_count as usize;
-            let left = count - cursor.passed;
-            cursor.passed += builder.append_count(left, header.timestamp_type() as i32);
-            let is_exhausted = cursor.passed == count;
-            return Ok(if is_exhausted {
-                Walked::Exhausted
-            } else {
-                Walked::Full
-            });
+        if self.is_counted(builder, header) {
+            return Ok(append_counted(builder, header, cursor));
         }
         let records = if header.is_compressed() && header.records_count > 0 {
             scratch.inflated.as_slice()
@@ -206,12 +200,12 @@ impl PartitionRows {
         })
     }
 
-    /// All records of the batch are within the range, and nothing but their number is wanted.
-    fn counts_only(&self, builder: &ColumnBuilder, header: &BatchHeader) -> bool {
-        builder.counts_only()
-            && header.magic == 2
-            && header.base_offset >= self.walk.next_offset()
-            && header.last_offset() < self.walk.stop()
+    fn is_counted(&self, builder: &ColumnBuilder, header: &BatchHeader) -> bool {
+        is_counted(
+            builder,
+            header,
+            &(self.walk.next_offset()..self.walk.stop()),
+        )
     }
 }
 

@@ -13,6 +13,8 @@
 //! The length lets the loop leave a record as
 //! soon as it has what is wanted: headers that no one asked for are not looked at.
 
+use std::ops::Range;
+
 use super::columns::ColumnBuilder;
 use crate::batch::header::TimestampType;
 use crate::batch::varint::{read_varint, read_varlong};
@@ -132,6 +134,30 @@ pub fn append_records(
     };
     builder.append_timestamp_type(header.timestamp_type() as i32);
     Ok(walked)
+}
+
+/// Whether the header says all that is wanted of a batch: its records lie within `range`, and only
+/// their number is asked for. Batches of older formats do not say how many there are.
+pub fn is_counted(builder: &ColumnBuilder, header: &BatchHeader, range: &Range<i64>) -> bool {
+    builder.counts_only()
+        && header.magic == 2
+        && header.base_offset >= range.start
+        && header.last_offset() < range.end
+}
+
+/// Takes the records of a batch that `is_counted`, from the cursor on.
+pub fn append_counted(
+    builder: &mut ColumnBuilder,
+    header: &BatchHeader,
+    cursor: &mut RecordCursor,
+) -> Walked {
+    let count = header.records_count as usize;
+    let left = count - cursor.passed;
+    cursor.passed += builder.append_count(left, header.timestamp_type() as i32);
+    match cursor.passed == count {
+        true => Walked::Exhausted,
+        false => Walked::Full,
+    }
 }
 
 /// Takes one record of magic 0 or 1; false: the Arrow batch is full.
