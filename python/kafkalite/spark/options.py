@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.ddl import read_fields
+from kafkalite.spark.java_regex import java_pattern
 from kafkalite.spark.ranges import EARLIEST, LATEST, Bound, Partition, offsets_from_text
 
 __all__ = ["OPTIONS", "ClientOptions", "Option", "ReadOptions", "Topics", "table"]
@@ -35,7 +36,7 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option("kafka.bootstrap.servers", "host:port,…", "", ANY, "The brokers to ask first."),
     Option("subscribe", "topic,…", "", READ, "Topics to read; one of the four ways to say which."),
-    Option("subscribePattern", "regex", "", READ, "Topics whose whole name matches."),
+    Option("subscribePattern", "regex", "", READ, "Topics whose whole name Java matches."),
     Option("assign", "JSON", "", READ, 'Partitions to read: `{"orders":[0,1]}`.'),
     Option(
         "startingOffsets",
@@ -499,8 +500,8 @@ class _Reading:
             return Topics("assign", (), _partitions(text))
         if way == "subscribePattern":
             try:
-                re.compile(text)
-            except re.error as error:
+                java_pattern(text)
+            except ValueError as error:
                 raise InvalidArgumentError(
                     f"subscribePattern is '{text}', which is no regular expression: {error}"
                 ) from error

@@ -23,7 +23,6 @@ A refusal is a `KafkaliteError` with one sentence.
 
 import base64
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from kafkalite.client.cluster import Cluster, TopicMetadata
 from kafkalite.client.connection import Closing
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark import ranges as decide
+from kafkalite.spark.java_regex import java_pattern
 from kafkalite.spark.options import ClientOptions, ReadOptions, Topics
 from kafkalite.spark.ranges import Bound, Cut, Offsets, Partition, Range
 
@@ -199,7 +199,7 @@ class WireLog(Closing):
     def partitions(self, topics: Topics) -> list[Partition]:
         """See `Log`."""
         if topics.kind == "subscribePattern":
-            pattern = re.compile(topics.names[0])
+            pattern = java_pattern(topics.names[0])
             listed = self._admin.list_topics(include_internal=False)
             names = [each.name for each in listed if pattern.fullmatch(each.name)]
         elif topics.kind == "assign":
