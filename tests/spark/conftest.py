@@ -1,7 +1,8 @@
 """One SparkSession, one kafkalite broker and the session's one Kafka for everything in here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +13,17 @@ from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from spark.records import fill, hurried_cleaner
 from spark.session import build_session
+
+# The first test's limit has Spark's and Kafka's start in it, and on a machine with other work to do
+# that alone has taken the two minutes that other tests have.
+TIMEOUT_S = 400
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """The limit of every test in here that does not say another."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def test_records_behind_the_watermark_are_left_out_of_closed_windows(
 def test_a_failed_micro_batch_is_read_again_as_its_checkpoint_says(
     spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
 ) -> None:
-    topic = f"failing-{engine}"
+    topic = f"failing-{engine}-{tmp_path.name}"
     servers = broker.bootstrap_servers
     create(servers, topic, 2)
     send(servers, [each for part in (0, 1) for each in texts(topic, part, *map(str, range(40)))])
@@ -135,7 +135,8 @@ def test_a_failed_micro_batch_is_read_again_as_its_checkpoint_says(
         .writeStream.foreachBatch(keep)
         .trigger(availableNow=True)
     )
-    with running(writer, checkpoint) as query, pytest.raises(StreamingQueryException):
+    told = pytest.raises(StreamingQueryException, match="the sink is full")
+    with running(writer, checkpoint) as query, told:
         query.awaitTermination()
     planned = ends_of(checkpoint)
     assert sorted(seen) == [0, 1]
