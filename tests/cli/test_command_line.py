@@ -36,6 +36,13 @@ def test_half_a_command_names_the_other_half(kafkalite: Run) -> None:
     assert "there is log dump, log verify" in told.stderr
 
 
+def test_half_a_command_with_help_lists_the_other_halves(kafkalite: Run) -> None:
+    told = kafkalite("log", "--help")
+    assert told.returncode == 0
+    listed = [line.split("  ")[1] for line in told.stdout.splitlines()[2:]]
+    assert listed == ["log dump", "log verify"]
+
+
 def test_every_command_has_help(kafkalite: Run) -> None:
     for words in COMMANDS:
         command = list(words)

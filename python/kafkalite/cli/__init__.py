@@ -45,6 +45,9 @@ def run(arguments: Sequence[str]) -> int:
             return _run(module, list(arguments[len(words) :]))
     named = " ".join(word for word in arguments[:2] if not word.startswith("-"))
     inner = [words for words in COMMANDS if words[0] == arguments[0]]
+    if inner and set(arguments[1:2]) & {"-h", "--help", "help"}:
+        sys.stdout.write(_overview(inner))
+        return 0
     if inner:
         choices = ", ".join(" ".join(words) for words in inner)
         sys.stderr.write(f"kafkalite: '{named}' is not a command; there is {choices}\n")
@@ -73,11 +76,14 @@ def _run(module: str, arguments: list[str]) -> int:
     return code
 
 
-def _overview() -> str:
-    width = max((len(" ".join(words)) for words in COMMANDS), default=0)
-    lines = [f"  {' '.join(words):<{width}}  {summary}" for words, (_, summary) in COMMANDS.items()]
+def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:
+    """The commands, or some of them, a line each."""
+    rows = [(" ".join(words), COMMANDS[words][1]) for words in some or COMMANDS]
+    width = max((len(name) for name, _ in rows), default=0)
+    family = f"{some[0][0]} " if some else ""
     return (
-        "usage: kafkalite COMMAND [options]   (kafkalite COMMAND --help tells more)\n\n"
-        + "\n".join(lines)
-        + "\n\n  --version  print the version\n  --help     print this\n"
+        f"usage: kafkalite {family}COMMAND [options]   (kafkalite {family}COMMAND --help tells more)"
+        "\n\n"
+        + "".join(f"  {name:<{width}}  {summary}\n" for name, summary in rows)
+        + ("" if some else "\n  --version  print the version\n  --help     print this\n")
     )
