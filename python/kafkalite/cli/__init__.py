@@ -80,10 +80,9 @@ def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:
     """The commands, or some of them, a line each."""
     rows = [(" ".join(words), COMMANDS[words][1]) for words in some or COMMANDS]
     width = max((len(name) for name, _ in rows), default=0)
-    family = f"{some[0][0]} " if some else ""
+    usage = f"kafkalite {some[0][0]} COMMAND" if some else "kafkalite COMMAND"
     return (
-        f"usage: kafkalite {family}COMMAND [options]   (kafkalite {family}COMMAND --help tells more)"
-        "\n\n"
+        f"usage: {usage} [options]   ({usage} --help tells more)\n\n"
         + "".join(f"  {name:<{width}}  {summary}\n" for name, summary in rows)
         + ("" if some else "\n  --version  print the version\n  --help     print this\n")
     )
