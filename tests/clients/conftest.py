@@ -62,17 +62,20 @@ class Cluster:
         made[name].result(30)
         deadline = time.monotonic() + 60
         for index in range(partitions):
-            while not self._is_served(TopicPartition(name, index)):
-                assert time.monotonic() < deadline, f"{name}-{index} has no leader"
+            while (refusal := self._refusal(TopicPartition(name, index))) is not None:
+                assert time.monotonic() < deadline, f"{name}-{index} is not served: {refusal}"
                 time.sleep(0.02)  # between two polls of the leader
         return name
 
-    def _is_served(self, partition: TopicPartition) -> bool:
+    def _refusal(self, partition: TopicPartition) -> KafkaException | None:
+        """Why the partition is not served yet."""
         try:
+            # librdkafka keeps what it was told of a topic that was just made, and asks no more.
+            self._observer.list_topics(partition.topic, timeout=10)
             self._observer.get_watermark_offsets(partition, timeout=10)
-        except KafkaException:
-            return False
-        return True
+        except KafkaException as error:
+            return error
+        return None
 
     def wait_for_commit(self, group: str, expected: dict[Partition, int]) -> None:
         """Returns when the group has committed these offsets; asked by one that is no member."""
