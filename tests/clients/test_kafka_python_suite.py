@@ -79,7 +79,7 @@ def test_kafka_pythons_own_suite_passes(servers: str, tmp_path: Path) -> None:
         passed_again, _ = run(servers, folder, only=unexpected)
         passed, failed = passed | passed_again, failed - passed_again
     if is_kafka():
-        # It asks for ACLs that Kafka's authorizer may not have heard of yet, and leaves them behind.
+        # It asks for ACLs of which Kafka's authorizer may not have heard yet, and leaves them.
         failed.discard("test_create_describe_delete_acls")
     assert failed == expected
     assert len(passed) >= 47
