@@ -9,6 +9,7 @@ Without the jar `format("kafkalite")` works as well: the Python Data Source read
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,18 +24,36 @@ NO_JAR = (
 )
 
 
+# The jar calls what Spark calls its own (`ArrowUtils`), which the next version has changed.
+JAR_IS_FOR = "4.2"
+
+
 def jar_path() -> Path | None:
     """Where the jar of the columnar engine is; `None` if it was not packed."""
     path = Path(__file__).with_name("jars") / "kafkalite-spark.jar"
     return path if path.is_file() else None
 
 
+def jar_for(spark_version: str) -> Path | None:
+    """The jar, if it is for that Spark; a warning says that it is for another."""
+    jar = jar_path()
+    if jar is None or spark_version.split(".")[:2] == JAR_IS_FOR.split("."):
+        return jar
+    warnings.warn(
+        f"the columnar engine is for Spark {JAR_IS_FOR}, and this is {spark_version}: "
+        "the Python Data Source reads instead",
+        stacklevel=3,
+    )
+    return None
+
+
 def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
     """The running session, or a new one: local unless `spark.master` says another, with this
     Python for its workers. `conf` is Spark's and goes before everything chosen here."""
+    import pyspark
     from pyspark.sql import SparkSession
 
-    jar = jar_path()
+    jar = jar_for(pyspark.__version__)
     jars = [conf.get("spark.jars", ""), str(jar or "")]
     master = conf.get("spark.master", "local[*]")
     chosen = {

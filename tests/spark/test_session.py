@@ -1,0 +1,23 @@
+"""Which Spark the jar of the columnar engine is given to."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from kafkalite.spark import columnar
+
+
+def test_the_jar_is_left_out_with_a_warning_beside_a_spark_that_it_is_not_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PySpark 4.3 has another `ArrowUtils.toArrowSchema`: every query failed with a
+    `NoSuchMethodError`, and `pip install kafkalite[spark]` brought that version."""
+    jar = Path("kafkalite-spark.jar")
+    monkeypatch.setattr(columnar, "jar_path", lambda: jar)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert columnar.jar_for("4.2.0") == jar
+        assert columnar.jar_for("4.2.1") == jar
+    with pytest.warns(UserWarning, match=r"is for Spark 4\.2, and this is 4\.3\.0"):
+        assert columnar.jar_for("4.3.0") is None
