@@ -17,7 +17,7 @@ from spark.dead_driver import ROWS_OF_A_TASK, TASKS
 from spark.retries import ROWS, text
 from spark.test_writing import values
 
-pytestmark = [pytest.mark.oracle, pytest.mark.long, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.oracle, pytest.mark.long, pytest.mark.timeout(1000)]
 
 TESTS = Path(__file__).parents[1]
 
@@ -30,7 +30,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
 
