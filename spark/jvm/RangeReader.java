@@ -9,7 +9,6 @@ import java.util.Base64;
 import java.util.List;
 import kafkalite.spark.KafkaliteScan.Range;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.ipc.WriteChannel;
@@ -19,11 +18,11 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -68,6 +67,9 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     endpoint.send(request);
     reader = new ArrowStreamReader(endpoint, allocator);
     root = reader.getVectorSchemaRoot();
+    if (!DataType.equalsIgnoreNullability(sent(schema), ArrowUtils.fromArrowSchema(root.getSchema()))) {
+      throw new IOException("the Arrow endpoint has sent other columns than were asked for");
+    }
   }
 
   @Override
@@ -91,22 +93,9 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     int sent = 0;
     for (int index = 0; index < columns.length; index++) {
       ColumnVector constant = constant(schema.apply(index));
-      columns[index] = constant != null ? constant : new Lent(root.getVector(sent++));
+      columns[index] = constant != null ? constant : new Column(root.getVector(sent++));
     }
     return new ColumnarBatch(columns, root.getRowCount());
-  }
-
-  /**
-   * A column that stays the reader's: Spark closes what it has done with, and a closed struct has
-   * lost its fields when the next batch is to go into it.
-   */
-  private static final class Lent extends ArrowColumnVector {
-    Lent(FieldVector vector) {
-      super(vector);
-    }
-
-    @Override
-    public void closeIfFreeable() {}
   }
 
   private ColumnVector constant(StructField field) {
@@ -144,15 +133,19 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     return new IOException(isNamed ? sentence : partition + ": " + sentence, error);
   }
 
-  /** The columns that are not constant: a schema message of Arrow IPC, in base64. */
-  static String sentSchema(StructType schema) {
+  private static StructType sent(StructType schema) {
     StructType sent = new StructType();
     for (StructField field : schema.fields()) {
       sent = isConstant(field) ? sent : sent.add(field);
     }
+    return sent;
+  }
+
+  /** The columns that are not constant: a schema message of Arrow IPC, in base64. */
+  static String sentSchema(StructType schema) {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     try (WriteChannel channel = new WriteChannel(Channels.newChannel(bytes))) {
-      var arrow = ArrowUtils.toArrowSchema(sent.asNullable(), "UTC", true, false);
+      var arrow = ArrowUtils.toArrowSchema(sent(schema).asNullable(), "UTC", true, false);
       MessageSerializer.serialize(channel, arrow);
     } catch (IOException impossible) {
       throw new UncheckedIOException(impossible);
