@@ -186,6 +186,9 @@ pub const ARROW_TAIL_SEARCH_BYTES: u64 = 8 << 20;
 /// bound, and so Spark's. Nothing recurses by it.
 pub const JSON_DEPTH_MAX: usize = 1000;
 
+/// Keys of a JSON object that are known again in the next one without being looked up.
+pub const JSON_KEYS_REMEMBERED_MAX: usize = 256;
+
 /// Values within one another that an Avro reader passes over, of a type that contains itself;
 /// beyond it a record is bad.
 pub const AVRO_DEPTH_MAX: usize = 512;

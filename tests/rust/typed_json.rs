@@ -265,6 +265,43 @@ fn a_mismatch_within_a_struct_stays_there_and_one_within_a_list_or_map_takes_all
     );
 }
 
+/// Keys are looked for first where the record before had them.
+#[test]
+fn keys_are_found_in_every_order() {
+    let long = format!("{{\"{}\":1,\"b\":2,\"a\":3}}", "k".repeat(30));
+    let longer = format!("{{\"{}\":1,\"b\":4,\"a\":5}}", "k".repeat(31));
+    let inner = [field("x", DataType::Int64), field("y", DataType::Int64)];
+    let fields = vec![
+        field("a", DataType::Int64),
+        field("b", DataType::Int64),
+        field("s", DataType::Struct(inner.into_iter().collect())),
+    ];
+    let cases = [
+        (r#"{"a":1,"c":[1],"b":2}"#, "(1 2 -)"),
+        (r#"{"a":3,"c":{"a":9},"b":4}"#, "(3 4 -)"),
+        (r#"{"b":5,"c":0,"a":6}"#, "(6 5 -)"),
+        (r#"{"b":7}"#, "(- 7 -)"),
+        (r#"{"b" : 7, "a"  :8}"#, "(8 7 -)"),
+        (r#"{"b" :  9, "a"  : 10}"#, "(10 9 -)"),
+        (r#"{"ab":1,"ba":2,"a":3}"#, "(3 - -)"),
+        (r#"{"\u0061":1,"a":2,"a":3}"#, "(3 - -)"),
+        (r#"{"\u0061":4,"b":5}"#, "(4 5 -)"),
+        (r#"{'a':6,'b':7}"#, "(6 7 -)"),
+        (r#"{"a":8,"b":9}"#, "(8 9 -)"),
+        (long.as_str(), "(3 2 -)"),
+        (longer.as_str(), "(5 4 -)"),
+        (long.as_str(), "(3 2 -)"),
+        (r#"{"s":{"x":1,"y":2},"a":1}"#, "(1 - (1 2))"),
+        (r#"{"s":{"y":1,"x":2},"a":1}"#, "(1 - (2 1))"),
+        (r#"{"s":{"y":1,"z":2},"b":1}"#, "(- 1 (- 1))"),
+        (r#"{}"#, "(- - -)"),
+        (r#"{"a"}"#, "(- - -)!"),
+        (r#"{"a":1,"b"}"#, "(- - -)!"),
+        (r#"{"a":1,"b":2}"#, "(1 2 -)"),
+    ];
+    check(fields, &cases);
+}
+
 #[test]
 fn a_text_nested_without_end_is_bad_and_does_not_grow_the_stack() {
     let fields = Fields::from(vec![

@@ -17,6 +17,8 @@ use arrow_buffer::{
 };
 use arrow_schema::{ArrowError, DataType, Fields, TimeUnit};
 
+use super::scan::Keys;
+
 /// A column: its values, and which of them are null.
 #[derive(Debug)]
 pub struct Builder {
@@ -62,6 +64,8 @@ pub struct Bytes {
 pub struct Record {
     pub fields: Vec<Builder>,
     pub names: Vec<String>,
+    /// As JSON's objects had them last.
+    pub(super) keys: Keys,
     len: usize,
 }
 
@@ -150,6 +154,7 @@ impl Record {
         Some(Record {
             fields: builders.collect::<Option<Vec<Builder>>>()?,
             names: fields.iter().map(|field| field.name().clone()).collect(),
+            keys: Keys::default(),
             len: 0,
         })
     }

@@ -6,7 +6,7 @@
 use arrow_schema::DataType;
 
 use super::build::{Record, Values};
-use super::json::real;
+use super::numeral::real;
 use super::{Read, Reason, scalar};
 
 /// Under Spark's names, with Spark's defaults.

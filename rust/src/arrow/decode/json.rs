@@ -10,6 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::build::{Builder, Record, Values};
+use super::numeral::{DIGITS_SHORT_MAX, Number, Numeral, named, real};
+use super::scan::plain_bytes;
 use super::{Read, Reason, scalar};
 use crate::limits::JSON_DEPTH_MAX;
 
@@ -83,32 +85,47 @@ impl<'a> Parser<'a> {
             return Ok(());
         }
         let len = row.len();
-        let mut expected = 0;
-        loop {
-            let key = self.key()?;
-            let Some(index) = find(row, &key, expected) else {
+        for place in 0.. {
+            let wanted = self.wanted(row, place)?;
+            let Some(field) = wanted.and_then(|index| row.fields.get_mut(index)) else {
                 self.skip_value()?;
                 if self.ends(b'}')? {
                     return Ok(());
                 }
                 continue;
             };
-            expected = index + 1;
-            if let Some(field) = row.fields.get_mut(index) {
-                if field.len() > len {
-                    field.truncate(len);
-                }
-                if !self.value(field)? {
-                    field.truncate(len);
-                    field.push_null();
-                    let name = row.names.get(index);
-                    self.note(name, field);
-                }
+            if field.len() > len {
+                field.truncate(len);
+            }
+            if !self.value(field)? {
+                field.truncate(len);
+                field.push_null();
+                let name = wanted.and_then(|index| row.names.get(index));
+                self.note(name, field);
             }
             if self.ends(b'}')? {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Takes a key and its colon: its number among the fields of the row, if it is wanted. `place` is
+    /// its own in its object.
+    #[inline(always)]
+    fn wanted(&mut self, row: &mut Record, place: usize) -> Parsed<Option<usize>> {
+        let start = self.at;
+        let rest = self.text.get(start..).unwrap_or_default();
+        if let Some((length, field)) = row.keys.again(place, rest) {
+            self.at += length;
+            self.skip_space();
+            return Ok(field);
+        }
+        let key = self.key()?;
+        let field = find(row, &key);
+        let text = self.text.get(start..self.at).unwrap_or_default();
+        row.keys.learn(place, text.trim_ascii_end(), field);
+        Ok(field)
     }
 
     #[cold]
@@ -171,8 +188,8 @@ impl<'a> Parser<'a> {
                 Ok(boolean(false, &mut into.values))
             }
             Some(_) => {
-                let (number, kind) = self.number()?;
-                Ok(self::number(number, kind, &mut into.values))
+                let numeral = self.number()?;
+                Ok(number(&numeral, &mut into.values))
             }
             None => Err("a value is missing"),
         }
@@ -317,6 +334,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    #[inline(always)]
     fn word(&mut self, word: &'static [u8]) -> Parsed<()> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         if !rest.starts_with(word) {
@@ -335,8 +353,7 @@ impl<'a> Parser<'a> {
         let mut has_escapes = false;
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
-            let is_special = |byte: &u8| *byte == quote || *byte == b'\\' || *byte < b' ';
-            let Some(plain) = rest.iter().position(is_special) else {
+            let Some(plain) = plain_bytes(rest, quote) else {
                 return Err("a string does not end");
             };
             self.at += plain;
@@ -372,76 +389,90 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Parsed<(&'a [u8], Number)> {
+    fn number(&mut self) -> Parsed<Numeral<'a>> {
         let start = self.at;
         let signed = matches!(self.byte(), Some(b'-' | b'+'));
         let is_plus = self.byte() == Some(b'+');
         self.at += usize::from(signed);
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let names: [&'static [u8]; 3] = [b"NaN", b"Infinity", b"INF"];
-        let allowed = if signed { &names[1..] } else { &names[..2] };
-        if let Some(name) = allowed.iter().find(|name| rest.starts_with(name)) {
-            self.word(name)?;
-            return Ok((
-                self.text.get(start..self.at).unwrap_or_default(),
-                Number::Named,
-            ));
+        let first = self.byte();
+        if let Some(b'N' | b'I') = first {
+            return self.name(start, signed);
         }
-        let whole = self.digits();
-        let leading_zero = whole > 1 && rest.first() == Some(&b'0');
-        if whole == 0 || leading_zero || is_plus {
+        let mut digits = 0;
+        let whole = self.digits(&mut digits);
+        if whole == 0 || is_plus || (whole > 1 && first == Some(b'0')) {
             return Err("a value is none of JSON's");
         }
-        let mut kind = Number::Whole;
+        let (mut kind, mut fraction, mut has_exponent) = (Number::Whole, 0, false);
         if self.take(b'.') {
             kind = Number::Fraction;
-            if self.digits() == 0 {
+            fraction = self.digits(&mut digits);
+            if fraction == 0 {
                 return Err("a number ends with its point");
             }
         }
         if let Some(b'e' | b'E') = self.byte() {
-            kind = Number::Fraction;
+            (kind, has_exponent) = (Number::Fraction, true);
             self.at += 1;
             if let Some(b'-' | b'+') = self.byte() {
                 self.at += 1;
             }
-            if self.digits() == 0 {
+            if self.digits(&mut 0) == 0 {
                 return Err("a number has no exponent");
             }
         }
-        Ok((self.text.get(start..self.at).unwrap_or_default(), kind))
+        let is_short = !has_exponent && whole + fraction <= DIGITS_SHORT_MAX;
+        Ok(Numeral {
+            text: self.text.get(start..self.at).unwrap_or_default(),
+            kind,
+            is_negative: signed,
+            short: is_short.then_some((digits, fraction)),
+        })
     }
 
+    /// One of the numbers that have names, or an error.
+    #[cold]
+    fn name(&mut self, start: usize, signed: bool) -> Parsed<Numeral<'a>> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let names: [&'static [u8]; 3] = [b"NaN", b"Infinity", b"INF"];
+        let allowed = if signed { &names[1..] } else { &names[..2] };
+        let Some(name) = allowed.iter().find(|name| rest.starts_with(name)) else {
+            return Err("a value is none of JSON's");
+        };
+        self.word(name)?;
+        Ok(Numeral {
+            text: self.text.get(start..self.at).unwrap_or_default(),
+            kind: Number::Named,
+            is_negative: signed,
+            short: None,
+        })
+    }
+
+    /// How many digits there are; they are appended to the decimal number `sum`, which wraps.
     #[inline(always)]
-    fn digits(&mut self) -> usize {
+    fn digits(&mut self, sum: &mut u64) -> usize {
         let start = self.at;
-        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+        while let Some(byte) = self.byte()
+            && byte.is_ascii_digit()
+        {
+            *sum = sum.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
             self.at += 1;
         }
         self.at - start
     }
 }
 
-/// The field of this name; most objects have their keys in the order of the schema.
-#[inline(always)]
-fn find(row: &Record, key: &Quoted<'_>, expected: usize) -> Option<usize> {
-    if key.has_escapes {
-        let key = unescape(key.raw);
-        return row.names.iter().position(|name| name.as_bytes() == key);
-    }
-    let is_it = |name: &&String| name.as_bytes() == key.raw;
-    match row.names.get(expected).filter(is_it) {
-        Some(_) => Some(expected),
-        None => row.names.iter().position(|name| name.as_bytes() == key.raw),
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Number {
-    Whole,
-    Fraction,
-    /// Not a number, or infinite.
-    Named,
+/// The field of this name.
+fn find(row: &Record, key: &Quoted<'_>) -> Option<usize> {
+    let unescaped;
+    let name = match key.has_escapes {
+        true => {
+            unescaped = unescape(key.raw);
+            unescaped.as_slice()
+        }
+        false => key.raw,
+    };
+    row.names.iter().position(|each| each.as_bytes() == name)
 }
 
 fn boolean(value: bool, into: &mut Values) -> bool {
@@ -461,18 +492,9 @@ fn push<T>(value: Option<T>, values: &mut Vec<T>) -> bool {
     true
 }
 
-/// `None` for what does not fit in 64 bits.
-fn whole(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-pub(super) fn real<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-fn number(text: &[u8], kind: Number, into: &mut Values) -> bool {
-    let is_whole = kind == Number::Whole;
-    let integer = || whole(text).filter(|_| is_whole);
+fn number(numeral: &Numeral<'_>, into: &mut Values) -> bool {
+    let Numeral { text, kind, .. } = *numeral;
+    let integer = || numeral.whole();
     match into {
         Values::Int8(values) => push(integer().and_then(|n| i8::try_from(n).ok()), values),
         Values::Int16(values) => push(integer().and_then(|n| i16::try_from(n).ok()), values),
@@ -483,7 +505,7 @@ fn number(text: &[u8], kind: Number, into: &mut Values) -> bool {
         Values::Float64(values) if kind == Number::Named => {
             push(named(text).map(f64::from), values)
         }
-        Values::Float64(values) => push(real(text), values),
+        Values::Float64(values) => push(numeral.real(), values),
         Values::Decimal(values, precision, scale) if kind != Number::Named => {
             push(scalar::decimal(text, *precision, *scale), values)
         }
@@ -497,16 +519,6 @@ fn number(text: &[u8], kind: Number, into: &mut Values) -> bool {
         }
         _ => false,
     }
-}
-
-/// The numbers that have names, in quotes or without.
-fn named(text: &[u8]) -> Option<f32> {
-    Some(match text {
-        b"NaN" => f32::NAN,
-        b"Infinity" | b"+Infinity" | b"+INF" => f32::INFINITY,
-        b"-Infinity" | b"-INF" => f32::NEG_INFINITY,
-        _ => return None,
-    })
 }
 
 fn string(quoted: &Quoted<'_>, into: &mut Values) -> Fits {

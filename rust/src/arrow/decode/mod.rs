@@ -4,6 +4,7 @@
 //! ```text
 //! json, csv, avro   one record's bytes into a row
 //! scalar            texts to decimals, dates and times
+//! scan, numeral     runs of plain bytes, keys that come again, short numbers
 //! build             the columns while they grow
 //! ```
 
@@ -12,7 +13,9 @@ pub mod avro_schema;
 pub mod build;
 pub mod csv;
 pub mod json;
+pub mod numeral;
 pub mod scalar;
+pub mod scan;
 
 use std::fmt;
 
