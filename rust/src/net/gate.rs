@@ -4,21 +4,24 @@
 //! ```text
 //! open     calls run where they come up: no thread is woken, no buffer changes hands
 //! closed   a call did not return in time (`seat.rs` saw it): the next ones queue here
-//! open     the call has returned and the queue is empty
+//! open     the call has returned and the queue is empty; for reads, the directory's thread got its
+//!          last one done in time, so that the next ones need not queue behind those still there
 //! ```
 //!
 //! A directory has a gate for writing and one for reading, since a frozen file system still gives
-//! what is in the page cache. Calls of one gate run in the order in which they came, the one that
-//! closed it first.
+//! what is in the page cache. Writes run in the order in which they came, the one that closed the
+//! gate first. Reads depend on no other: of a connection there is one at a time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::plane::{Message, Shared};
 use super::work::Work;
+use crate::limits::STORAGE_TICK_MS;
 use crate::log::directory::LogDirectory;
 
 /// A call, and the network thread that gets what becomes of it.
@@ -39,15 +42,18 @@ struct State {
 
 pub struct Gate {
     name: String,
+    /// No call may overtake one that queues.
+    keeps_order: bool,
     is_closed: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
 }
 
 impl Gate {
-    fn new(name: String) -> Arc<Gate> {
+    fn new(name: String, keeps_order: bool) -> Arc<Gate> {
         Arc::new(Gate {
             name,
+            keeps_order,
             is_closed: AtomicBool::new(false),
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -74,6 +80,15 @@ impl Gate {
 
     fn open_if_idle(&self, state: &State) {
         if state.stalled == 0 && state.queue.is_empty() && !state.is_running {
+            self.is_closed.store(false, Ordering::Release);
+        }
+    }
+
+    /// The directory's thread is through with a call, which took so long.
+    fn ran(&self, state: &mut State, took: Duration) {
+        state.is_running = false;
+        let is_prompt = took < Duration::from_millis(STORAGE_TICK_MS);
+        if !self.keeps_order && is_prompt && state.stalled == 0 {
             self.is_closed.store(false, Ordering::Release);
         }
     }
@@ -113,11 +128,14 @@ impl Gate {
             };
             state.is_running = true;
             drop(state);
+            let begun = Instant::now();
             let done = job.work.run(&shared);
+            let took = begun.elapsed();
+            // Before the result is out: what follows from it finds the gate as it is now.
+            self.ran(&mut self.state.lock(), took);
             shared.post(job.thread, Message::Done(done));
             drop(shared);
             state = self.state.lock();
-            state.is_running = false;
         }
     }
 
@@ -148,10 +166,10 @@ impl Gates {
             .enumerate()
             .map(|(number, directory)| DirectoryGates {
                 directory: directory.clone(),
-                writes: Gate::new(format!("w{number}")),
-                reads: Gate::new(format!("r{number}")),
-                searches: Gate::new(format!("s{number}")),
-                coordinators: Gate::new(format!("c{number}")),
+                writes: Gate::new(format!("w{number}"), true),
+                reads: Gate::new(format!("r{number}"), false),
+                searches: Gate::new(format!("s{number}"), false),
+                coordinators: Gate::new(format!("c{number}"), true),
             });
         Gates(gates.collect())
     }
@@ -201,6 +219,39 @@ impl Gates {
             gates.reads.end();
             gates.searches.end();
             gates.coordinators.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::work::AppendBatch;
+
+    /// A gate that a call has closed which did not return, with another one queued behind it.
+    fn closed(keeps_order: bool) -> Arc<Gate> {
+        let gate = Gate::new("x".to_owned(), keeps_order);
+        gate.stall();
+        gate.state.lock().queue.push_back(Job {
+            work: Work::Append(AppendBatch::default()),
+            thread: 0,
+        });
+        gate
+    }
+
+    #[test]
+    fn reads_go_on_where_they_come_up_once_the_directory_answers_in_time() {
+        let prompt = Duration::from_millis(STORAGE_TICK_MS - 1);
+        for keeps_order in [true, false] {
+            let gate = closed(keeps_order);
+            gate.ran(&mut gate.state.lock(), prompt);
+            assert!(!gate.is_open(), "a call has not returned yet");
+            gate.recover();
+            assert!(!gate.is_open(), "nothing has been prompt since");
+            gate.ran(&mut gate.state.lock(), 2 * prompt);
+            assert!(!gate.is_open());
+            gate.ran(&mut gate.state.lock(), prompt);
+            assert_eq!(gate.is_open(), !keeps_order);
         }
     }
 }

@@ -520,6 +520,8 @@ impl Reactor {
             return;
         };
         if connection.is_sending {
+            // Its socket may have room, again and again, while another thread fills it.
+            self.watch_connection(index);
             return;
         }
         if connection.session.outbox.has_files() {
