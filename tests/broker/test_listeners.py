@@ -100,11 +100,12 @@ def test_connections_have_the_buffers_that_are_configured() -> None:
     assert accepted_with(**given) == [100_000, 120_000, 1]
 
 
-def test_the_default_sends_by_kafkas_buffer_and_receives_by_the_systems() -> None:
+def test_the_default_sends_by_twice_kafkas_buffer_and_receives_by_the_systems() -> None:
     with socket.create_server(("127.0.0.1", 0)) as plain:
         _, system, _ = accepted_by(plain)
-    assert accepted_with() == [204_800, system, 1]
-    assert accepted_with(socket_receive_buffer_bytes="102400") == [204_800, system, 1]
+    assert accepted_with() == [400_000, system, 1]
+    given = {"socket_send_buffer_bytes": "102400", "socket_receive_buffer_bytes": "102400"}
+    assert accepted_with(**given) == [400_000, system, 1]
 
 
 def test_buffers_of_minus_one_are_left_to_the_system() -> None:
