@@ -63,14 +63,18 @@ fn answer(
     let reader = &mut reader;
     Ok(Some(match header.api_key {
         0 => {
-            let produce = k00_produce::read(&header, reader, &ask)?;
+            let mut spare = k00_produce::Spare::default();
+            let produce = k00_produce::read(&header, reader, &ask, &mut spare)?;
             for each in &produce.partitions {
                 assert!(
                     data.get(each.records.clone()).is_some(),
                     "records lie in the frame"
                 );
             }
-            produce.answer(0, image, 0)
+            // Behind another answer, as on a connection.
+            let mut bytes = vec![0xff; 7];
+            produce.answer(&mut bytes, 0, image, 0);
+            bytes.split_off(7)
         }
         1 => {
             let fetch = k01_fetch::read(&header, reader, &ask, sessions, 1 << 20, now_ms)?;

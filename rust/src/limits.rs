@@ -139,6 +139,15 @@ pub const IDLE_CHECK_MS: u64 = 10;
 /// Answers that a connection may owe before it is read no further.
 pub const PARKED_SLOTS_MAX: usize = 256;
 
+/// Memory that a network thread keeps of Produce requests it has answered, for the next ones: so many,
+/// of at most so many partitions each.
+pub const SPARE_REQUESTS_MAX: usize = 128;
+pub const SPARE_PARTITIONS_MAX: usize = 16;
+
+/// Buffers of answers that a network thread keeps for the next ones, and their largest size, bytes.
+pub const SPARE_ANSWERS_MAX: usize = 64;
+pub const SPARE_ANSWER_BYTES_MAX: usize = 4 * 1024;
+
 /// Answers in bytes that a connection may leave unread before its next request is looked at.
 pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 

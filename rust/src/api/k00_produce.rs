@@ -27,8 +27,9 @@ use crate::access::{Operation, Resource};
 use crate::batch::header::{ATTRIBUTES_AT, LOG_OVERHEAD, MAGIC_AT};
 use crate::error::{Error, RecordError, Result};
 use crate::image::{Image, Partition};
+use crate::limits::{SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
 use crate::log::log::AppendInfo;
-use crate::wire::header::begin_response;
+use crate::wire::header::begin_response_behind;
 use crate::wire::{Reader, RequestHeader, Writer, frame};
 
 pub const KEY: ApiKey = ApiKey {
@@ -86,15 +87,38 @@ pub enum Outcome {
     Appended(Arc<Partition>, AppendInfo),
 }
 
+/// Memory of answered requests for the next ones, so that a small request allocates nothing.
+#[derive(Default)]
+pub struct Spare(Vec<Lists>);
+
+/// Of one request.
+type Lists = (Vec<(TopicRef, usize)>, Vec<ProducePartition>);
+
+impl Spare {
+    /// Keeps the memory of a request that is answered.
+    pub fn put(&mut self, produce: Produce) {
+        let (mut topics, mut partitions) = (produce.topics, produce.partitions);
+        if self.0.len() < SPARE_REQUESTS_MAX && partitions.capacity() <= SPARE_PARTITIONS_MAX {
+            topics.clear();
+            partitions.clear();
+            self.0.push((topics, partitions));
+        }
+    }
+}
+
 /// Reads the request. `reader` stands behind the header.
-pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>, ask: &Ask<'_>) -> Result<Produce> {
+pub fn read(
+    header: &RequestHeader<'_>,
+    reader: &mut Reader<'_>,
+    ask: &Ask<'_>,
+    spare: &mut Spare,
+) -> Result<Produce> {
     let (version, flexible) = (header.api_version, header.flexible);
     let transactional_id = reader.nullable_string(flexible)?;
     let acks = reader.i16()?;
     let timeout_ms = reader.i32()?;
     let is_transactional = transactional_id.is_some();
-    let mut topics = Vec::new();
-    let mut partitions = Vec::new();
+    let (mut topics, mut partitions) = spare.0.pop().unwrap_or_default();
     for _ in 0..reader.array_length(flexible)? {
         let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, ask.image)?;
         let may_write = match &topic {
@@ -270,11 +294,13 @@ impl Produce {
         }
     }
 
-    /// The response. Of partitions that wait for the disk or the high watermark still, it says that the
-    /// disk failed or that the time is over.
-    pub fn answer(&self, throttle_ms: u32, image: &Image, listener: usize) -> Vec<u8> {
+    /// The response, behind what is in `bytes`. Of partitions that wait for the disk or the high
+    /// watermark still, it says that the disk failed or that the time is over.
+    pub fn answer(&self, bytes: &mut Vec<u8>, throttle_ms: u32, image: &Image, listener: usize) {
         let (version, flexible) = (self.version, self.flexible);
-        let mut writer = begin_response(self.correlation_id, flexible, 96);
+        let start = bytes.len();
+        let behind = std::mem::take(bytes);
+        let mut writer = begin_response_behind(behind, self.correlation_id, flexible);
         writer.array_length(self.topics.len(), flexible);
         let mut partitions = self.partitions.iter();
         for (topic, count) in &self.topics {
@@ -299,8 +325,8 @@ impl Produce {
             image,
             listener,
         );
-        frame::finish(&mut writer.bytes, 0);
-        writer.bytes
+        frame::finish(writer.bytes.get_mut(start..).unwrap_or_default(), 0);
+        *bytes = writer.bytes;
     }
 
     fn write_partition(&self, writer: &mut Writer, partition: &ProducePartition) {

@@ -157,14 +157,15 @@ struct Staged {
 }
 
 impl Run {
-    fn new(pending: PendingUpdates, next_offset: i64) -> Run {
+    /// With room for so many requests.
+    fn new(pending: PendingUpdates, next_offset: i64, requests: usize) -> Run {
         Run {
-            staged: Vec::new(),
+            staged: Vec::with_capacity(requests),
             pending,
             aborted: Vec::new(),
             size_bytes: 0,
             next_offset,
-            requests: Vec::new(),
+            requests: Vec::with_capacity(requests),
         }
     }
 }
@@ -178,7 +179,9 @@ impl<'a, 'r> Appending<'a, 'r> {
         active: Arc<Segment>,
         now_ms: i64,
     ) -> Appending<'a, 'r> {
-        let run = Run::new(appender.producers.prepare(), log.ends.read().log_end.offset);
+        let log_end_offset = log.ends.read().log_end.offset;
+        let pending = appender.producers.prepare();
+        let run = Run::new(pending, log_end_offset, requests.len());
         let answers = Vec::with_capacity(requests.len());
         Appending {
             log,
@@ -386,7 +389,7 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
         let written = self.write_batches();
         let log_end_offset = self.log.ends.read().log_end.offset;
-        let empty = Run::new(self.appender.producers.prepare(), log_end_offset);
+        let empty = Run::new(self.appender.producers.prepare(), log_end_offset, 0);
         let run = std::mem::replace(&mut self.run, empty);
         if let Err(error) = written {
             if run
@@ -404,7 +407,7 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
         self.appender.producers.commit(run.pending, run.next_offset);
         self.log.publish_end(self.appender);
-        self.run = Run::new(self.appender.producers.prepare(), run.next_offset);
+        self.run = Run::new(self.appender.producers.prepare(), run.next_offset, 0);
     }
 
     fn write_batches(&self) -> Result<()> {

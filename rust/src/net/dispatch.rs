@@ -45,18 +45,18 @@ impl Reactor {
         index: usize,
         bytes: &[u8],
         content: Range<usize>,
+        (image, shared): (&Image, &Arc<Shared>),
     ) -> Result<bool> {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
         let token = self.connections.token_of(index);
-        let (image, shared) = (self.image.clone(), self.shared.clone());
         let (now_ms, turn) = (self.now_ms, self.turn);
         let Some(connection) = self.connections.get(index) else {
             return Ok(true);
         };
         let place = Place {
-            shared: &shared,
-            image: &image,
+            shared,
+            image,
             address: connection.peer.ip(),
             listener: connection.listener,
         };
@@ -99,7 +99,8 @@ impl Reactor {
         shared.counts.requests.fetch_add(1, Ordering::Relaxed);
         let answer = match header.api_key {
             PRODUCE => {
-                let produce = k00_produce::read(&header, &mut reader, &place.ask(session))?;
+                let spare = &mut self.spare_requests;
+                let produce = k00_produce::read(&header, &mut reader, &place.ask(session), spare)?;
                 self.begin_produce(index, produce, bytes, base)?;
                 return Ok(true);
             }
@@ -135,7 +136,7 @@ impl Reactor {
             }
             METADATA => {
                 let creates = shared.settings.auto_create_topics
-                    && k03_metadata::missing_topics(&header, reader.clone(), &image)?;
+                    && k03_metadata::missing_topics(&header, reader.clone(), image)?;
                 if creates {
                     self.hand_over(index, &header, &reader, frame, frame.to_vec());
                     return Ok(true);
@@ -171,42 +172,40 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
-        let pieces: Vec<_> = produce
-            .partitions
-            .iter()
-            .enumerate()
-            .filter_map(|(at, each)| match &each.outcome {
-                Outcome::Pending(partition, _) => {
-                    Some((at, partition.clone(), each.records.clone()))
-                }
-                _ => None,
-            })
-            .collect();
         let is_silent = produce.acks == 0;
         let is_refused = is_silent && produce.has_error();
-        let pending = pieces.len();
         let deadline_ms = now_ms + u64::try_from(produce.timeout_ms).unwrap_or(0);
-        let slot = (!is_silent).then(|| {
-            connection.session.begin(Slot::Produce {
-                produce,
-                deadline_ms,
-                pending,
-            })
-        });
-        if slot.is_some() && pending > 0 {
-            self.set_late_timer(token, deadline_ms);
-        }
-        for (at, partition, records) in pieces {
+        let slot = (!is_silent).then(|| connection.session.next_slot());
+        let mut pending = 0;
+        for (at, each) in produce.partitions.iter().enumerate() {
+            let Outcome::Pending(partition, _) = &each.outcome else {
+                continue;
+            };
+            pending += 1;
             let source = Source {
                 connection: token,
                 slot,
                 at,
                 directory: self.shared.gates.number_of(&partition.directory),
-                partition,
+                partition: partition.clone(),
             };
             // The ranges count from the start of the content, as the reader did.
+            let records = &each.records;
             self.stage
                 .add(source, bytes, base + records.start, records.len());
+        }
+        match is_silent {
+            true => self.spare_requests.put(produce),
+            false => {
+                connection.session.begin(Slot::Produce {
+                    produce,
+                    deadline_ms,
+                    pending,
+                });
+            }
+        }
+        if slot.is_some() && pending > 0 {
+            self.set_late_timer(token, deadline_ms);
         }
         if is_refused {
             // The only way to tell a producer with acks 0.

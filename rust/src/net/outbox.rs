@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::poller;
 use crate::api::Chunk;
-use crate::limits::{RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES};
+use crate::limits::{
+    RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
+};
 use crate::log::directory::LogDirectory;
 
 /// Where bytes go. Takes what it can; `WouldBlock` if that is nothing.
@@ -37,6 +39,24 @@ impl Sink for TcpStream {
 const COALESCED_BYTES: usize = 64 * 1024;
 /// Chunks that one `writev` takes.
 const VECTORS: usize = 16;
+
+/// Buffers of answers that are sent, for the next ones; one a thread, so that an idle connection
+/// holds none.
+#[derive(Default)]
+pub struct SpareAnswers(Vec<Vec<u8>>);
+
+impl SpareAnswers {
+    fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn put(&mut self, mut bytes: Vec<u8>) {
+        if self.0.len() < SPARE_ANSWERS_MAX && bytes.capacity() <= SPARE_ANSWER_BYTES_MAX {
+            bytes.clear();
+            self.0.push(bytes);
+        }
+    }
+}
 
 #[derive(Default)]
 pub struct Outbox {
@@ -111,9 +131,26 @@ impl Outbox {
         self.chunks.push_back(chunk);
     }
 
+    /// Has `write` put bytes behind everything in here, in place.
+    pub fn write(&mut self, spare: &mut SpareAnswers, write: impl FnOnce(&mut Vec<u8>)) {
+        let last = match self.chunks.back_mut() {
+            Some(Chunk::Bytes(last)) if last.len() < COALESCED_BYTES => last,
+            _ => {
+                self.chunks.push_back(Chunk::Bytes(spare.take()));
+                match self.chunks.back_mut() {
+                    Some(Chunk::Bytes(last)) => last,
+                    _ => return,
+                }
+            }
+        };
+        let before = last.len();
+        write(last);
+        self.queued_bytes += last.len() - before;
+    }
+
     /// Sends what the socket takes, at most `SEND_BYTES_PER_TURN`. An error is the end of the
     /// connection: a file that is shorter than its range too, since the frame cannot be completed.
-    pub fn flush(&mut self, socket: &impl Sink) -> io::Result<Flushed> {
+    pub fn flush(&mut self, socket: &impl Sink, spare: &mut SpareAnswers) -> io::Result<Flushed> {
         let mut budget = SEND_BYTES_PER_TURN;
         while !self.chunks.is_empty() {
             if budget == 0 {
@@ -127,7 +164,7 @@ impl Outbox {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     budget = budget.saturating_sub(count);
-                    self.consume(count);
+                    self.consume(count, spare);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -173,7 +210,7 @@ impl Outbox {
         }
     }
 
-    fn consume(&mut self, mut count: usize) {
+    fn consume(&mut self, mut count: usize, spare: &mut SpareAnswers) {
         self.queued_bytes -= count;
         while let Some(first) = self.chunks.front() {
             let left = first.size_bytes() - self.sent;
@@ -183,8 +220,11 @@ impl Outbox {
             }
             count -= left;
             self.sent = 0;
-            self.files -= usize::from(matches!(first, Chunk::File(..)));
-            self.chunks.pop_front();
+            match self.chunks.pop_front() {
+                Some(Chunk::Bytes(bytes)) => spare.put(bytes),
+                Some(Chunk::File(..)) => self.files -= 1,
+                None => {}
+            }
         }
     }
 }
@@ -257,7 +297,10 @@ mod tests {
         for step in [1_000, 4_096, 65_535, 1 << 20] {
             let (mut outbox, all) = filled(&sizes);
             let sink = slow(step, usize::MAX);
-            assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::All));
+            assert_eq!(
+                outbox.flush(&sink, &mut SpareAnswers::default()).ok(),
+                Some(Flushed::All)
+            );
             assert!(outbox.is_empty() && outbox.queued_bytes() == 0);
             assert!(*sink.taken.borrow() == all);
         }
@@ -267,20 +310,53 @@ mod tests {
     fn a_full_socket_leaves_the_rest_for_later() {
         let (mut outbox, all) = filled(&[100_000, 5, 100_000]);
         let sink = slow(1 << 20, 100_002);
-        assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::Part));
+        assert_eq!(
+            outbox.flush(&sink, &mut SpareAnswers::default()).ok(),
+            Some(Flushed::Part)
+        );
         assert_eq!(outbox.queued_bytes(), all.len() - 100_002);
         let (later, more) = filled(&[10, 80_000]);
         outbox.append(later);
         *sink.room.borrow_mut() = usize::MAX;
-        assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::All));
+        assert_eq!(
+            outbox.flush(&sink, &mut SpareAnswers::default()).ok(),
+            Some(Flushed::All)
+        );
         assert!(*sink.taken.borrow() == [all, more].concat());
+    }
+
+    #[test]
+    fn answers_written_in_place_leave_in_order_and_their_buffers_serve_again() {
+        let mut spare = SpareAnswers::default();
+        let mut outbox = Outbox::default();
+        let sink = slow(2, 5);
+        for byte in 0..3 {
+            outbox.write(&mut spare, |bytes| bytes.extend_from_slice(&[byte; 2]));
+        }
+        assert_eq!(outbox.flush(&sink, &mut spare).ok(), Some(Flushed::Part));
+        outbox.push(Chunk::Bytes(vec![3; COALESCED_BYTES]));
+        outbox.write(&mut spare, |bytes| bytes.push(4));
+        assert_eq!(outbox.queued_bytes(), 1 + COALESCED_BYTES + 1);
+        assert!(spare.0.is_empty());
+        *sink.room.borrow_mut() = usize::MAX;
+        assert_eq!(outbox.flush(&sink, &mut spare).ok(), Some(Flushed::All));
+        let mut expected = vec![0, 0, 1, 1, 2, 2];
+        expected.resize(6 + COALESCED_BYTES, 3);
+        expected.push(4);
+        assert!(*sink.taken.borrow() == expected);
+        // The large one is given back to the system.
+        let kept: Vec<usize> = spare.0.iter().map(Vec::len).collect();
+        assert_eq!(kept, [0, 0]);
     }
 
     #[test]
     fn one_turn_sends_so_much_and_no_more() {
         let (mut outbox, _) = filled(&[SEND_BYTES_PER_TURN, 1 << 20]);
         let sink = slow(1 << 20, usize::MAX);
-        assert_eq!(outbox.flush(&sink).ok(), Some(Flushed::Part));
+        assert_eq!(
+            outbox.flush(&sink, &mut SpareAnswers::default()).ok(),
+            Some(Flushed::Part)
+        );
         assert_eq!(outbox.queued_bytes(), 1 << 20);
     }
 }

@@ -27,12 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::connections::Connections;
-use super::outbox::Flushed;
+use super::outbox::{Flushed, SpareAnswers};
 use super::plane::{Message, Shared};
 use super::poller::{self, Event, Poller, Readiness};
 use super::session::Slot;
 use super::stage::Stage;
 use super::work::{AppendBatch, Work};
+use crate::api::k00_produce;
 use crate::image::Image;
 use crate::limits::{
     ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, STOP_WAIT_MS, TIMERS_FREE,
@@ -68,6 +69,9 @@ pub struct Reactor {
     pub(super) pool: Vec<Vec<u8>>,
     pub(super) large_pool: Vec<Vec<u8>>,
     pub(super) large_pool_bytes: usize,
+    /// Memory of requests and of answers, to be used again.
+    pub(super) spare_requests: k00_produce::Spare,
+    pub(super) spare_answers: SpareAnswers,
     pub(super) stage: Stage,
     pub(super) work: VecDeque<Work>,
     events: Vec<Event>,
@@ -189,6 +193,8 @@ impl Reactor {
             pool: Vec::new(),
             large_pool: Vec::new(),
             large_pool_bytes: 0,
+            spare_requests: k00_produce::Spare::default(),
+            spare_answers: SpareAnswers::default(),
             stage: Stage::default(),
             work: VecDeque::new(),
             events: Vec::new(),
@@ -387,7 +393,7 @@ impl Reactor {
             self.close(index);
             return;
         }
-        self.touched.push(event.token);
+        self.touch(event.token);
     }
 
     pub(super) fn on_message(&mut self, message: Message) {
@@ -535,7 +541,7 @@ impl Reactor {
         }
         let outbox = &mut connection.session.outbox;
         let before = outbox.queued_bytes();
-        let result = outbox.flush(&*connection.stream);
+        let result = outbox.flush(&*connection.stream, &mut self.spare_answers);
         let sent_bytes = before - outbox.queued_bytes();
         self.after_flush(index, sent_bytes, result);
     }

@@ -187,11 +187,13 @@ impl Reactor {
     ) -> Result<(usize, bool)> {
         let request_bytes_max = self.shared.settings.request_bytes_max;
         let bytes = buffer.get(..end).unwrap_or_default();
+        let (image, shared) = (self.image.clone(), self.shared.clone());
         while let Some(rest) = bytes.get(at..)
             && let Some(size) = frame::frame_size(rest, request_bytes_max)?
             && size <= rest.len()
         {
-            if !self.dispatch(index, bytes, at + frame::SIZE_BYTES..at + size)? {
+            let content = at + frame::SIZE_BYTES..at + size;
+            if !self.dispatch(index, bytes, content, (&image, &shared))? {
                 return Ok((at, true));
             }
             at += size;

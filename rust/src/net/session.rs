@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::outbox::Outbox;
+use super::outbox::{Outbox, SpareAnswers};
 use crate::access::{Caller, Principal};
 use crate::api::Chunk;
 use crate::api::k00_produce::Produce;
@@ -55,6 +55,14 @@ pub enum Slot {
 impl Slot {
     fn is_produce(&self) -> bool {
         matches!(self, Slot::Produce { .. })
+    }
+
+    /// Bytes of records in a Produce request.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Slot::Produce { produce, .. } => produce.size_bytes(),
+            _ => 0,
+        }
     }
 }
 
@@ -140,6 +148,11 @@ impl Session {
         self.first_slot + self.slots.len() as u64 - 1
     }
 
+    /// The number of the slot that is opened next.
+    pub fn next_slot(&self) -> u64 {
+        self.first_slot + self.slots.len() as u64
+    }
+
     /// The slot of this number, unless it was answered.
     pub fn slot(&mut self, number: u64) -> Option<&mut Slot> {
         let index = usize::try_from(number.checked_sub(self.first_slot)?).ok()?;
@@ -157,6 +170,36 @@ impl Session {
         let was_produce = slot.is_produce();
         *slot = Slot::Answered(chunks);
         self.others -= usize::from(!was_produce);
+        self.leave();
+    }
+
+    /// Answers a Produce request by what `write` puts behind the bytes it is given, in the outbox
+    /// itself if it is this one's turn. Gives the request back; `None` if no such slot is open.
+    pub fn answer_produce(
+        &mut self,
+        number: u64,
+        spare: &mut SpareAnswers,
+        write: impl FnOnce(&Produce, &mut Vec<u8>),
+    ) -> Option<Produce> {
+        let is_next = number == self.first_slot;
+        let slot = self.slot(number).filter(|slot| slot.is_produce())?;
+        let answered = Slot::Answered(Vec::new());
+        let Slot::Produce { produce, .. } = std::mem::replace(slot, answered) else {
+            return None;
+        };
+        if is_next {
+            self.outbox.write(spare, |bytes| write(&produce, bytes));
+            self.leave();
+        } else {
+            let mut bytes = Vec::new();
+            write(&produce, &mut bytes);
+            *slot = Slot::Answered(vec![Chunk::Bytes(bytes)]);
+        }
+        Some(produce)
+    }
+
+    /// Answers that are due go to the outbox.
+    fn leave(&mut self) {
         while let Some(Slot::Answered(chunks)) = self.slots.front_mut() {
             for chunk in chunks.drain(..) {
                 self.outbox.push(chunk);
@@ -235,6 +278,27 @@ mod tests {
         session.answer(slots[3], answer(3));
         assert_eq!(sent(&session), [0, 1, 2, 3]);
         assert!(!session.has_open_slots());
+    }
+
+    #[test]
+    fn produce_requests_answered_in_place_keep_the_order_too() {
+        let mut session = Session::default();
+        let mut spare = SpareAnswers::default();
+        let slots: Vec<u64> = (0..4).map(|_| session.begin(produce())).collect();
+        assert_eq!(session.next_slot(), slots[3] + 1);
+        for (slot, left) in [(2, &[][..]), (0, &[0]), (1, &[0, 1, 2]), (3, &[0, 1, 2, 3])] {
+            let write = |_: &Produce, bytes: &mut Vec<u8>| bytes.push(slot);
+            let number = slots[usize::from(slot)];
+            let given = session.answer_produce(number, &mut spare, write);
+            assert!(given.is_some());
+            assert_eq!(sent(&session), left);
+            let again = session.answer_produce(number, &mut spare, write);
+            assert!(again.is_none());
+        }
+        let other = session.begin(control());
+        let refused = session.answer_produce(other, &mut spare, |_, bytes| bytes.push(9));
+        assert!(refused.is_none() && session.has_open_slots());
+        assert_eq!(sent(&session), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -76,31 +76,41 @@ impl Reactor {
     /// Answers a Produce request with what has become of it so far.
     pub(super) fn answer_produce(&mut self, token: u64, slot: u64) {
         let parked = self.parked(token, slot);
-        let (image, shared, now_ms) = (self.image.clone(), self.shared.clone(), self.now_ms);
+        let (image, shared, now_ms) = (&self.image, &self.shared, self.now_ms);
         let Some(connection) = self.connections.by_token(token) else {
             return;
         };
-        let address = connection.peer.ip();
-        let listener = connection.listener;
-        let Some(state) = connection.session.slot(slot) else {
-            return;
-        };
-        deregister(state, parked);
-        let size_bytes = match state {
-            Slot::Produce { produce, .. } => produce.size_bytes(),
+        let (address, listener) = (connection.peer.ip(), connection.listener);
+        let session = &mut connection.session;
+        let size_bytes = match session.slot(slot) {
+            Some(state @ Slot::Produce { .. }) => {
+                deregister(state, parked);
+                state.size_bytes()
+            }
             _ => return,
         };
-        let caller = connection.session.caller(address, listener);
+        let caller = session.caller(address, listener);
         let throttle_ms = shared
             .quotas
             .produced(&caller, size_bytes, now_ms)
             .max(shared.quotas.requested(&caller, PRODUCE, now_ms));
-        if let Some(Slot::Produce { produce, .. }) = connection.session.slot(slot) {
-            let answer = produce.answer(throttle_ms, &image, listener);
-            connection.session.answer(slot, vec![Chunk::Bytes(answer)]);
+        let write = |produce: &Produce, bytes: &mut Vec<u8>| {
+            produce.answer(bytes, throttle_ms, image, listener);
+        };
+        let answered = session.answer_produce(slot, &mut self.spare_answers, write);
+        if let Some(produce) = answered {
+            self.spare_requests.put(produce);
         }
         self.hold_back(token, throttle_ms);
-        self.touched.push(token);
+        self.touch(token);
+    }
+
+    /// The connection is to be sent to and gone on with.
+    pub(super) fn touch(&mut self, token: u64) {
+        // Its requests are answered one after the other.
+        if self.touched.last() != Some(&token) {
+            self.touched.push(token);
+        }
     }
 
     /// Does not go on with the connection's requests for so long.

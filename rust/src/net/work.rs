@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::coordinate::CoordinatorAppend;
 use super::gate::{Gate, Gates};
-use super::outbox::{Flushed, Outbox};
+use super::outbox::{Flushed, Outbox, SpareAnswers};
 use super::plane::Shared;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::k02_list_offsets::ListOffsets;
@@ -138,7 +138,7 @@ impl Work {
                 mut outbox,
             } => {
                 let before = outbox.queued_bytes();
-                let result = outbox.flush(&*stream);
+                let result = outbox.flush(&*stream, &mut SpareAnswers::default());
                 Done::Sent {
                     connection,
                     sent_bytes: before - outbox.queued_bytes(),

@@ -19,6 +19,7 @@ pub type Uuid = [u8; 16];
 pub const ZERO_UUID: Uuid = [0; 16];
 
 /// A request that contradicts the protocol. The connection is closed, as Kafka does.
+#[cold]
 fn malformed(what: &str) -> Error {
     Error::MalformedRequest(what.to_owned())
 }
@@ -31,19 +32,23 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
     /// Bytes read so far: where in the body the next field lies.
+    #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(count);
         match end.and_then(|end| self.bytes.get(self.at..end)) {
@@ -55,50 +60,72 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut field = [0; N];
         field.copy_from_slice(self.take(N)?);
         Ok(field)
     }
 
+    #[inline]
     pub fn bool(&mut self) -> Result<bool> {
         Ok(self.i8()? != 0)
     }
 
+    #[inline]
     pub fn i8(&mut self) -> Result<i8> {
         Ok(i8::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn i16(&mut self) -> Result<i16> {
         Ok(i16::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn i32(&mut self) -> Result<i32> {
         Ok(i32::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn i64(&mut self) -> Result<i64> {
         Ok(i64::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn f64(&mut self) -> Result<f64> {
         Ok(f64::from_be_bytes(self.array()?))
     }
 
+    #[inline]
     pub fn uuid(&mut self) -> Result<Uuid> {
         self.array()
     }
 
     /// Seven bits a byte, lowest first, at most five bytes, as `ByteUtils.readUnsignedVarint`.
+    #[inline]
     pub fn uvarint(&mut self) -> Result<u32> {
+        // Nearly all are lengths and counts below 128.
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u32::from(*byte))
+            }
+            _ => self.long_uvarint(),
+        }
+    }
+
+    fn long_uvarint(&mut self) -> Result<u32> {
         let mut value: u32 = 0;
         for shift in [0, 7, 14, 21, 28] {
             let byte = u32::from(self.array::<1>()?[0]);
@@ -116,6 +143,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of a string: `None` is null.
+    #[inline]
     fn string_length(&mut self, flexible: bool) -> Result<Option<usize>> {
         if flexible {
             return Ok((self.uvarint()? as usize).checked_sub(1));
@@ -129,6 +157,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub fn nullable_string(&mut self, flexible: bool) -> Result<Option<&'a str>> {
         let Some(length) = self.string_length(flexible)? else {
             return Ok(None);
@@ -139,6 +168,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub fn string(&mut self, flexible: bool) -> Result<&'a str> {
         match self.nullable_string(flexible)? {
             Some(string) => Ok(string),
@@ -146,6 +176,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub fn nullable_bytes(&mut self, flexible: bool) -> Result<Option<&'a [u8]>> {
         match self.nullable_length(flexible)? {
             Some(length) => Ok(Some(self.take(length)?)),
@@ -155,6 +186,7 @@ impl<'a> Reader<'a> {
 
     /// The length of bytes or the count of an array; `None` is null. Never more than what is left,
     /// since no element takes less than a byte (a tagged struct without fields takes one).
+    #[inline]
     pub fn nullable_length(&mut self, flexible: bool) -> Result<Option<usize>> {
         let length = if flexible {
             match (self.uvarint()? as usize).checked_sub(1) {
@@ -175,6 +207,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The count of an array that may not be null.
+    #[inline]
     pub fn array_length(&mut self, flexible: bool) -> Result<usize> {
         match self.nullable_length(flexible)? {
             Some(length) => Ok(length),
@@ -184,6 +217,7 @@ impl<'a> Reader<'a> {
 
     /// Calls `field` for each tagged field with its tag and a reader of just its bytes. A field of
     /// an unknown tag is to be left unread; one that is known must be read to its end.
+    #[inline]
     pub fn tags(
         &mut self,
         mut field: impl FnMut(u32, &mut Reader<'a>) -> Result<()>,
@@ -197,6 +231,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the tagged fields of a struct if the version has them.
+    #[inline]
     pub fn skip_tags(&mut self, flexible: bool) -> Result<()> {
         match flexible {
             true => self.tags(|_, _| Ok(())),
@@ -213,48 +248,59 @@ pub struct Writer {
 }
 
 impl Writer {
+    #[inline]
     pub fn with_capacity(bytes: usize) -> Writer {
         Writer {
             bytes: Vec::with_capacity(bytes),
         }
     }
 
+    #[inline]
     pub fn bool(&mut self, value: bool) {
         self.bytes.push(u8::from(value));
     }
 
+    #[inline]
     pub fn i8(&mut self, value: i8) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn i16(&mut self, value: i16) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn u16(&mut self, value: u16) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn i32(&mut self, value: i32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn f64(&mut self, value: f64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    #[inline]
     pub fn uuid(&mut self, value: &Uuid) {
         self.bytes.extend_from_slice(value);
     }
 
+    #[inline]
     pub fn uvarint(&mut self, mut value: u32) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -263,6 +309,7 @@ impl Writer {
         self.bytes.push(value as u8);
     }
 
+    #[inline]
     pub fn nullable_string(&mut self, value: Option<&str>, flexible: bool) {
         match (value, flexible) {
             (None, true) => self.uvarint(0),
@@ -280,11 +327,13 @@ impl Writer {
             .extend_from_slice(value.unwrap_or_default().as_bytes());
     }
 
+    #[inline]
     pub fn string(&mut self, value: &str, flexible: bool) {
         self.nullable_string(Some(value), flexible);
     }
 
     /// The length of bytes or the count of an array, in front of its elements; `None` is null.
+    #[inline]
     pub fn nullable_length(&mut self, length: Option<usize>, flexible: bool) {
         match (length, flexible) {
             (None, true) => self.uvarint(0),
@@ -294,16 +343,19 @@ impl Writer {
         }
     }
 
+    #[inline]
     pub fn array_length(&mut self, length: usize, flexible: bool) {
         self.nullable_length(Some(length), flexible);
     }
 
+    #[inline]
     pub fn nullable_bytes(&mut self, value: Option<&[u8]>, flexible: bool) {
         self.nullable_length(value.map(<[u8]>::len), flexible);
         self.bytes.extend_from_slice(value.unwrap_or_default());
     }
 
     /// Ends a struct that carries no tagged field.
+    #[inline]
     pub fn no_tags(&mut self, flexible: bool) {
         if flexible {
             self.bytes.push(0);
@@ -320,6 +372,7 @@ impl Writer {
     }
 }
 
+#[inline]
 fn length_u32(length: usize) -> u32 {
     assert!(length < i32::MAX as usize, "a field of 2 GiB or more");
     length as u32

@@ -12,6 +12,7 @@ pub const SIZE_BYTES: usize = 4;
 
 /// Size of the whole next frame, its size field included, once the field has arrived. A size out
 /// of bounds closes the connection before a byte is allocated for it.
+#[inline]
 pub fn frame_size(bytes: &[u8], request_bytes_max: usize) -> Result<Option<usize>> {
     let Some(field) = bytes.first_chunk::<SIZE_BYTES>() else {
         return Ok(None);
@@ -27,6 +28,7 @@ pub fn frame_size(bytes: &[u8], request_bytes_max: usize) -> Result<Option<usize
 
 /// Puts the size in front of a response that was begun with `begin`. `file_bytes` more bytes of
 /// the frame come out of files.
+#[inline]
 pub fn finish(response: &mut [u8], file_bytes: usize) {
     let size = response.len() - SIZE_BYTES + file_bytes;
     let size = i32::try_from(size).expect("a response is bounded far below 2 GiB");

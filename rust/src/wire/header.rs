@@ -65,7 +65,13 @@ impl<'a> RequestHeader<'a> {
 
 /// As `RequestHeader::begin_response`, for an answer made after the request's bytes are gone.
 pub fn begin_response(correlation_id: i32, tagged: bool, capacity: usize) -> Writer {
-    let mut writer = Writer::with_capacity(capacity + SIZE_BYTES + 5);
+    let bytes = Vec::with_capacity(capacity + SIZE_BYTES + 5);
+    begin_response_behind(bytes, correlation_id, tagged)
+}
+
+/// The same, behind other responses. `frame::finish` takes the bytes from this one's start on.
+pub fn begin_response_behind(bytes: Vec<u8>, correlation_id: i32, tagged: bool) -> Writer {
+    let mut writer = Writer { bytes };
     writer.i32(0);
     writer.i32(correlation_id);
     writer.no_tags(tagged);
