@@ -145,7 +145,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   static String sentSchema(StructType schema) {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     try (WriteChannel channel = new WriteChannel(Channels.newChannel(bytes))) {
-      var arrow = ArrowUtils.toArrowSchema(sent(schema).asNullable(), "UTC", true, false);
+      var arrow = ArrowUtils.toArrowSchema(sent(schema).asNullable(), "UTC", false);
       MessageSerializer.serialize(channel, arrow);
     } catch (IOException impossible) {
       throw new UncheckedIOException(impossible);

@@ -11,13 +11,13 @@ from kafkalite.spark import columnar
 def test_the_jar_is_left_out_with_a_warning_beside_a_spark_that_it_is_not_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """PySpark 4.3 has another `ArrowUtils.toArrowSchema`: every query failed with a
-    `NoSuchMethodError`, and `pip install kafkalite[spark]` brought that version."""
+    """PySpark 4.3 changed a method of `ArrowUtils` that the jar called: every query failed with a
+    `NoSuchMethodError`."""
     jar = Path("kafkalite-spark.jar")
     monkeypatch.setattr(columnar, "jar_path", lambda: jar)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert columnar.jar_for("4.2.0") == jar
-        assert columnar.jar_for("4.2.1") == jar
-    with pytest.warns(UserWarning, match=r"is for Spark 4\.2, and this is 4\.3\.0"):
-        assert columnar.jar_for("4.3.0") is None
+        assert columnar.jar_for("4.3.1") == jar
+    with pytest.warns(UserWarning, match=r"is for Spark 4\.2 and 4\.3, and this is 4\.4\.0"):
+        assert columnar.jar_for("4.4.0") is None

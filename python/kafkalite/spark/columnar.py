@@ -24,8 +24,9 @@ NO_JAR = (
 )
 
 
-# The jar calls what Spark calls its own (`ArrowUtils`), which the next version has changed.
-JAR_IS_FOR = "4.2"
+# The jar calls what Spark calls its own (`ArrowUtils`), which any next version may change: those it
+# was seen to read with.
+JAR_IS_FOR = ("4.2", "4.3")
 
 
 def jar_path() -> Path | None:
@@ -37,10 +38,11 @@ def jar_path() -> Path | None:
 def jar_for(spark_version: str) -> Path | None:
     """The jar, if it is for that Spark; a warning says that it is for another."""
     jar = jar_path()
-    if jar is None or spark_version.split(".")[:2] == JAR_IS_FOR.split("."):
+    if jar is None or ".".join(spark_version.split(".")[:2]) in JAR_IS_FOR:
         return jar
+    known = " and ".join(JAR_IS_FOR)
     warnings.warn(
-        f"the columnar engine is for Spark {JAR_IS_FOR}, and this is {spark_version}: "
+        f"the columnar engine is for Spark {known}, and this is {spark_version}: "
         "the Python Data Source reads instead",
         stacklevel=3,
     )
