@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kafkalite.spark import columnar
 
@@ -21,3 +22,13 @@ def test_the_jar_is_left_out_with_a_warning_beside_a_spark_that_it_is_not_for(
         assert columnar.jar_for("4.3.1") == jar
     with pytest.warns(UserWarning, match=r"is for Spark 4\.2 and 4\.3, and this is 4\.4\.0"):
         assert columnar.jar_for("4.4.0") is None
+
+
+def test_a_session_sets_arrows_options_for_its_jvm(spark: SparkSession) -> None:
+    options = spark.conf.get("spark.driver.defaultJavaOptions")
+    assert options == columnar.ARROW_JAVA_OPTIONS
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    for each in options.split():
+        name, value = each.removeprefix("-D").split("=")
+        assert jvm.System.getProperty(name) == value
