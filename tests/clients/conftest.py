@@ -23,6 +23,7 @@ from oracle.broker import KafkaBroker
 
 CONFIG = {
     "auto.create.topics.enable": "false",
+    "log.retention.ms": "-1",  # some records are old
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
 }

@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """The kafkalite broker; a test that stops one starts its own."""
-    with Broker(config={"log.cleaner.backoff.ms": "200"}) as running:
+    with Broker(config={"log.cleaner.backoff.ms": "200", "log.retention.ms": "-1"}) as running:
         yield running
 
 
