@@ -11,7 +11,9 @@ use kafkalite::log::config::LogConfig;
 use kafkalite::log::storage::Storage;
 
 use crate::compact::{Batch, Found, MAP_BYTES, Partition, config, of_producer};
-use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
+use crate::memory_storage::faults::{Failure, Fault};
 use crate::random::is_long_run;
 
 const HOME: &str = "/data";

@@ -1,7 +1,7 @@
 //! Starting on a partition of which one file holds anything at all.
 #![no_main]
 
-#[path = "../../../tests/rust/memory_storage.rs"]
+#[path = "../../../tests/rust/memory_storage/mod.rs"]
 #[allow(dead_code, reason = "made for more tests than this one")]
 mod memory_storage;
 #[path = "../../../tests/rust/random.rs"]

@@ -1,6 +1,6 @@
 //! Every call by which the log touches the outside, as a trait, so that each can be made to fail
 //! at its n-th use and so that a power cut can be simulated in memory. `DiskStorage` is the real
-//! one; the one of the tests is `tests/rust/memory_storage.rs`.
+//! one; the one of the tests is `tests/rust/memory_storage`.
 //!
 //! Only this file (and `py/`) may use `unsafe` in the engine: memory maps and raw system calls.
 #![expect(

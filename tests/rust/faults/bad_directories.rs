@@ -19,7 +19,8 @@ use kafkalite::log::storage::DiskStorage;
 use super::workbench::{
     HOME, NOBODY, NOW_MS, append, batch, identity, open_directory, options, serve,
 };
-use crate::memory_storage::{Failure, Fault, MemoryStorage, Operation};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 use crate::random::skip;
 
 fn open(path: &Path) -> Result<LogDirectory> {

@@ -25,7 +25,9 @@ use super::plain::valid_prefix;
 use super::workbench::{
     HOME, NOBODY, NOW_MS, Sender, append, append_marker, batch, open_directory, options,
 };
-use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage, Operation};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 use crate::random::is_long_run;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

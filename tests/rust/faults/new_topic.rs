@@ -13,7 +13,9 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 
 use super::workbench::{HOME, NOBODY, NOW_MS, append, batch, options};
-use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
+use crate::memory_storage::faults::{Failure, Fault};
 
 const ID: Uuid = Uuid([7; 16]);
 const PARTITIONS: [i32; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];

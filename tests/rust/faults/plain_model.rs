@@ -9,7 +9,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::io_failures::{Step, World, config, new_storage};
 use super::workbench::open_directory;
-use crate::memory_storage::{Crash, MemoryStorage};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
 use crate::random::is_long_run;
 
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,9 @@ use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::Storage;
 
 use super::workbench::{HOME, NOBODY, NOW_MS, append, batch, open_directory, serve};
-use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage, Operation};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 const LOGS: i32 = 2 * SYNC_FILE_SYSTEM_LOGS_MIN as i32;
 

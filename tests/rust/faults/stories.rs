@@ -18,7 +18,9 @@ use super::workbench::{
     HOME, NOBODY, NOW_MS, Opening, PARTITION, Sender, append, batch, contents, create, open,
     open_directory, serve,
 };
-use crate::memory_storage::{Crash, Failure, Fault, MemoryStorage, Operation};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 fn config() -> LogConfig {
     LogConfig {

@@ -22,7 +22,8 @@ use super::workbench::{
     NOBODY, NOW_MS, Opening, PARTITION, Sender, append, append_marker, batch, contents, create,
     open, open_directory, serve, serve_bytes,
 };
-use crate::memory_storage::{Crash, MemoryStorage};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
 use crate::random::{Random, is_long_run};
 
 const TAIL_BYTES: usize = 64 * 1024;

@@ -1,0 +1,119 @@
+//! What is left when the process is killed or the power goes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::file::Content;
+use super::{Entry, MemoryStorage, State};
+use crate::random::Random;
+
+/// The unit in which a power cut keeps or loses bytes.
+pub const SECTOR_BYTES: usize = 512;
+
+/// How the machine goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process is killed: everything written stays.
+    Kill,
+    /// Power cut: nothing that was not synced stays.
+    LoseUnsynced,
+    /// Power cut: of what was not synced, what the seed says.
+    Seeded(u64),
+}
+
+impl MemoryStorage {
+    /// What the next process finds. This storage is as it was.
+    pub fn crash(&self, crash: Crash) -> MemoryStorage {
+        let state = self.state.lock();
+        let mut random = match crash {
+            Crash::Kill | Crash::LoseUnsynced => None,
+            Crash::Seeded(seed) => Some(Random::new(seed)),
+        };
+        let mut names = if crash == Crash::Kill {
+            state.live.clone()
+        } else {
+            state.durable.clone()
+        };
+        if let Some(random) = &mut random {
+            let mut directories: Vec<&PathBuf> = state
+                .unsynced
+                .iter()
+                .map(|(directory, _)| directory)
+                .collect();
+            directories.sort();
+            directories.dedup();
+            for directory in directories {
+                let changes = state.unsynced.iter().filter(|(of, _)| of == directory);
+                let count = changes.clone().count();
+                for (_, change) in changes.take(random.below(count as u64 + 1) as usize) {
+                    change.apply(&mut names);
+                }
+            }
+        }
+        let mut found: BTreeMap<PathBuf, Entry> = BTreeMap::new();
+        for (path, entry) in &names {
+            // A name in a directory that was lost is lost with it; parents sort before children.
+            let parent = path.parent().filter(|parent| parent.parent().is_some());
+            if parent.is_some_and(|parent| !found.contains_key(parent)) {
+                continue;
+            }
+            let entry = match entry {
+                Entry::Directory => Entry::Directory,
+                Entry::File(content) => {
+                    let bytes = content.lock().after(crash, random.as_mut());
+                    Entry::File(Arc::new(Mutex::new(Content::durable(bytes))))
+                }
+            };
+            found.insert(path.clone(), entry);
+        }
+        let next = State {
+            live: found.clone(),
+            durable: found,
+            modified_ms: state.modified_ms,
+            ..State::default()
+        };
+        MemoryStorage {
+            state: Arc::new(Mutex::new(next)),
+        }
+    }
+}
+
+impl Content {
+    /// What a crash leaves of a file.
+    fn after(&self, crash: Crash, random: Option<&mut Random>) -> Arc<Vec<u8>> {
+        let Some(random) = random else {
+            return match crash {
+                Crash::Kill => self.live.clone(),
+                _ => self.durable.clone(),
+            };
+        };
+        if self.live == self.durable {
+            return self.live.clone();
+        }
+        let (low, high) = (
+            self.live.len().min(self.durable.len()),
+            self.live.len().max(self.durable.len()),
+        );
+        let size = match random.below(4) {
+            0 => self.durable.len(),
+            1 => self.live.len(),
+            _ => low + random.below((high - low) as u64 + 1) as usize,
+        };
+        let mut bytes = vec![0; size];
+        let keeps_all = random.below(3) == 0;
+        for start in (0..size).step_by(SECTOR_BYTES) {
+            let end = (start + SECTOR_BYTES).min(size);
+            let is_new = keeps_all || random.below(2) == 0;
+            // A sector that the chosen side does not reach is zeros: the size came first.
+            let side = if is_new { &self.live } else { &self.durable };
+            let there = side.len().clamp(start, end);
+            if start < there {
+                bytes[start..there].copy_from_slice(&side[start..there]);
+            }
+        }
+        Arc::new(bytes)
+    }
+}

@@ -1,0 +1,417 @@
+//! A file system in memory that can fail at any call and lose power at any moment.
+//!
+//! ```text
+//! file        live bytes        what this process reads
+//!             durable bytes     what the last `sync_data` has put on disk
+//! directory   live names        made, renamed and removed so far
+//!             durable names     as of the last `sync_directory`; the changes since stand in a queue
+//! ```
+//! `crash` makes of it the storage that the next process finds: after a kill all that is live, after
+//! a power cut the durable part and of the rest what the seed says: of each file any sectors and any
+//! size between the two, of each directory's changes the first few (a journal keeps their order).
+//! Names and bytes do not wait for each other. A directory stands for itself only: syncing one says
+//! nothing about another.
+//!
+//! Deterministic: no clock, no thread, no random source but the seed.
+
+pub mod crash;
+pub mod faults;
+mod file;
+mod promises;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kafkalite::log::storage::{
+    DirectoryEntry, OpenMode, Storage, StorageFile, StorageFileSystem, StorageLock,
+};
+use parking_lot::Mutex;
+
+use faults::{Failure, Fault, Operation};
+use file::{Content, MemoryFile};
+
+#[derive(Clone, Default)]
+pub struct MemoryStorage {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    live: BTreeMap<PathBuf, Entry>,
+    durable: BTreeMap<PathBuf, Entry>,
+    unsynced: Vec<(PathBuf, NameChange)>,
+    locked: HashSet<PathBuf>,
+    faults: Vec<(Fault, u64)>,
+    next_write_fails: bool,
+    calls: u64,
+    is_watching: bool,
+    open_files: usize,
+    open_files_max: usize,
+    modified_ms: i64,
+}
+
+#[derive(Clone)]
+enum Entry {
+    File(Arc<Mutex<Content>>),
+    Directory,
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Add(PathBuf, Entry),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+impl MemoryStorage {
+    /// A storage that holds these files, durable, and the directories they need.
+    pub fn with_files<'f>(files: impl IntoIterator<Item = (&'f Path, &'f [u8])>) -> MemoryStorage {
+        let storage = MemoryStorage::default();
+        let mut state = storage.state.lock();
+        for (path, bytes) in files {
+            let content = Content::durable(Arc::new(bytes.to_vec()));
+            for parent in path.ancestors().skip(1).filter(|at| at.parent().is_some()) {
+                state.live.insert(parent.to_path_buf(), Entry::Directory);
+            }
+            let entry = Entry::File(Arc::new(Mutex::new(content)));
+            state.live.insert(path.to_path_buf(), entry);
+        }
+        state.durable = state.live.clone();
+        drop(state);
+        storage
+    }
+
+    /// The files as this process sees them.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let state = self.state.lock();
+        let files = state.live.iter().filter_map(|(path, entry)| match entry {
+            Entry::File(content) => Some((path.clone(), content.lock().live.to_vec())),
+            Entry::Directory => None,
+        });
+        files.collect()
+    }
+
+    /// From the next call on. Counts from 1 again.
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().faults.push((fault, 0));
+    }
+
+    pub fn heal(&self) {
+        let mut state = self.state.lock();
+        state.faults.clear();
+        state.next_write_fails = false;
+    }
+
+    /// Whether some injected fault has struck.
+    pub fn has_struck(&self) -> bool {
+        let state = self.state.lock();
+        state.faults.iter().any(|(fault, seen)| *seen >= fault.nth)
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.state.lock().calls
+    }
+
+    /// Lets a test look at what is there: no call in between counts or fails.
+    pub fn watch<T>(&self, look: impl FnOnce() -> T) -> T {
+        self.state.lock().is_watching = true;
+        let seen = look();
+        self.state.lock().is_watching = false;
+        seen
+    }
+
+    pub fn open_files(&self) -> usize {
+        self.state.lock().open_files
+    }
+
+    pub fn open_files_max(&self) -> usize {
+        self.state.lock().open_files_max
+    }
+
+    fn call(&self, operation: Operation, path: &Path) -> io::Result<()> {
+        match self.state.lock().strike(operation, path) {
+            None => Ok(()),
+            Some(failure) => Err(failure.error()),
+        }
+    }
+}
+
+fn not_found() -> io::Error {
+    io::Error::from_raw_os_error(2)
+}
+
+impl State {
+    fn strike(&mut self, operation: Operation, path: &Path) -> Option<Failure> {
+        if self.is_watching {
+            return None;
+        }
+        self.calls += 1;
+        let name = path.to_string_lossy();
+        let mut struck = None;
+        for (fault, seen) in &mut self.faults {
+            let is_meant = fault.operation.is_none_or(|wanted| wanted == operation)
+                && name.contains(&fault.path_part);
+            if is_meant {
+                *seen += 1;
+                if *seen == fault.nth || fault.is_lasting && *seen > fault.nth {
+                    struck = Some(fault.failure);
+                }
+            }
+        }
+        struck
+    }
+
+    fn change(&mut self, path: &Path, change: NameChange) {
+        change.apply(&mut self.live);
+        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        self.unsynced.push((directory, change));
+    }
+
+    fn sync_names(&mut self, directory: &Path) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        for (of, change) in unsynced {
+            if of == directory {
+                change.apply(&mut self.durable);
+            } else {
+                self.unsynced.push((of, change));
+            }
+        }
+    }
+
+    fn require_directory(&self, path: &Path) -> io::Result<()> {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let is_root = parent == Path::new("") || parent == Path::new("/");
+        if is_root || matches!(self.live.get(parent), Some(Entry::Directory)) {
+            Ok(())
+        } else {
+            Err(not_found())
+        }
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<PathBuf, Entry>) {
+        match self {
+            NameChange::Add(path, entry) => {
+                names.insert(path.clone(), entry.clone());
+            }
+            NameChange::Remove(path) => names.retain(|name, _| !name.starts_with(path)),
+            NameChange::Rename(from, to) => {
+                let moved: Vec<PathBuf> = names
+                    .keys()
+                    .filter(|name| name.starts_with(from))
+                    .cloned()
+                    .collect();
+                for name in moved {
+                    if let (Some(entry), Ok(rest)) = (names.remove(&name), name.strip_prefix(from))
+                    {
+                        let new_name = if rest == Path::new("") {
+                            to.clone()
+                        } else {
+                            to.join(rest)
+                        };
+                        names.insert(new_name, entry);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
+        self.call(Operation::Open, path)?;
+        let mut state = self.state.lock();
+        let creates = matches!(mode, OpenMode::CreateOrOpen | OpenMode::CreateOrTruncate);
+        let content = match state.live.get(path) {
+            Some(Entry::File(content)) => content.clone(),
+            Some(Entry::Directory) => return Err(io::Error::from_raw_os_error(21)),
+            None if creates => {
+                state.require_directory(path)?;
+                let content = Arc::new(Mutex::new(Content::default()));
+                let change = NameChange::Add(path.to_path_buf(), Entry::File(content.clone()));
+                state.change(path, change);
+                content
+            }
+            None => return Err(not_found()),
+        };
+        if mode == OpenMode::CreateOrTruncate {
+            content.lock().set_size(0);
+        }
+        state.open_files += 1;
+        state.open_files_max = state.open_files_max.max(state.open_files);
+        Ok(Arc::new(MemoryFile {
+            storage: self.clone(),
+            path: path.to_path_buf(),
+            content,
+        }))
+    }
+
+    fn create_directory_all(&self, path: &Path) -> io::Result<()> {
+        self.call(Operation::CreateDirectory, path)?;
+        let mut state = self.state.lock();
+        let mut missing: Vec<&Path> = path
+            .ancestors()
+            .filter(|at| at.parent().is_some() && !state.live.contains_key(*at))
+            .collect();
+        missing.reverse();
+        for at in missing {
+            state.change(at, NameChange::Add(at.to_path_buf(), Entry::Directory));
+        }
+        Ok(())
+    }
+
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        self.call(Operation::ReadDirectory, path)?;
+        let state = self.state.lock();
+        if !matches!(state.live.get(path), Some(Entry::Directory)) {
+            return Err(not_found());
+        }
+        let children = state
+            .live
+            .iter()
+            .filter(|(name, _)| name.parent() == Some(path));
+        let entries = children.map(|(name, entry)| DirectoryEntry {
+            name: name
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            is_directory: matches!(entry, Entry::Directory),
+        });
+        Ok(entries.collect())
+    }
+
+    fn file_size(&self, path: &Path) -> io::Result<Option<u64>> {
+        self.call(Operation::FileSize, path)?;
+        Ok(match self.state.lock().live.get(path) {
+            Some(Entry::File(content)) => Some(content.lock().live.len() as u64),
+            Some(Entry::Directory) => Some(0),
+            None => None,
+        })
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<i64> {
+        self.call(Operation::Modified, path)?;
+        Ok(self.state.lock().modified_ms)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(Operation::Rename, from)?;
+        let mut state = self.state.lock();
+        if !state.live.contains_key(from) {
+            return Err(not_found());
+        }
+        state.require_directory(to)?;
+        state.change(
+            from,
+            NameChange::Rename(from.to_path_buf(), to.to_path_buf()),
+        );
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.call(Operation::RemoveFile, path)?;
+        let mut state = self.state.lock();
+        if !matches!(state.live.get(path), Some(Entry::File(_))) {
+            return Err(not_found());
+        }
+        state.change(path, NameChange::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    fn remove_directory_all(&self, path: &Path) -> io::Result<()> {
+        self.call(Operation::RemoveDirectory, path)?;
+        let mut state = self.state.lock();
+        if !matches!(state.live.get(path), Some(Entry::Directory)) {
+            return Err(not_found());
+        }
+        state.change(path, NameChange::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.call(Operation::SyncDirectory, path)?;
+        self.state.lock().sync_names(path);
+        Ok(())
+    }
+
+    fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>> {
+        self.call(Operation::Open, directory)?;
+        Ok(Some(Box::new(MemoryFileSystem {
+            storage: self.clone(),
+            directory: directory.to_path_buf(),
+        })))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>> {
+        self.call(Operation::Lock, path)?;
+        let mut state = self.state.lock();
+        if !state.live.contains_key(path) {
+            state.require_directory(path)?;
+            let content = Arc::new(Mutex::new(Content::default()));
+            state.change(
+                path,
+                NameChange::Add(path.to_path_buf(), Entry::File(content)),
+            );
+        }
+        if !state.locked.insert(path.to_path_buf()) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(MemoryLock {
+            storage: self.clone(),
+            path: path.to_path_buf(),
+        })))
+    }
+
+    fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.call(Operation::AvailableBytes, path)?;
+        Ok(1 << 40)
+    }
+
+    fn allow_descriptors(&self, wanted: u64) -> u64 {
+        wanted
+    }
+}
+
+struct MemoryFileSystem {
+    storage: MemoryStorage,
+    directory: PathBuf,
+}
+
+impl StorageFileSystem for MemoryFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        let result = self
+            .storage
+            .call(Operation::SyncFileSystem, &self.directory);
+        let mut state = self.storage.state.lock();
+        for entry in state.live.values() {
+            if let Entry::File(content) = entry {
+                match &result {
+                    Ok(()) => content.lock().sync(),
+                    Err(_) => content.lock().sync_has_failed = true,
+                }
+            }
+        }
+        if result.is_ok() {
+            state.durable = state.live.clone();
+            state.unsynced.clear();
+        }
+        result
+    }
+}
+
+struct MemoryLock {
+    storage: MemoryStorage,
+    path: PathBuf,
+}
+
+impl StorageLock for MemoryLock {}
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        self.storage.state.lock().locked.remove(&self.path);
+    }
+}
