@@ -6,8 +6,6 @@ mod arrow_columns;
 mod batch;
 mod checkpoint;
 mod compact;
-mod compact_crash;
-mod compact_plan;
 mod compression;
 mod directory;
 mod epochs;

@@ -10,7 +10,7 @@ use kafkalite::log::compact::{Cleaner, plan_of};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::storage::Storage;
 
-use crate::compact::{Batch, Found, MAP_BYTES, Partition, config, of_producer};
+use super::partition::{Batch, Found, MAP_BYTES, Partition, config, of_producer};
 use crate::memory_storage::MemoryStorage;
 use crate::memory_storage::crash::Crash;
 use crate::memory_storage::faults::{Failure, Fault};

@@ -1,0 +1,181 @@
+//! The logs of a directory: which one is next, and what the checkpoint says of each.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
+use kafkalite::log::compact::{Cleaner, checkpoints};
+use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
+use kafkalite::log::log::Log;
+use kafkalite::log::meta_properties::MetaProperties;
+use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::storage::DiskStorage;
+
+use super::partition::{MAP_BYTES, NOW_MS, Partition, config, home};
+
+fn directory_options<'a>(
+    config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
+    on_loaded: &'a (dyn Fn(&Log, &kafkalite::log::recover::LoadReport, usize) + Sync),
+) -> DirectoryOptions<'a> {
+    DirectoryOptions {
+        identity: MetaProperties {
+            version: 1,
+            cluster_id: Some("c".to_owned()),
+            node_id: Some(1),
+            directory_id: Some(Uuid([9; 16])),
+        },
+        config_of,
+        is_ours: &|_, _, _| true,
+        on_loaded,
+        recovery_threads: 1,
+        flush_threads: 1,
+        is_single_replica: true,
+        now_ms: NOW_MS,
+        jitter_seed: 1,
+    }
+}
+
+/// A log of the directory as a `Partition`, with segments that overwrite one key.
+fn dirty_log(directory: &LogDirectory, topic: &str, clean: usize, dirty: usize) -> Partition {
+    let log = directory
+        .create_log(topic, 0, Uuid([3; 16]), config(), NOW_MS)
+        .unwrap();
+    let mut partition = Partition::of(log, config(), Arc::new(DiskStorage));
+    for number in 0..clean + dirty {
+        partition.roll();
+        partition.send(&[("a", Some(&number.to_string()))]);
+    }
+    partition.roll();
+    partition.send(&[("roll", Some("roll"))]);
+    partition
+}
+
+#[test]
+fn the_dirtiest_log_of_a_directory_is_cleaned_first_and_the_checkpoint_says_how_far() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let half = dirty_log(&directory, "half", 3, 4);
+    let all = dirty_log(&directory, "all", 0, 3);
+    let path = home.path().join("cleaner-offset-checkpoint");
+    let key = |topic: &str| TopicPartition {
+        topic: topic.to_owned(),
+        partition: 0,
+    };
+    let checkpoint = OffsetCheckpoint {
+        offsets: [(key("half"), 3), (key("gone"), 5)].into(),
+    };
+    checkpoint.write(&DiskStorage, &path).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut cleaner = Cleaner::new(MAP_BYTES, 0.9);
+    cleaner
+        .clean_dirtiest(&directory, NOW_MS, &stop)
+        .unwrap()
+        .unwrap();
+    assert_eq!(all.records(), ["2 a=2"]);
+    assert_eq!(half.records().len(), 7);
+    cleaner
+        .clean_dirtiest(&directory, NOW_MS, &stop)
+        .unwrap()
+        .unwrap();
+    assert_eq!(half.records(), ["6 a=6"]);
+    assert_eq!(
+        cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap(),
+        None
+    );
+    let after = OffsetCheckpoint::read(&DiskStorage, &path).unwrap();
+    assert_eq!(after.offsets, [(key("all"), 3), (key("half"), 7)].into());
+}
+
+#[test]
+fn a_checkpoint_outside_of_the_log_is_set_to_its_start_and_all_is_cleaned_again() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let partition = dirty_log(&directory, "t", 0, 3);
+    let path = home.path().join("cleaner-offset-checkpoint");
+    let key = TopicPartition {
+        topic: "t".to_owned(),
+        partition: 0,
+    };
+    OffsetCheckpoint {
+        offsets: [(key.clone(), 500)].into(),
+    }
+    .write(&DiskStorage, &path)
+    .unwrap();
+    let mut cleaner = Cleaner::new(MAP_BYTES, 0.9);
+    let report = cleaner
+        .clean_dirtiest(&directory, NOW_MS, &AtomicBool::new(false))
+        .unwrap();
+    assert_eq!(report.unwrap().first_dirty_offset, 0);
+    assert_eq!(partition.records(), ["2 a=2"]);
+}
+
+#[test]
+fn what_is_appended_after_a_cut_is_dirty_again() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let mut partition = dirty_log(&directory, "t", 0, 4);
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
+    assert_eq!(clean().unwrap().end_offset, 4);
+    partition.log.truncate_to(1, NOW_MS).unwrap();
+    checkpoints::lower(&directory, &partition.log, 1).unwrap();
+    for number in 0..6 {
+        partition.roll();
+        partition.send(&[("b", Some(&number.to_string()))]);
+    }
+    assert_eq!(clean().unwrap().first_dirty_offset, 1);
+    assert_eq!(partition.records(), ["5 b=4", "6 b=5"]);
+    // A cut above it changes nothing.
+    checkpoints::lower(&directory, &partition.log, 500).unwrap();
+    let checkpoint = checkpoints::read(&directory).unwrap();
+    assert_eq!(checkpoints::get(&checkpoint, &partition.log), Some(6));
+}
+
+#[test]
+fn a_partition_with_a_batch_that_cannot_be_read_is_left_alone_with_its_reason() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let bad = dirty_log(&directory, "bad", 0, 5);
+    let good = dirty_log(&directory, "good", 1, 3);
+    let file = bad.directory.join("00000000000000000002.log");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let mut reports = 0;
+    for _ in 0..4 {
+        reports += usize::from(
+            cleaner
+                .clean_dirtiest(&directory, NOW_MS, &stop)
+                .unwrap()
+                .is_some(),
+        );
+    }
+    assert_eq!(reports, 1);
+    assert_eq!(good.records(), ["3 a=3"]);
+    let reason = cleaner.uncleanable().get(&bad.directory).unwrap();
+    assert!(
+        reason.contains("00000000000000000002.log") && reason.contains("CRC"),
+        "{reason}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), bytes);
+    assert!(
+        !bad.file_names()
+            .iter()
+            .any(|name| name.ends_with(".cleaned"))
+    );
+}
