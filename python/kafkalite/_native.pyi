@@ -244,13 +244,15 @@ class BrokerPlane:
 
     def wait(self, timeout_ms: int | None = None) -> tuple[list[Request], list[int]] | None:
         """Requests for Python, and the numbers that may go on; blocks until there are some, or
-        notices, at most `timeout_ms`. None after `stop`."""
+        notices, at most `timeout_ms`. None after `stop`. Makes the appends before. Of two threads
+        that call it one waits until the other is stuck in a log directory, and then gets what there
+        is at once."""
 
     def wake(self, number: int) -> None:
         """Has `wait` give `number`. Any thread may call it."""
 
     def append(self, topic: str, partition: int, records: bytes, number: int) -> None:
-        """Has batches of a coordinator appended, without waiting: `wait` gives `number` once they
+        """Has batches of a coordinator appended by the next `wait`: one gives `number` once they
         are committed or will never be. Those of a partition keep their order."""
 
     def appended(self, number: int) -> int:

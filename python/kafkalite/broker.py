@@ -41,6 +41,8 @@ from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.store import Limits
 from kafkalite.server import ControlServer
 
+CONTROL_THREADS = 2
+"""One works; the other goes on when that does not come back from a log directory."""
 READY_PREFIX = "kafkalite ready bootstrap.servers="
 
 
@@ -106,8 +108,9 @@ def run(config: Config, log: Log) -> int:
     context = Context(plane, config, log, controller)
     context.timers.call_at(context.now_ms(), context.load_groups)
     server = ControlServer(context, handlers, on_control_end)
-    control = threading.Thread(target=server.run, name="control")
-    control.start()
+    control = [threading.Thread(target=server.run, name="control") for _ in range(CONTROL_THREADS)]
+    for thread in control:
+        thread.start()
     if config["kafkalite.die.with.parent"]:
         watch = threading.Thread(target=_watch_parent, args=[parent_id], name="parent", daemon=True)
         watch.start()
@@ -122,7 +125,8 @@ def run(config: Config, log: Log) -> int:
     if arrow_server is not None:
         arrow_server.stop()
     plane.stop()
-    control.join()
+    for thread in control:
+        thread.join()
     plane.close(controller.stop())
     log.info("stopped")
     return 1 if is_broken else 0

@@ -1,5 +1,10 @@
 """The control thread: takes requests out of Rust's queue and has the handlers answer them; between
-them it calls what a timer, or a log's high watermark, has made due."""
+them it calls what a timer, or a log's high watermark, has made due.
+
+It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
+a log directory there: then that one waits (`rust/src/net/coordinate.rs`). All state is used by
+whichever has the turn, and nothing is under way when it changes hands.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +17,7 @@ from kafkalite.protocol import messages
 
 
 class ControlServer:
-    """Answers the requests of one node until its plane stops. `run` is the thread's body."""
+    """Answers the requests of one node until its plane stops."""
 
     def __init__(
         self, context: Context, handlers: dict[int, Handler], on_end: Callable[[], None]
@@ -23,12 +28,13 @@ class ControlServer:
         self._refusals = RefusalLog(context.log.warning)
 
     def run(self) -> None:
-        """Waits in Rust, without the GIL, for requests, timers and commits; returns once the plane
-        has stopped."""
+        """The body of both threads. Waits in Rust, without the GIL, for its turn, requests, timers
+        and commits; returns once the plane has stopped."""
         context = self._context
         plane = context.plane
+        timeout_ms: int | None = 0
         try:
-            while (work := plane.wait(self._timeout_ms())) is not None:
+            while (work := plane.wait(timeout_ms)) is not None:
                 requests, woken = work
                 for sentence in plane.notices():
                     context.log.error(sentence)
@@ -41,6 +47,7 @@ class ControlServer:
                 now_ms = context.now_ms()
                 while (callback := context.timers.pop_due(now_ms)) is not None:
                     self._call(callback)
+                timeout_ms = self._timeout_ms()
         finally:
             self._on_end()
 

@@ -14,7 +14,7 @@ import pytest
 
 import kafkalite
 from api.batches import batch, values_of
-from api.group_requests import find_coordinator, heartbeat, stable_member
+from api.group_requests import describe, find_coordinator, heartbeat, stable_member
 from api.raw import Connection
 from faults.mount import Mount
 from kafkalite.groups.coordinator import java_hash
@@ -24,6 +24,7 @@ from kafkalite.protocol import messages
 # milliseconds, or seconds where the machine is busy.
 PROMPT_S = 15.0
 OFFSETS_PARTITIONS = 4
+SESSION_MS = 300
 
 
 @pytest.fixture
@@ -41,6 +42,7 @@ def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator
         "kafkalite.acks.fsync": request.param,
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": str(SESSION_MS),
     }
     with kafkalite.Broker(config=config) as broker:
         yield broker
@@ -197,6 +199,20 @@ def test_an_append_that_returns_beside_reads_lets_the_next_ones_through(
             reader.join()
 
 
+def groups_in(logs: Path, connection: Connection) -> list[str]:
+    """Groups of twenty whose offsets lie in a log directory."""
+    find_coordinator(connection, "any")
+    partitions = {
+        index
+        for index in range(OFFSETS_PARTITIONS)
+        if (logs / f"__consumer_offsets-{index}").is_dir()
+    }
+    groups = [f"group-{number}" for number in range(20)]
+    found = [each for each in groups if java_hash(each) % OFFSETS_PARTITIONS in partitions]
+    assert found
+    return found
+
+
 def test_a_frozen_directory_stalls_its_own_groups_only(
     two: kafkalite.Broker, slow: Mount, tmp_path: Path
 ) -> None:
@@ -204,18 +220,8 @@ def test_a_frozen_directory_stalls_its_own_groups_only(
     _, topic = partitions_by_directory(two, slow, tmp_path / "quick")
     servers = two.bootstrap_servers
     with Connection(servers) as seed:
-        find_coordinator(seed, "any")
-        slow_partitions = {
-            index
-            for index in range(OFFSETS_PARTITIONS)
-            if (slow.path / "logs" / f"__consumer_offsets-{index}").is_dir()
-        }
-        assert 0 < len(slow_partitions) < OFFSETS_PARTITIONS
-        groups: dict[bool, list[str]] = {True: [], False: []}
-        for number in range(20):
-            group = f"group-{number}"
-            groups[java_hash(group) % OFFSETS_PARTITIONS in slow_partitions].append(group)
-        stalled, going = groups[True], groups[False]
+        stalled = groups_in(slow.path / "logs", seed)
+        going = groups_in(tmp_path / "quick", seed)
         for group in stalled + going:
             assert commit(seed, group, topic, 7) == 0
     slow.freeze()
@@ -246,6 +252,107 @@ def test_a_frozen_directory_stalls_its_own_groups_only(
     with Connection(servers) as connection:
         assert {committed(connection, group, topic) for group in stalled} == {8}
         assert {commit(connection, group, topic, 10) for group in stalled} == {0}
+
+
+def test_members_are_missed_in_time_while_another_directory_is_frozen(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    """Whoever goes on for the thread that is stuck knows of the timers that were set meanwhile."""
+    _, topic = partitions_by_directory(two, slow, tmp_path / "quick")
+    with (
+        Connection(two.bootstrap_servers) as connection,
+        Connection(two.bootstrap_servers) as stuck,
+    ):
+        connection.socket.settimeout(PROMPT_S)
+        group = groups_in(tmp_path / "quick", connection)[0]
+        frozen_group = groups_in(slow.path / "logs", connection)[0]
+        slow.freeze()
+        try:
+            sent = stuck.send(8, 8, commit_request(frozen_group, topic, 1).encode(8))
+            stable_member(connection, group, session_ms=SESSION_MS)
+            began = time.monotonic()
+            while describe(connection, group)[0].group_state != "Empty":
+                assert time.monotonic() - began < PROMPT_S
+        finally:
+            slow.thaw()
+        assert code_of(stuck.receive(8, 8, sent)) == 0
+
+
+def test_commits_outlive_a_directory_that_freezes_again_and_again(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    _, topic = partitions_by_directory(two, slow, tmp_path / "quick")
+    rounds = 15
+    with Connection(two.bootstrap_servers) as seed:
+        group, *others = groups_in(slow.path / "logs", seed) + groups_in(tmp_path / "quick", seed)
+        for number in range(rounds):
+            slow.freeze()
+            thaw = threading.Timer(0.05, slow.thaw)
+            thaw.start()
+            with Connection(two.bootstrap_servers) as other:
+                sent = other.send(8, 8, commit_request(group, topic, number).encode(8))
+                for each in others:
+                    assert commit(seed, each, topic, number) == 0
+                    assert committed(seed, each, topic) == number
+                assert code_of(other.receive(8, 8, sent)) == 0
+            thaw.join()
+    assert two.stop() == 0
+    two.start()
+    with Connection(two.bootstrap_servers) as connection:
+        wait_until_loaded(connection, group, *others)
+        assert {committed(connection, each, topic) for each in (group, *others)} == {rounds - 1}
+
+
+def wait_until_loaded(connection: Connection, *groups: str) -> None:
+    began = time.monotonic()
+    while any(each.error_code for each in describe(connection, *groups)):
+        assert time.monotonic() - began < PROMPT_S
+
+
+def test_two_frozen_directories_leave_the_third_to_its_groups(tmp_path: Path) -> None:
+    """The control thread has one other to go on for it; the second directory must not take that."""
+    frozen = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        frozen.append(Mount(tmp_path / name))
+    try:
+        logs = [mount.path / "logs" for mount in frozen]
+        config = {
+            "log.dirs": ",".join(map(str, [tmp_path / "quick", *logs])),
+            "num.network.threads": "1",
+            "kafkalite.acks.fsync": "none",
+            "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        }
+        with (
+            kafkalite.Broker(config=config) as broker,
+            Connection(broker.bootstrap_servers) as connection,
+            Connection(broker.bootstrap_servers) as first,
+            Connection(broker.bootstrap_servers) as second,
+        ):
+            connection.socket.settimeout(PROMPT_S)
+            assert connection.create_topic("topic").error_code == 0
+            going = groups_in(tmp_path / "quick", connection)[0]
+            stalled = [groups_in(each, connection)[0] for each in logs]
+            sent = []
+            for mount in frozen:
+                mount.freeze()
+            try:
+                for waiting, group in zip((first, second), stalled, strict=True):
+                    sent.append(waiting.send(8, 8, commit_request(group, "topic", 5).encode(8)))
+                    for offset in range(20):
+                        assert commit(connection, going, "topic", offset) == 0
+                        assert committed(connection, going, "topic") == offset
+                for group in stalled:
+                    assert committed(connection, group, "topic") == -1
+            finally:
+                for mount in frozen:
+                    mount.thaw()
+            for waiting, number in zip((first, second), sent, strict=True):
+                assert code_of(waiting.receive(8, 8, number)) == 0
+            assert {committed(connection, group, "topic") for group in stalled} == {5}
+    finally:
+        for mount in frozen:
+            mount.unmount()
 
 
 def commit_request(group: str, topic: str, offset: int) -> Any:

@@ -1,14 +1,19 @@
 //! The queue of Python's control thread. Network threads put requests in, appends and flushes put in
 //! what Python waits for in a log; the control thread blocks here, without the GIL, until there is
 //! something or one of its timers is due, and takes everything at once.
+//!
+//! Two threads of Python take turns at being the control thread. The spare one waits for the turn
+//! until the other does not come back from a log directory (`coordinate.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::coordinate::CoordinatorAppended;
+use super::coordinate::{CoordinatorAppend, CoordinatorAppended};
+use super::seat::Seat;
 use crate::access::Principal;
 use crate::park::Parked;
 
@@ -51,14 +56,26 @@ pub struct Taken {
     pub woken: Vec<u64>,
 }
 
+/// The right to be the control thread, kept from one `take` to the next.
+pub struct Turn {
+    /// Another thread had it before.
+    pub is_new: bool,
+}
+
 #[derive(Default)]
 struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
+    /// Records for the logs, in the order in which Python gave them.
+    appends: VecDeque<CoordinatorAppend>,
     /// What became of appends, by their numbers, until Python asks.
     appended: HashMap<u64, CoordinatorAppended>,
     /// Sentences for the log that Python writes.
     notices: Vec<String>,
+    /// Which thread has the turn.
+    owner: Option<ThreadId>,
+    /// Threads that wait for it.
+    spares: usize,
     is_closed: bool,
 }
 
@@ -66,6 +83,9 @@ struct Queue {
 pub struct ControlQueue {
     queue: Mutex<Queue>,
     has_frames: Condvar,
+    is_free: Condvar,
+    /// Where the turn is left during an append.
+    pub seat: Seat<Turn>,
 }
 
 impl ControlQueue {
@@ -84,6 +104,15 @@ impl ControlQueue {
         if queue.woken.len() == 1 {
             self.has_frames.notify_one();
         }
+    }
+
+    /// Records for a log. They are appended when the control thread comes for more to do.
+    pub fn append(&self, append: CoordinatorAppend) {
+        self.queue.lock().appends.push_back(append);
+    }
+
+    pub fn next_append(&self) -> Option<CoordinatorAppend> {
+        self.queue.lock().appends.pop_front()
     }
 
     /// Notes what became of an append; `wake` with its number follows.
@@ -105,6 +134,37 @@ impl ControlQueue {
     /// The sentences to be logged.
     pub fn take_notices(&self) -> Vec<String> {
         std::mem::take(&mut self.queue.lock().notices)
+    }
+
+    /// Blocks until the calling thread has the turn, if it does not have it still. `None`: another has
+    /// it, and the queue is closed.
+    pub fn turn(&self) -> Option<Turn> {
+        let mut queue = self.queue.lock();
+        let caller = thread::current().id();
+        if queue.owner == Some(caller) {
+            return Some(Turn { is_new: false });
+        }
+        while queue.owner.is_some() {
+            if queue.is_closed {
+                return None;
+            }
+            queue.spares += 1;
+            self.is_free.wait(&mut queue);
+            queue.spares -= 1;
+        }
+        queue.owner = Some(caller);
+        Some(Turn { is_new: true })
+    }
+
+    /// A thread waits for the turn.
+    pub fn has_spare(&self) -> bool {
+        self.queue.lock().spares > 0
+    }
+
+    /// Whoever had the turn is stuck: another thread goes on.
+    pub fn pass(&self, _turn: Turn) {
+        self.queue.lock().owner = None;
+        self.is_free.notify_one();
     }
 
     /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for ever).
@@ -134,5 +194,37 @@ impl ControlQueue {
     pub fn close(&self) {
         self.queue.lock().is_closed = true;
         self.has_frames.notify_all();
+        self.is_free.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_turn_stays_with_its_thread_until_that_is_stuck_and_is_had_by_one_at_a_time() {
+        let control = Arc::new(ControlQueue::default());
+        let ours = control.turn().expect("nobody has it");
+        assert!(ours.is_new);
+        assert!(!control.turn().expect("we have it").is_new);
+        let (turns, taken) = mpsc::channel();
+        let spare = {
+            let control = control.clone();
+            thread::spawn(move || turns.send(control.turn().map(|turn| turn.is_new)))
+        };
+        while !control.has_spare() {
+            thread::yield_now();
+        }
+        assert!(taken.try_recv().is_err(), "one at a time");
+        control.pass(ours);
+        assert_eq!(taken.recv(), Ok(Some(true)));
+        assert!(!control.has_spare());
+        assert!(spare.join().is_ok());
+        // We were the one that was stuck: now we wait, and hear of the end.
+        control.close();
+        assert!(control.turn().is_none());
     }
 }

@@ -1,11 +1,22 @@
-//! Appends of Python's coordinators. The control thread hands records over and goes on: the log
-//! directory's own thread appends them (`gate.rs`), and Python is woken once they are committed, or
-//! will never be. A directory that does not answer so holds up its own coordinators only.
+//! Appends of Python's coordinators, and how the control thread goes on when one does not return.
+//!
+//! ```text
+//! Python       requests, timers ── append: queued ──┐                         ┌── answers
+//! `wait`       the turn is left on its seat, pwrite ┘  flushed or not needed: └ the append's number
+//! ```
+//!
+//! The control thread makes the appends of its turn itself when it comes for more to do: it holds
+//! neither the GIL nor any state of Python's there, so the spare thread can have the turn if a log
+//! directory does not answer (`seat.rs`). While that is so, or there is no spare thread, the appends
+//! are the affair of each directory's own thread (`gate.rs`). Either way Python is woken once its
+//! records are committed, or will never be: a frozen directory holds up its own coordinators only.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::control::ControlQueue;
+use super::control::{ControlQueue, Taken, Turn};
 use super::plane::Shared;
+use super::poller;
 use super::work::Work;
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
@@ -26,18 +37,58 @@ pub struct CoordinatorAppended {
     result: Result<AppendInfo>,
 }
 
-impl CoordinatorAppend {
-    /// Returns at once. Those of one partition are appended in the order of the calls.
-    pub fn begin(self, shared: &Arc<Shared>) {
-        let work = Work::Coordinate(self);
-        let left = match work.gate(&shared.gates).cloned() {
-            Some(gate) => gate.put(work, CONTROL_THREAD, shared),
-            None => Some(work),
+/// What the control thread has to do next: makes the appends that were queued, and blocks until there
+/// is something, at most `timeout`. A thread that had to wait for its turn gets what there is then.
+/// `None`: the plane has stopped.
+pub fn wait(timeout: Option<Duration>, shared: &Arc<Shared>) -> Option<Taken> {
+    let control = shared.control();
+    loop {
+        let turn = control.turn()?;
+        // Which timer is due next was another thread's to know.
+        let timeout = if turn.is_new {
+            Some(Duration::ZERO)
+        } else {
+            timeout
         };
-        // Without a thread to be had, the caller's must do.
-        if let Some(work) = left {
-            work.run(shared);
+        if append_all(turn, shared).is_some() {
+            return control.take(timeout);
         }
+    }
+}
+
+/// `None`: one took so long that another thread has gone on with the turn.
+fn append_all(mut turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
+    while let Some(append) = shared.control().next_append() {
+        turn = append.perform(turn, shared)?;
+    }
+    Some(turn)
+}
+
+impl CoordinatorAppend {
+    /// Makes the append here, or has the directory's own thread make it. `None` as above.
+    fn perform(self, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
+        let control = shared.control();
+        let mut work = Work::Coordinate(self);
+        let Some(gate) = work.gate(&shared.gates).cloned() else {
+            work.run(shared);
+            return Some(turn);
+        };
+        if !gate.is_open() || !control.has_spare() {
+            work = match gate.put(work, CONTROL_THREAD, shared) {
+                None => return Some(turn),
+                Some(work) => work,
+            };
+        }
+        let thread_id = poller::thread_id();
+        let call = control
+            .seat
+            .leave(turn, thread_id, gate.clone(), &shared.watch);
+        work.run(shared);
+        let turn = control.seat.back(call);
+        if turn.is_none() {
+            gate.recover();
+        }
+        turn
     }
 
     pub fn run(mut self, control: &ControlQueue, now_ms: i64) {

@@ -152,7 +152,7 @@ pub struct DirectoryGates {
     pub reads: Arc<Gate>,
     /// For look-ups by time, which always run on its thread.
     pub searches: Arc<Gate>,
-    /// For appends of Python's coordinators, which always run on its thread.
+    /// For appends of Python's coordinators.
     pub coordinators: Arc<Gate>,
 }
 

@@ -163,7 +163,7 @@ pub struct Shared {
     pub budget: ReceiveBudget,
     pub gates: Gates,
     /// One for each network thread.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<Seat<Box<Reactor>>>,
     pub watch: Watch,
     /// All keys that are answered, in their order.
     pub keys: Vec<ApiKey>,

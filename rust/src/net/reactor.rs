@@ -147,7 +147,8 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     let Some(seat) = shared.seats.get(index) else {
         return Some(reactor);
     };
-    let call = seat.leave(reactor, gate.clone(), &shared.watch);
+    let thread_id = reactor.thread_id;
+    let call = seat.leave(reactor, thread_id, gate.clone(), &shared.watch);
     let done = work.run(&shared);
     match seat.back(call) {
         Some(mut reactor) => {
@@ -217,11 +218,6 @@ impl Reactor {
 
     pub fn index(&self) -> usize {
         self.index
-    }
-
-    /// The thread that runs it.
-    pub fn thread_id(&self) -> i32 {
-        self.thread_id
     }
 
     // --- a turn ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 //!
 //! As Go's scheduler takes the processor from a thread that sits in a system call. When the call returns
 //! in time the price was two locks that nobody else wanted. The watchdog sleeps while nobody is away.
+//! Python's control thread does the same with its turn (`coordinate.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +29,9 @@ use super::poller;
 use super::reactor::{Ended, Reactor, drive};
 use crate::limits::{SPARE_THREADS_MAX, STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS};
 
-/// A reactor without its thread, which is in a storage call.
-struct Away {
-    reactor: Box<Reactor>,
+/// What a thread has left that is in a storage call.
+struct Away<T> {
+    thing: T,
     gate: Arc<Gate>,
     thread_id: i32,
 }
@@ -73,18 +74,24 @@ impl<T> Place<T> {
     }
 }
 
-/// The seat of one reactor.
-#[derive(Default)]
-pub struct Seat {
-    place: Place<Away>,
+/// The seat of one reactor, or of the control thread's turn.
+pub struct Seat<T> {
+    place: Place<Away<T>>,
 }
 
-impl Seat {
-    /// Before a call: the reactor stays here. Gives the call's number, for `back`.
-    pub fn leave(&self, reactor: Box<Reactor>, gate: Arc<Gate>, watch: &Watch) -> u64 {
-        let thread_id = reactor.thread_id();
+impl<T> Default for Seat<T> {
+    fn default() -> Seat<T> {
+        Seat {
+            place: Place::default(),
+        }
+    }
+}
+
+impl<T> Seat<T> {
+    /// Before a call of the thread: the thing stays here. Gives the call's number, for `back`.
+    pub fn leave(&self, thing: T, thread_id: i32, gate: Arc<Gate>, watch: &Watch) -> u64 {
         let call = self.place.leave(Away {
-            reactor,
+            thing,
             gate,
             thread_id,
         });
@@ -95,9 +102,9 @@ impl Seat {
         call
     }
 
-    /// After the call. `None`: another thread goes on with the reactor.
-    pub fn back(&self, call: u64) -> Option<Box<Reactor>> {
-        self.place.back(call).map(|away| away.reactor)
+    /// After the call. `None`: another thread goes on with the thing.
+    pub fn back(&self, call: u64) -> Option<T> {
+        self.place.back(call).map(|away| away.thing)
     }
 
     fn is_empty(&self) -> bool {
@@ -141,6 +148,8 @@ struct Seen {
 /// The watchdog's thread.
 fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
     let mut seen = vec![Seen::default(); shared.seats.len()];
+    let mut seen_control = Seen::default();
+    let control = shared.control();
     let mut quiet_ticks = 0;
     loop {
         let mut state = shared.watch.state.lock();
@@ -154,7 +163,7 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
             shared.watch.is_asleep.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             let nobody_is_away = shared.seats.iter().all(Seat::is_empty);
-            if nobody_is_away {
+            if nobody_is_away && control.seat.is_empty() {
                 shared.watch.wake.wait(&mut state);
             }
             shared.watch.is_asleep.store(false, Ordering::SeqCst);
@@ -163,15 +172,27 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
         drop(state);
         quiet_ticks += 1;
         for (seat, seen) in shared.seats.iter().zip(&mut seen) {
-            if look_at(seat, seen, threads, shared) {
+            let go_on = |reactor| threads.go_on(reactor, shared);
+            if look_at(seat, seen, || threads.has_room(), go_on, shared) {
                 quiet_ticks = 0;
             }
+        }
+        let (has_room, go_on) = (|| control.has_spare(), |turn| control.pass(turn));
+        if look_at(&control.seat, &mut seen_control, has_room, go_on, shared) {
+            quiet_ticks = 0;
         }
     }
 }
 
-/// Takes the reactor if its call does not return. True: calls have been made since the last tick.
-fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Shared>) -> bool {
+/// Takes what was left if the call does not return and there is a thread to go on with it. True: calls
+/// have been made since the last tick.
+fn look_at<T>(
+    seat: &Seat<T>,
+    seen: &mut Seen,
+    has_room: impl Fn() -> bool,
+    go_on: impl FnOnce(T),
+    shared: &Shared,
+) -> bool {
     let calls = seat.place.calls.load(Ordering::Relaxed);
     if calls != seen.calls {
         *seen = Seen { calls, ticks: 0 };
@@ -186,7 +207,7 @@ fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Sh
     if seen.ticks < STORAGE_BUSY_TICKS && !poller::is_blocked(away.thread_id) {
         return true;
     }
-    if !threads.has_room() {
+    if !has_room() {
         return true;
     }
     away.gate.stall();
@@ -194,7 +215,7 @@ fn look_at(seat: &Seat, seen: &mut Seen, threads: &Arc<Threads>, shared: &Arc<Sh
     drop(left);
     if let Some((_, away)) = taken {
         shared.counts.hand_overs.fetch_add(1, Ordering::Relaxed);
-        threads.go_on(away.reactor, shared);
+        go_on(away.thing);
     }
     true
 }

@@ -28,7 +28,7 @@ use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
-use crate::net::coordinate::CoordinatorAppend;
+use crate::net::coordinate::{self, CoordinatorAppend};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
 use crate::wire::frame;
@@ -301,7 +301,8 @@ impl BrokerPlane {
     }
 
     /// Requests for Python, and the numbers given to `append` and `wake` that may go on;
-    /// blocks until there are some, at most `timeout_ms`. None after `stop`.
+    /// blocks until there are some, at most `timeout_ms`. None after `stop`. Of two threads that call
+    /// it one waits until the other is stuck.
     #[pyo3(signature = (timeout_ms=None))]
     fn wait(
         &self,
@@ -309,7 +310,8 @@ impl BrokerPlane {
         timeout_ms: Option<u64>,
     ) -> PyResult<Option<(Vec<Request>, Vec<u64>)>> {
         let timeout = timeout_ms.map(Duration::from_millis);
-        let taken = enter(py, || Ok(self.mailboxes.control.take(timeout)))?;
+        let plane = self.started(py)?;
+        let taken = enter(py, || Ok(coordinate::wait(timeout, &plane.shared)))?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
             (frames.map(|frame| Request { frame }).collect(), taken.woken)
@@ -321,7 +323,7 @@ impl BrokerPlane {
         self.mailboxes.control.wake(number);
     }
 
-    /// Has batches of a coordinator appended to a partition, without waiting: `wait` gives `number` once
+    /// Has batches of a coordinator appended to a partition by the next `wait`: one gives `number` once
     /// they are committed, or will never be, and `appended` says which.
     fn append(
         &self,
@@ -332,16 +334,12 @@ impl BrokerPlane {
         number: u64,
     ) -> PyResult<()> {
         let partition = self.partition(py, topic, partition)?;
-        let plane = self.started(py)?;
-        let append = CoordinatorAppend {
+        self.mailboxes.control.append(CoordinatorAppend {
             partition,
             records,
             number,
-        };
-        enter(py, || {
-            append.begin(&plane.shared);
-            Ok(())
-        })
+        });
+        Ok(())
     }
 
     /// The first offset of records that `append` has brought in.
