@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options import OPTIONS, ReadOptions, table
+from kafkalite.spark.option_rows import OPTIONS, table
+from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.ranges import Bound
 from kafkalite.spark.schema import ddl
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from kafkalite.client.producer_settings import ProducerSettings
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options import BATCH, OPTIONS, READ, STREAM
+from kafkalite.spark.option_rows import BATCH, OPTIONS, READ, STREAM
 
 __all__ = ["WriteOptions"]
 
