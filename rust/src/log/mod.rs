@@ -10,6 +10,7 @@ pub mod directory;
 pub mod epochs;
 pub mod flush;
 pub mod flusher;
+mod heal;
 pub mod health;
 pub mod housekeeper;
 pub mod inspect;

@@ -1,7 +1,7 @@
 //! Makes a log out of a partition's directory, whatever the last process left there (`LogLoader`).
 //!
 //! ```text
-//! 1 heal     finish or undo what `.swap` `.cleaned` `.deleted` say was under way
+//! 1 heal     finish or undo what `.swap` `.cleaned` `.deleted` say was under way (`heal.rs`)
 //! 2 open     one segment per `.log`; an index without a log goes, a log without an index gets one
 //! 3 recover  after an unclean stop: every batch from the segment of the recovery point on is read,
 //!            its CRC and place in the chain of offsets checked; the first bad byte ends the log
@@ -24,7 +24,7 @@ use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
 use super::log::{Appender, Log, LogEnds, Stage};
-use super::names::{self, CLEANED, DELETED, LOG, OFFSET_INDEX, SWAP, TIME_INDEX};
+use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
 use super::rebuild::{Rebuilt, SegmentScan, note_epoch};
@@ -67,7 +67,7 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    fn note(&mut self, sentence: String) {
+    pub(super) fn note(&mut self, sentence: String) {
         self.notes.push(sentence);
     }
 }
@@ -120,90 +120,22 @@ pub fn load(
         log_start_offset,
         log_end_offset,
     )?;
-
-    let Loader {
-        segments,
-        epochs,
-        report,
-        ..
-    } = loader;
-    let Some(active) = segments.last() else {
-        return Err(Error::InvalidArgument(
-            "a log has at least one segment".to_owned(),
-        ));
-    };
-    let end = LogPosition {
-        offset: log_end_offset,
-        segment_base_offset: active.base_offset(),
-        position_byte: active.size_bytes(),
-    };
-    let visible = parameters.high_watermark.unwrap_or(log_end_offset);
-    let visible = visible.clamp(log_start_offset.min(log_end_offset), log_end_offset);
-    let unresolved = LogPosition {
-        offset: visible,
-        segment_base_offset: -1,
-        position_byte: 0,
-    };
-    let recovery_point = if parameters.was_clean {
-        log_end_offset
-    } else {
-        parameters.recovery_point.min(log_end_offset)
-    };
-    let ends = LogEnds {
-        log_start_offset,
-        log_end: end,
-        flushed: end,
-        high_watermark: if visible == log_end_offset {
-            end
-        } else {
-            unresolved
-        },
-        replicated_offset: parameters.high_watermark.unwrap_or(i64::MAX),
-        first_unstable_offset: producers
-            .first_unstable_offset()
-            .map(|unstable| unstable.offset),
-        recovery_point,
-        cuts: 0,
-    };
-    let log = Log {
-        topic: parameters.topic.as_str().into(),
-        partition: parameters.partition,
-        topic_id: RwLock::new(topic_id),
-        directory: RwLock::new(parameters.directory.clone()),
-        open_segments: open_segments.clone(),
-        health: health.clone(),
-        config: RwLock::new(Arc::new(parameters.config.clone())),
-        segments: RwLock::new(segments),
-        ends: RwLock::new(ends),
-        epochs: RwLock::new(epochs),
-        appender: Mutex::new(Appender {
-            producers,
-            snapshots,
-            scratch: Scratch::default(),
-            jitter_seed: parameters.jitter_seed,
-        }),
-        flushing: Mutex::new(()),
-        // Snapshots may have been removed above: they must not come back beside newer records.
-        directory_is_dirty: AtomicBool::new(true),
-        flush_is_queued: AtomicBool::new(false),
-        condemned: Mutex::new(Vec::new()),
-        stage: AtomicU8::new(Stage::Open as u8),
-        observer: RwLock::new(None),
-    };
-    Ok((Arc::new(log), report))
+    let ends = loader.ends(log_start_offset, log_end_offset, &producers)?;
+    Ok(loader.finish(health, topic_id, ends, producers, snapshots))
 }
 
-struct Loader<'a> {
+/// A log on its way out of its directory.
+pub(super) struct Loader<'a> {
     open_segments: &'a Arc<OpenSegments>,
-    storage: &'a dyn Storage,
+    pub(super) storage: &'a dyn Storage,
     parameters: &'a LogParameters,
     segments: SegmentMap,
     epochs: LeaderEpochs,
-    report: LoadReport,
+    pub(super) report: LoadReport,
 }
 
 impl Loader<'_> {
-    fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         &self.parameters.directory
     }
 
@@ -215,7 +147,7 @@ impl Loader<'_> {
         }
     }
 
-    fn file_names(&self) -> Result<Vec<String>> {
+    pub(super) fn file_names(&self) -> Result<Vec<String>> {
         let entries = self.storage.read_directory(self.directory());
         let entries = entries.map_err(Error::io("readdir", self.directory()))?;
         let files = entries.into_iter().filter(|entry| !entry.is_directory);
@@ -224,7 +156,7 @@ impl Loader<'_> {
         Ok(names)
     }
 
-    fn remove(&mut self, name: &str, why: &str) -> Result<()> {
+    pub(super) fn remove(&mut self, name: &str, why: &str) -> Result<()> {
         let path = self.directory().join(name);
         self.storage
             .remove_file(&path)
@@ -233,83 +165,18 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn sync_directory(&self) -> Result<()> {
+    pub(super) fn sync_directory(&self) -> Result<()> {
         self.storage
             .sync_directory(self.directory())
             .map_err(Error::io("fsync", self.directory()))
     }
 
-    /// Step 1. Segments that the finished output of the cleaner covers go before it takes their
-    /// names; an output that was not finished goes itself.
-    fn heal(&mut self) -> Result<()> {
-        let names = self.file_names()?;
-        let is = |name: &str, suffix: &str| {
-            name.ends_with(suffix) && names::leading_offset(name).is_some()
-        };
-        let cleaned = names.iter().filter(|name| is(name, CLEANED));
-        let min_cleaned = cleaned.filter_map(|name| names::leading_offset(name)).min();
-        let mut swaps = Vec::new();
-        for name in &names {
-            let offset = names::leading_offset(name);
-            if is(name, DELETED) {
-                self.remove(name, "its segment was deleted")?;
-            } else if is(name, CLEANED) {
-                self.remove(name, "the cleaner had not finished it")?;
-            } else if is(name, SWAP) {
-                if offset >= min_cleaned && min_cleaned.is_some() {
-                    self.remove(name, "the split that made it had not finished")?;
-                } else {
-                    swaps.push(name.clone());
-                }
-            } else if name.ends_with(".tmp") && is_ours(name) {
-                self.remove(name, "it was being written")?;
-            }
-        }
-        if swaps.is_empty() {
-            return Ok(());
-        }
-        let mut covered: Option<(i64, i64)> = None;
-        for name in &swaps {
-            let Some(base) = names::base_offset_of(name, LOG, SWAP) else {
-                continue;
-            };
-            let path = self.directory().join(name);
-            let size = self
-                .storage
-                .file_size(&path)
-                .map_err(Error::io("stat", &path))?;
-            let end = SegmentEnd {
-                size_bytes: size.unwrap_or(0),
-                next_offset: base,
-            };
-            let segment = self.open_segment(base, end, SWAP);
-            let last = segment
-                .last_batch()?
-                .map_or(base, |batch| batch.header.next_offset());
-            let (low, high) = covered.unwrap_or((base, last));
-            covered = Some((low.min(base), high.max(last)));
-        }
-        for name in self.file_names()? {
-            let (Some((low, high)), Some(offset)) = (covered, names::leading_offset(&name)) else {
-                continue;
-            };
-            let is_segment = !name.ends_with(names::PRODUCER_SNAPSHOT) && !name.ends_with(SWAP);
-            if is_segment && (low..high).contains(&offset) {
-                self.remove(&name, "the cleaner has replaced it")?;
-            }
-        }
-        for name in &swaps {
-            let from = self.directory().join(name);
-            let to = self.directory().join(name.trim_end_matches(SWAP));
-            self.storage
-                .rename(&from, &to)
-                .map_err(Error::io("rename", &from))?;
-            self.report.note(format!("finished the swap of {name}"));
-        }
-        self.sync_directory()
-    }
-
-    fn open_segment(&self, base: i64, end: SegmentEnd, suffix: &'static str) -> Arc<Segment> {
+    pub(super) fn open_segment(
+        &self,
+        base: i64,
+        end: SegmentEnd,
+        suffix: &'static str,
+    ) -> Arc<Segment> {
         let LogParameters {
             directory,
             config,
@@ -654,13 +521,97 @@ impl Loader<'_> {
         )?;
         replay_segments(&self.segments, producers, log_end_offset)
     }
-}
 
-/// Whether an unfinished `.tmp` file is one that the log writes.
-fn is_ours(name: &str) -> bool {
-    names::leading_offset(name).is_some()
-        || name.starts_with(names::LEADER_EPOCH_CHECKPOINT)
-        || name.starts_with(names::PARTITION_METADATA)
+    /// Where the log begins and ends. Visible is what the checkpointed high watermark says, or all.
+    fn ends(
+        &self,
+        log_start_offset: i64,
+        log_end_offset: i64,
+        producers: &ProducerState,
+    ) -> Result<LogEnds> {
+        let Some(active) = self.segments.last() else {
+            return Err(Error::InvalidArgument(
+                "a log has at least one segment".to_owned(),
+            ));
+        };
+        let end = LogPosition {
+            offset: log_end_offset,
+            segment_base_offset: active.base_offset(),
+            position_byte: active.size_bytes(),
+        };
+        let visible = self.parameters.high_watermark.unwrap_or(log_end_offset);
+        let visible = visible.clamp(log_start_offset.min(log_end_offset), log_end_offset);
+        let unresolved = LogPosition {
+            offset: visible,
+            segment_base_offset: -1,
+            position_byte: 0,
+        };
+        let recovery_point = if self.parameters.was_clean {
+            log_end_offset
+        } else {
+            self.parameters.recovery_point.min(log_end_offset)
+        };
+        Ok(LogEnds {
+            log_start_offset,
+            log_end: end,
+            flushed: end,
+            high_watermark: if visible == log_end_offset {
+                end
+            } else {
+                unresolved
+            },
+            replicated_offset: self.parameters.high_watermark.unwrap_or(i64::MAX),
+            first_unstable_offset: producers
+                .first_unstable_offset()
+                .map(|unstable| unstable.offset),
+            recovery_point,
+            cuts: 0,
+        })
+    }
+
+    fn finish(
+        self,
+        health: &Arc<Health>,
+        topic_id: Option<Uuid>,
+        ends: LogEnds,
+        producers: ProducerState,
+        snapshots: ProducerSnapshots,
+    ) -> (Arc<Log>, LoadReport) {
+        let Loader {
+            open_segments,
+            parameters,
+            segments,
+            epochs,
+            report,
+            ..
+        } = self;
+        let log = Log {
+            topic: parameters.topic.as_str().into(),
+            partition: parameters.partition,
+            topic_id: RwLock::new(topic_id),
+            directory: RwLock::new(parameters.directory.clone()),
+            open_segments: open_segments.clone(),
+            health: health.clone(),
+            config: RwLock::new(Arc::new(parameters.config.clone())),
+            segments: RwLock::new(segments),
+            ends: RwLock::new(ends),
+            epochs: RwLock::new(epochs),
+            appender: Mutex::new(Appender {
+                producers,
+                snapshots,
+                scratch: Scratch::default(),
+                jitter_seed: parameters.jitter_seed,
+            }),
+            flushing: Mutex::new(()),
+            // Loading may have removed snapshots: they must not come back beside newer records.
+            directory_is_dirty: AtomicBool::new(true),
+            flush_is_queued: AtomicBool::new(false),
+            condemned: Mutex::new(Vec::new()),
+            stage: AtomicU8::new(Stage::Open as u8),
+            observer: RwLock::new(None),
+        };
+        (Arc::new(log), report)
+    }
 }
 
 /// Makes the directory of a new partition: `partition.metadata` is on disk before the first record
