@@ -11,7 +11,8 @@
 //!
 //! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 //! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
-//! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the log:
+//! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, and
+//! KAFKA_STORAGE_ERROR where the log directory has been offline since the start. By the log:
 //! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
 //! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for a replica's fetch (there is no second replica);
 //! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the

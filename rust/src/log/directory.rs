@@ -88,7 +88,7 @@ pub struct LogDirectory {
 }
 
 impl LogDirectory {
-    /// `claim` and `load`. Returns also the names of stray partitions.
+    /// `claim` and `load`, where nobody asks for the names of stray partitions.
     pub fn open(
         open_segments: &Arc<OpenSegments>,
         path: &Path,
