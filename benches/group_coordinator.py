@@ -2,6 +2,7 @@
 
     python benches/group_coordinator.py                        # starts a broker of its own
     python benches/group_coordinator.py --members 1000 --seconds 10
+    python benches/group_coordinator.py --fsync none --members 0   # commits only, in the page cache
 
 Members are connections of this process that send prepared frames and wait for each answer; on two
 cores this process takes one of them. Judge by the broker's CPU per request, which is printed too.
@@ -109,10 +110,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--fsync", choices=["none", "group"], default="group")
     given = parser.parse_args()
     config = {
         "group.initial.rebalance.delay.ms": "3000",
-        "kafkalite.acks.fsync": "group",
+        "kafkalite.acks.fsync": given.fsync,
     }
     with (
         tempfile.TemporaryDirectory(dir=".") as folder,
@@ -138,6 +140,8 @@ def main() -> None:
         latencies = drive(address, commits, given.seconds)
         told("50 members commit", latencies, given.seconds, cpu_s(broker.pid) - before)
 
+        if not given.members:
+            return
         begun = resident_kib(broker.pid)
         tokens = []
         joiners = [Connection(broker.bootstrap_servers) for _ in range(given.members)]
