@@ -51,10 +51,14 @@ def _format(source: str) -> str:
 
 
 def _options(source: str, servers: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    settings = {"kafka.bootstrap.servers": servers, **options}
-    if source != CONNECTOR:
+    settings = {"kafka.bootstrap.servers": servers}
+    if source == CONNECTOR:
+        # Its consumers have asked for more when the last record of a task is there, and the next
+        # task's first fetch waits behind that one: half a second, unless told otherwise.
+        settings["kafka.fetch.max.wait.ms"] = "10"
+    else:
         settings["engine"] = source
-    return settings
+    return settings | dict(options)
 
 
 def _shortened(row: Row) -> str:

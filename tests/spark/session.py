@@ -34,8 +34,9 @@ SETTINGS = {
 }
 
 
-def build_session(folder: Path) -> SparkSession:
-    """The session; `folder` takes the warehouse, scratch files and `spark.log`."""
+def build_session(folder: Path, **more: str) -> SparkSession:
+    """The session; `folder` takes the warehouse, scratch files and `spark.log`, and `more` goes
+    before the settings above."""
     folder.mkdir(parents=True, exist_ok=True)
     log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     flags = [*JVM_FLAGS, log, f"-Dkafkalite.test.log={folder / 'spark.log'}"]
@@ -44,6 +45,7 @@ def build_session(folder: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": " ".join(flags),
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **more,
     }
     was_set = os.environ.get("SPARK_HOME")
     os.environ["SPARK_HOME"] = was_set or str(_spark_home(folder / "home"))

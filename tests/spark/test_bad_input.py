@@ -152,9 +152,11 @@ WRONG = {
 def said(spark: SparkSession, source: str, servers: str, wrong: Wrong) -> str:
     """What the query fails with."""
     with pytest.raises(Exception) as caught:  # the text is judged by the caller
-        options = {"kafka.bootstrap.servers": servers, "engine": source, **wrong.options}
+        options: dict[str, Any] = {"kafka.bootstrap.servers": servers, **wrong.options}
         if source == CONNECTOR:
-            del options["engine"]
+            options["fetchOffset.numRetries"] = 1  # each is a second
+        else:
+            options.setdefault("engine", source)
         reader = spark.read.format("kafka" if source == CONNECTOR else "kafkalite")
         if wrong.schema is not None:
             reader = reader.schema(wrong.schema)
@@ -222,9 +224,9 @@ def test_a_broker_that_goes_in_mid_read_fails_the_job_without_results(
                 "subscribe": "cut-off",
                 "kafka.max.partition.fetch.bytes": 200_000,
                 "kafka.fetch.max.bytes": 200_000,
-                "kafka.request.timeout.ms": 2_000,
-                "kafka.default.api.timeout.ms": 4_000,
-                "kafkaConsumer.pollTimeoutMs": 4_000,
+                "kafka.request.timeout.ms": 1_000,
+                "kafka.default.api.timeout.ms": 2_000,
+                "kafkaConsumer.pollTimeoutMs": 2_000,
             }
             frame = read(spark, engine, servers, options)
             with pytest.raises(Exception) as caught:  # the text is judged below
