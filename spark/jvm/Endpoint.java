@@ -46,6 +46,9 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   /** In place of a length or a message: a sentence follows, and the connection ends. */
   private static final int FAILURE = -1;
 
+  private static final String OTHER_PYTHON =
+      "; set PYSPARK_PYTHON to the Python that has it, before the session is made";
+
   private static final int START_SECONDS_MAX = 60;
   private static final int CONNECT_MS_MAX = 10_000;
 
@@ -229,7 +232,8 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
           return new Child(process, listens);
         }
         process.waitFor(1, TimeUnit.SECONDS);
-        throw new IOException("'" + String.join(" ", command) + "' ended at once: " + last[0]);
+        String way = last[0].endsWith("No module named kafkalite") ? OTHER_PYTHON : "";
+        throw new IOException("'" + String.join(" ", command) + "' ended at once: " + last[0] + way);
       } catch (InterruptedException killed) {
         Thread.currentThread().interrupt();
         process.destroyForcibly();

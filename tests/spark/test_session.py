@@ -1,7 +1,10 @@
 """Which Spark the jar of the columnar engine is given to."""
 
+import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,3 +35,30 @@ def test_a_session_sets_arrows_options_for_its_jvm(spark: SparkSession) -> None:
     for each in options.split():
         name, value = each.removeprefix("-D").split("=")
         assert jvm.System.getProperty(name) == value
+
+
+@pytest.mark.parametrize(
+    ("workers", "master", "is_warned"),
+    [
+        ("python3", "local[2]", True),
+        (sys.executable, "local[2]", False),  # chosen by PYSPARK_PYTHON
+        ("python3", "spark://elsewhere:7077", False),  # other machines, of which nothing is known
+    ],
+)
+def test_registering_warns_of_workers_of_another_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workers: str, master: str, is_warned: bool
+) -> None:
+    """A program of a virtual environment that is not activated: Spark's workers were those of the
+    system's `python3`, and the query failed with a traceback about pickles."""
+    stranger = tmp_path / "python3"
+    stranger.symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    context = SimpleNamespace(pythonExec=workers, master=master)
+    session: Any = SimpleNamespace(_sc=context)
+    if is_warned:
+        with pytest.warns(UserWarning, match=f"({stranger}).*set PYSPARK_PYTHON={sys.executable}"):
+            columnar.warn_of_another_python(session)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            columnar.warn_of_another_python(session)

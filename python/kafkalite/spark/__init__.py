@@ -23,8 +23,10 @@ __all__ = ["jar_path", "register", "session"]
 
 def register(spark: "SparkSession") -> None:
     """Makes `format("kafkalite")` known to a session. Harmless where it is known already."""
+    from kafkalite.spark import columnar
     from kafkalite.spark.source import KafkaliteDataSource
 
+    columnar.warn_of_another_python(spark)
     spark.dataSource.register(KafkaliteDataSource)
 
 

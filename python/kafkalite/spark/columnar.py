@@ -8,6 +8,7 @@ Without the jar `format("kafkalite")` works as well: the Python Data Source read
 """
 
 import os
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -53,6 +54,22 @@ def jar_for(spark_version: str) -> Path | None:
         stacklevel=3,
     )
     return None
+
+
+def warn_of_another_python(spark: "SparkSession") -> None:
+    """Says so where Spark's workers on this machine would be of a Python that nobody has chosen."""
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    workers = getattr(context, "pythonExec", "")
+    if context is None or workers != "python3" or not context.master.startswith("local"):
+        return
+    found = shutil.which(workers)
+    if found is None or Path(found).parent != Path(sys.executable).parent:
+        warnings.warn(
+            f"Spark's workers are of '{workers}' ({found or 'not found'}), which may not have "
+            f"kafkalite: set PYSPARK_PYTHON={sys.executable} before the session is made, or make "
+            "it with kafkalite.spark.session()",
+            stacklevel=3,
+        )
 
 
 def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
