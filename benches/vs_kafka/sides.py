@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
 import kafkalite
-from oracle.broker import KafkaBroker
+from oracle.broker import KafkaBroker, wait_until_led
 from oracle.tools import KafkaTools
 
 # As Kafka's own start scripts have it, so that its compilers and collectors are its best.
@@ -88,13 +87,7 @@ def create_topic(side: Side, name: str, partitions: int, configs: Mapping[str, s
     admin = AdminClient({"bootstrap.servers": side.bootstrap_servers, "log_level": 4})
     (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=dict(configs))]).values()
     made.result()
-    # Kafka answers before its broker knows that it leads.
-    latest = {TopicPartition(name, each): OffsetSpec.latest() for each in range(partitions)}
-    while True:
-        found = admin.list_offsets(latest, request_timeout=10).values()
-        if all(future.exception() is None for future in found):
-            return
-        time.sleep(0.05)
+    wait_until_led(admin, name, partitions)
 
 
 class Start:

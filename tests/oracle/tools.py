@@ -199,7 +199,7 @@ class KafkaTools:
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes a topic with one replica; returns when the controller has it."""
+        """Makes a topic with one replica; returns when its partitions are led."""
         self._ask(
             {
                 "op": "create_topic",

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from kafkalite.client.admin import Admin
+from oracle.broker import wait_until_led
 from oracle.tools import KafkaTools, Record
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -117,6 +118,7 @@ def create(servers: str, topic: str, partitions: int = 1, **config: str) -> None
     named.setdefault("retention.ms", "-1")
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)
     admin.create_topics([new])[topic].result(30)
+    wait_until_led(admin, topic, partitions)
 
 
 @contextmanager
