@@ -154,6 +154,12 @@ pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes sent to one connection before the next connection's turn.
 pub const SEND_BYTES_PER_TURN: usize = 8 * 1024 * 1024;
 
+/// An answer with so much to send is long, and a thread beside the network thread sends it: so much
+/// of it, bytes, as long as the socket has room again within so long, milliseconds.
+pub const LONG_ANSWER_BYTES: usize = 2 * 1024 * 1024;
+pub const LONG_ANSWER_BYTES_PER_TURN: usize = 64 * 1024 * 1024;
+pub const LONG_ANSWER_WAIT_MS: i32 = 2;
+
 /// Bytes of one `sendfile` call.
 pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
 

@@ -66,16 +66,17 @@ class Connection:
         return None if size is None else self._receive(struct.unpack(">i", size)[0])
 
     def _receive(self, count: int) -> bytes | None:
-        received = b""
-        while len(received) < count:
+        received = bytearray(count)
+        view = memoryview(received)
+        while view:
             try:
-                part = self.socket.recv(count - len(received))
+                size = self.socket.recv_into(view)
             except ConnectionResetError:
                 return None
-            if not part:
+            if size == 0:
                 return None
-            received += part
-        return received
+            view = view[size:]
+        return bytes(received)
 
     def receive(self, key: int, version: int, correlation_id: int) -> Any:
         """The next response, which must be the one to that request."""

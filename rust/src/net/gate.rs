@@ -40,20 +40,29 @@ struct State {
     is_ending: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// No call may overtake one that queues.
+    Ordered,
+    /// Each for itself.
+    Unordered,
+    /// As well, and a call may wait for its socket to have room.
+    Patient,
+}
+
 pub struct Gate {
     name: String,
-    /// No call may overtake one that queues.
-    keeps_order: bool,
+    kind: Kind,
     is_closed: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
 }
 
 impl Gate {
-    fn new(name: String, keeps_order: bool) -> Arc<Gate> {
+    fn new(name: String, kind: Kind) -> Arc<Gate> {
         Arc::new(Gate {
             name,
-            keeps_order,
+            kind,
             is_closed: AtomicBool::new(false),
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -88,7 +97,7 @@ impl Gate {
     fn ran(&self, state: &mut State, took: Duration) {
         state.is_running = false;
         let is_prompt = took < Duration::from_millis(STORAGE_TICK_MS);
-        if !self.keeps_order && is_prompt && state.stalled == 0 {
+        if self.kind != Kind::Ordered && is_prompt && state.stalled == 0 {
             self.is_closed.store(false, Ordering::Release);
         }
     }
@@ -129,7 +138,7 @@ impl Gate {
             state.is_running = true;
             drop(state);
             let begun = Instant::now();
-            let done = job.work.run(&shared);
+            let done = job.work.run(&shared, self.kind == Kind::Patient);
             let took = begun.elapsed();
             // Before the result is out: what follows from it finds the gate as it is now.
             self.ran(&mut self.state.lock(), took);
@@ -154,6 +163,9 @@ pub struct DirectoryGates {
     pub searches: Arc<Gate>,
     /// For appends of Python's coordinators.
     pub coordinators: Arc<Gate>,
+    /// For long answers out of files, one at a time: the network thread looks after the others
+    /// meanwhile. It is closed while it sends one.
+    pub long_answers: Arc<Gate>,
 }
 
 /// The gates of all log directories.
@@ -166,10 +178,11 @@ impl Gates {
             .enumerate()
             .map(|(number, directory)| DirectoryGates {
                 directory: directory.clone(),
-                writes: Gate::new(format!("w{number}"), true),
-                reads: Gate::new(format!("r{number}"), false),
-                searches: Gate::new(format!("s{number}"), false),
-                coordinators: Gate::new(format!("c{number}"), true),
+                writes: Gate::new(format!("w{number}"), Kind::Ordered),
+                reads: Gate::new(format!("r{number}"), Kind::Unordered),
+                searches: Gate::new(format!("s{number}"), Kind::Unordered),
+                coordinators: Gate::new(format!("c{number}"), Kind::Ordered),
+                long_answers: Gate::new(format!("l{number}"), Kind::Patient),
             });
         Gates(gates.collect())
     }
@@ -219,6 +232,7 @@ impl Gates {
             gates.reads.end();
             gates.searches.end();
             gates.coordinators.end();
+            gates.long_answers.end();
         }
     }
 }
@@ -229,8 +243,8 @@ mod tests {
     use crate::net::work::AppendBatch;
 
     /// A gate that a call has closed which did not return, with another one queued behind it.
-    fn closed(keeps_order: bool) -> Arc<Gate> {
-        let gate = Gate::new("x".to_owned(), keeps_order);
+    fn closed(kind: Kind) -> Arc<Gate> {
+        let gate = Gate::new("x".to_owned(), kind);
         gate.stall();
         gate.state.lock().queue.push_back(Job {
             work: Work::Append(AppendBatch::default()),
@@ -242,8 +256,8 @@ mod tests {
     #[test]
     fn reads_go_on_where_they_come_up_once_the_directory_answers_in_time() {
         let prompt = Duration::from_millis(STORAGE_TICK_MS - 1);
-        for keeps_order in [true, false] {
-            let gate = closed(keeps_order);
+        for kind in [Kind::Ordered, Kind::Unordered] {
+            let gate = closed(kind);
             gate.ran(&mut gate.state.lock(), prompt);
             assert!(!gate.is_open(), "a call has not returned yet");
             gate.recover();
@@ -251,7 +265,7 @@ mod tests {
             gate.ran(&mut gate.state.lock(), 2 * prompt);
             assert!(!gate.is_open());
             gate.ran(&mut gate.state.lock(), prompt);
-            assert_eq!(gate.is_open(), !keeps_order);
+            assert_eq!(gate.is_open(), kind == Kind::Unordered);
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::poller;
 use crate::api::Chunk;
 use crate::limits::{
-    RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
+    LONG_ANSWER_BYTES, RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SPARE_ANSWER_BYTES_MAX,
+    SPARE_ANSWERS_MAX,
 };
 use crate::log::directory::LogDirectory;
 
@@ -66,6 +67,8 @@ pub struct Outbox {
     queued_bytes: usize,
     /// Ranges of files among the chunks.
     files: usize,
+    /// Some of what was in here since it was last empty has left.
+    has_begun: bool,
 }
 
 /// How far a flush came.
@@ -90,6 +93,11 @@ impl Outbox {
     /// Ranges of files are to be sent, which may block.
     pub fn has_files(&self) -> bool {
         self.files > 0
+    }
+
+    /// Much is to be sent, and none of it has left yet: later the reader has shown to be slow.
+    pub fn is_long(&self) -> bool {
+        !self.has_begun && self.has_files() && self.queued_bytes >= LONG_ANSWER_BYTES
     }
 
     /// The log directory of the next range of a file.
@@ -212,6 +220,7 @@ impl Outbox {
 
     fn consume(&mut self, mut count: usize, spare: &mut SpareAnswers) {
         self.queued_bytes -= count;
+        self.has_begun = self.queued_bytes > 0;
         while let Some(first) = self.chunks.front() {
             let left = first.size_bytes() - self.sent;
             if count < left {

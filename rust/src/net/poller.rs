@@ -166,6 +166,21 @@ pub fn sendfile(socket: RawFd, file: RawFd, position: u64, count: usize) -> io::
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
+/// Waits for a socket to have room, or to be closed. False: it has had none for `timeout_ms`.
+pub fn wait_for_room(socket: RawFd, timeout_ms: i32) -> io::Result<bool> {
+    let mut socket = libc::pollfd {
+        fd: socket,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one entry, which lives as long as the call.
+    match check(unsafe { libc::poll(&mut socket, 1, timeout_ms) }) {
+        Ok(ready) => Ok(ready > 0),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// The id of this thread, as `is_blocked` takes it.
 pub fn thread_id() -> i32 {
     // SAFETY: a plain system call that cannot fail.

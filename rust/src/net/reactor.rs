@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::connections::Connections;
+use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, SpareAnswers};
 use super::plane::{Message, Shared};
 use super::poller::{self, Event, Poller, Readiness};
@@ -133,13 +134,13 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     let index = reactor.index;
     let Some(gate) = work.gate(&shared.gates).cloned() else {
         shared.budget.charge(work.size_bytes());
-        let done = work.run(&shared);
+        let done = work.run(&shared, false);
         reactor.complete(done);
         return Some(reactor);
     };
     shared.budget.charge(work.size_bytes());
-    if !gate.is_open() || work.is_long() {
-        work = match gate.put(work, index, &shared) {
+    if let Some(elsewhere) = elsewhere(&work, &gate, &shared.gates) {
+        work = match elsewhere.put(work, index, &shared) {
             None => return Some(reactor),
             Some(work) => work,
         };
@@ -149,7 +150,7 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     };
     let thread_id = reactor.thread_id;
     let call = seat.leave(reactor, thread_id, gate.clone(), &shared.watch);
-    let done = work.run(&shared);
+    let done = work.run(&shared, false);
     match seat.back(call) {
         Some(mut reactor) => {
             reactor.complete(done);
@@ -161,6 +162,17 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
             None
         }
     }
+}
+
+/// The gate whose thread is to make the call, if it is not for the network thread.
+fn elsewhere(work: &Work, gate: &Arc<Gate>, gates: &Gates) -> Option<Arc<Gate>> {
+    if !gate.is_open() || work.is_long() {
+        return Some(gate.clone());
+    }
+    let idle = work
+        .long_answer_gate(gates)
+        .filter(|thread| thread.is_open());
+    idle.cloned()
 }
 
 impl Reactor {

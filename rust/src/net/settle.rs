@@ -150,7 +150,11 @@ impl Reactor {
                 };
                 if let Some(connection) = self.connections.get(index) {
                     connection.is_sending = false;
+                    // What was answered while another thread sent: nobody else goes on with it.
                     let later = std::mem::take(&mut connection.session.outbox);
+                    if !later.is_empty() {
+                        self.touched.push(token);
+                    }
                     outbox.append(later);
                     connection.session.outbox = outbox;
                 }

@@ -3,17 +3,20 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::coordinate::CoordinatorAppend;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, Outbox, SpareAnswers};
 use super::plane::Shared;
+use super::poller;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::k02_list_offsets::ListOffsets;
 use crate::batch::validate::AppendOrigin;
 use crate::error::Result;
 use crate::image::Partition;
+use crate::limits::{LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS};
 use crate::log::log::{AppendInfo, AppendRequest};
 use crate::park::Parked;
 
@@ -103,6 +106,17 @@ impl Work {
         }
     }
 
+    /// The directory's thread for long answers, if this is one.
+    pub fn long_answer_gate<'a>(&self, gates: &'a Gates) -> Option<&'a Arc<Gate>> {
+        match self {
+            Work::Send { outbox, .. } if outbox.is_long() => {
+                let number = gates.number_of(outbox.directory()?);
+                gates.get(number).map(|gates| &gates.long_answers)
+            }
+            _ => None,
+        }
+    }
+
     /// Bytes of memory that it holds while it waits.
     pub fn size_bytes(&self) -> usize {
         match self {
@@ -111,7 +125,8 @@ impl Work {
         }
     }
 
-    pub fn run(self, shared: &Shared) -> Done {
+    /// Makes the call. `is_patient`: the thread may wait for a socket to have room.
+    pub fn run(self, shared: &Shared, is_patient: bool) -> Done {
         match self {
             Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
             Work::Coordinate(append) => {
@@ -138,7 +153,10 @@ impl Work {
                 mut outbox,
             } => {
                 let before = outbox.queued_bytes();
-                let result = outbox.flush(&*stream, &mut SpareAnswers::default());
+                let result = match is_patient {
+                    true => send_patiently(&stream, &mut outbox),
+                    false => outbox.flush(&*stream, &mut SpareAnswers::default()),
+                };
                 Done::Sent {
                     connection,
                     sent_bytes: before - outbox.queued_bytes(),
@@ -146,6 +164,21 @@ impl Work {
                     result,
                 }
             }
+        }
+    }
+}
+
+/// Sends until nothing is left, the socket has had no room for a while, or much has gone.
+fn send_patiently(stream: &TcpStream, outbox: &mut Outbox) -> io::Result<Flushed> {
+    let before = outbox.queued_bytes();
+    loop {
+        let flushed = outbox.flush(stream, &mut SpareAnswers::default())?;
+        let has_had_its_share = before - outbox.queued_bytes() >= LONG_ANSWER_BYTES_PER_TURN;
+        if flushed == Flushed::All
+            || has_had_its_share
+            || !poller::wait_for_room(stream.as_raw_fd(), LONG_ANSWER_WAIT_MS)?
+        {
+            return Ok(flushed);
         }
     }
 }
