@@ -162,6 +162,28 @@ def test_a_topic_lies_in_the_directories_that_the_metadata_names(tmp_path: Path)
         assert image.topics["spread"].partitions[index].directories == (at_home,)
 
 
+def test_a_fetch_from_a_directory_that_is_offline_is_answered_at_once(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with kafkalite.Broker(config={"log.dirs": f"{one},{two}"}) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            for name in ("a", "b"):
+                assert connection.create_topic(name).error_code == 0
+        broker.stop()
+        (lost,) = (path.name.removesuffix("-0") for path in two.glob("?-0"))
+        shutil.rmtree(two)
+        two.write_bytes(b"no directory")
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            for version, error_code in ((5, 6), (6, 56), (12, 56)):
+                # Beside a partition that would wait.
+                (readable,) = {"a", "b"} - {lost}
+                request = connection.fetch_request(readable, 0, max_wait_ms=2**31 - 1)
+                request.topics += connection.fetch_request(lost, 0).topics
+                response = connection.ask("Fetch", version, request)
+                told = {each.topic: each.partitions[0].error_code for each in response.responses}
+                assert told == {readable: 0, lost: error_code}
+
+
 def test_metadata_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
     data, apart = tmp_path / "data", tmp_path / "apart"
     with kafkalite.Broker(data, config={"metadata.log.dir": str(apart)}) as broker:

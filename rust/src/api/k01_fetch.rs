@@ -11,13 +11,12 @@
 //!
 //! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 //! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
-//! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, and
-//! KAFKA_STORAGE_ERROR where the log directory has been offline since the start. By the log:
+//! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the log:
 //! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
 //! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for a replica's fetch (there is no second replica);
 //! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
-//! log end there is nothing yet, and no error); storage errors, before version 6 as
-//! NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
+//! log end there is nothing yet, and no error); KAFKA_STORAGE_ERROR, also where the log directory has been
+//! offline since the start, before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
 //!
 //! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,
 //! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
@@ -159,7 +158,8 @@ pub fn read(
     let mut refused = Vec::new();
     for member in members {
         let (error_code, partition) = match resolve(&member, ask, is_replica, may_replicate) {
-            Ok((topic, partition)) => (consistency(&member, &topic), Some(partition)),
+            Ok((_, None)) => (storage_error(header.api_version), None),
+            Ok((topic, partition)) => (consistency(&member, &topic), partition),
             Err(error_code) => {
                 refused.push(FetchPartition {
                     member,
@@ -307,13 +307,14 @@ fn read_topic(
     reader.skip_tags(flexible)
 }
 
-/// The partition that is meant, or why it is refused before any log is asked.
+/// The partition that is meant, or why it is refused before any log is asked. `None`: its log directory
+/// is offline.
 fn resolve(
     member: &Member,
     ask: &Ask<'_>,
     is_replica: bool,
     may_replicate: bool,
-) -> std::result::Result<(Arc<Topic>, Arc<Partition>), i16> {
+) -> std::result::Result<(Arc<Topic>, Option<Arc<Partition>>), i16> {
     if is_replica && !may_replicate {
         return Err(code::TOPIC_AUTHORIZATION_FAILED);
     }
@@ -330,12 +331,19 @@ fn resolve(
     }
     let topic = by_id.or_else(|| ask.image.topic(name));
     let topic = topic.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-    if topic.is_offline(member.key.1) {
-        return Err(code::KAFKA_STORAGE_ERROR);
-    }
     let partition = topic.partition(member.key.1);
-    let partition = partition.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-    Ok((topic.clone(), partition.clone()))
+    if partition.is_none() && !topic.is_offline(member.key.1) {
+        return Err(code::UNKNOWN_TOPIC_OR_PARTITION);
+    }
+    Ok((topic.clone(), partition.cloned()))
+}
+
+/// What a client of this version is told of a log that cannot be read.
+fn storage_error(version: i16) -> i16 {
+    if version < STORAGE_ERROR_SINCE {
+        return code::NOT_LEADER_OR_FOLLOWER;
+    }
+    code::KAFKA_STORAGE_ERROR
 }
 
 /// A session's topic may have been deleted and made anew under its name.
@@ -381,9 +389,7 @@ impl Fetch {
 
     fn error_code(&self, error: &Error) -> i16 {
         match error.kafka_code() {
-            code::KAFKA_STORAGE_ERROR if self.version < STORAGE_ERROR_SINCE => {
-                code::NOT_LEADER_OR_FOLLOWER
-            }
+            code::KAFKA_STORAGE_ERROR => storage_error(self.version),
             error_code => error_code,
         }
     }
