@@ -30,9 +30,9 @@ pub fn bare(arguments: &Arguments) -> Result<Report, Failure> {
             latencies_us.push(now.elapsed().as_micros() as u64);
         }
     }
-    drop(file);
-    std::fs::remove_file(&path)?;
     let mut report = window.report(writes, written_bytes)?;
     percentiles(&mut report, latencies_us);
+    drop(file);
+    std::fs::remove_file(&path)?;
     Ok(report)
 }
