@@ -10,8 +10,9 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import kafkalite
-from oracle.broker import KafkaBroker, wait_until_led
+from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
+from oracle.topics import wait_until_led
 
 # As Kafka's own start scripts have it, so that its compilers and collectors are its best.
 KAFKA_JVM = [

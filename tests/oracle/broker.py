@@ -6,15 +6,11 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from oracle.tools import KafkaTools, java
 
@@ -38,19 +34,6 @@ DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
 }
-
-
-def wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
-    """Returns when a topic that was just made can be written to: Kafka answers before its broker
-    knows that it leads, and of an idempotent producer's first batches it may take the second."""
-    latest = {TopicPartition(topic, each): OffsetSpec.latest() for each in range(partitions)}
-    deadline = time.monotonic() + READY_S
-    while True:
-        found = admin.list_offsets(latest, request_timeout=10).values()
-        if all(future.exception() is None for future in found):
-            return
-        assert time.monotonic() < deadline, f"{topic} is not led after {READY_S} s"
-        time.sleep(0.05)  # between two polls of the leader
 
 
 class KafkaBroker:

@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 )
 
 from kafkalite.client.admin import Admin
-from oracle.broker import wait_until_led
 from oracle.tools import KafkaTools, Record
+from oracle.topics import wait_until_led
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SEED = 5
