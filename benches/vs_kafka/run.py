@@ -9,6 +9,7 @@ which `report.py` makes the report.
 """
 
 import argparse
+import compileall
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ from awake import Awake
 from shapes import BARE, COMPARISONS, PARTITIONS, RECYCLING, Comparison, Shape
 from sides import Kafka, Kafkalite, Side, Start, bare_python_s, create_topic, resident_mb
 
+import kafkalite
 from kafkalite.protocol import messages
 from oracle.tools import KafkaTools
 
@@ -33,6 +35,7 @@ READY_ROUNDS = 20
 MANY_PARTITIONS = 1_000
 IDLE_CONNECTIONS = 10_000
 FILL_S = 4.0
+LOAD_S_MAX = 120
 PAGES_BYTES = 1 << 30
 """Written and deleted before each run that writes much, on either side."""
 
@@ -163,6 +166,8 @@ class Bench:
                           value=idle["kb_per_connection"])  # fmt: skip
             except subprocess.CalledProcessError as error:
                 print(f"10,000 connections: {error.stderr.strip()}")
+        # As pip leaves an installed wheel.
+        compileall.compile_dir(Path(kafkalite.__file__).parent, quiet=1)
         start = Start(self.folder)
         for number in range(READY_ROUNDS):
             self.note(
@@ -211,8 +216,13 @@ def start_load(mode: str, **arguments: Any) -> subprocess.Popen[str]:
 
 
 def finish_load(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Its line. Raises CalledProcessError with what it complained of."""
-    out, errors = process.communicate()
+    """Its line. Raises CalledProcessError with what it complained of, or if it does not end."""
+    try:
+        out, errors = process.communicate(timeout=LOAD_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, errors = process.communicate()
+        errors += f"no end within {LOAD_S_MAX} s"
     if process.returncode != 0:
         print(errors, file=sys.stderr)
         raise subprocess.CalledProcessError(process.returncode, process.args, out, errors)

@@ -87,7 +87,7 @@ class Buffers(NamedTuple):
 
 
 def socket_buffers(config: Config) -> Buffers:
-    """The buffers of the sockets of clients, whose defaults were measured (benches/RESULTS.md).
+    """The buffers of the sockets of clients, whose defaults were measured (benches/TRIED.md).
 
     Sending, twice Kafka's 100 KiB, which saves a large fetch every second wait for room; more than
     the receiver's window, and above all the megabytes that Linux takes by itself, cost twice the

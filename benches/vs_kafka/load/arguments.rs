@@ -35,13 +35,14 @@ impl Arguments {
     }
 
     pub fn connections(&self) -> Result<Vec<TcpStream>, Failure> {
-        let broker = self.text("broker")?;
         (0..self.number("connections", 1)?)
-            .map(|_| {
-                let stream = TcpStream::connect(broker)?;
-                stream.set_nodelay(true)?;
-                Ok(stream)
-            })
+            .map(|_| self.connect())
             .collect()
+    }
+
+    pub fn connect(&self) -> Result<TcpStream, Failure> {
+        let stream = TcpStream::connect(self.text("broker")?)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
     }
 }

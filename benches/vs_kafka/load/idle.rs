@@ -13,7 +13,6 @@ use crate::measure::{Report, Usage};
 pub fn idle(arguments: &Arguments) -> Result<Report, Failure> {
     let pid = arguments.number("pid", 0)?;
     let before = Usage::of(pid)?;
-    let streams = arguments.connections()?;
     let mut writer = Writer::with_capacity(32);
     writer.i32(0);
     writer.i16(18); // ApiVersions, version 0
@@ -21,12 +20,17 @@ pub fn idle(arguments: &Arguments) -> Result<Report, Failure> {
     writer.i32(0);
     writer.nullable_string(Some("load"), false);
     let frame = finish_request(writer);
-    for mut stream in &streams {
+    let mut streams = Vec::new();
+    for _ in 0..arguments.number("connections", 1)? {
+        let mut stream = arguments.connect()?;
+        // Answered before the next one comes: more than the listener's backlog at a time would have
+        // to knock again, a second later.
         stream.write_all(&frame)?;
         let mut size = [0; 4];
         stream.read_exact(&mut size)?;
         let mut answer = vec![0; u32::from_be_bytes(size) as usize];
         stream.read_exact(&mut answer)?;
+        streams.push(stream);
     }
     let after = Usage::of(pid)?;
     let grown = after.resident_bytes - before.resident_bytes;

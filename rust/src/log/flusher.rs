@@ -9,7 +9,7 @@
 //!
 //! A `fdatasync` of a file that has grown commits the file system's journal, one after the other.
 //! From some ten waiting logs on, one thread takes them all and makes the file system durable by one
-//! `syncfs`, which commits once (benches/RESULTS.md: at 16 files a quarter of the time of four
+//! `syncfs`, which commits once (benches/TRIED.md: at 16 files a quarter of the time of four
 //! threads, at 256 a sixth). It also writes what others have dirtied there: if that made it slower
 //! than the files one by one, it is left alone for a while.
 
