@@ -18,6 +18,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -34,6 +35,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -49,6 +51,7 @@ public final class Oracle {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, KafkaProducer<byte[], byte[]>> PRODUCERS = new HashMap<>();
     private static final Map<String, Admin> ADMINS = new HashMap<>();
+    private static final Duration LED_WITHIN = Duration.ofSeconds(90);
     private static final Captured OUT = new Captured();
     private static final Captured ERR = new Captured();
 
@@ -284,11 +287,32 @@ public final class Oracle {
         int partitions = request.get("partitions").asInt();
         NewTopic topic = new NewTopic(name, partitions, (short) 1);
         admin(request).createTopics(List.of(topic.configs(configs))).all().get();
+        waitUntilLed(admin(request), name, partitions);
+    }
+
+    /**
+     * Returns when a topic that was just made can be written to, as `topics.py` does for tests
+     * without a JVM. Kafka answers before its broker knows the topic, and its admin client gives up
+     * at the first such answer.
+     */
+    private static void waitUntilLed(Admin admin, String topic, int partitions) throws Exception {
         Map<TopicPartition, OffsetSpec> latest = new HashMap<>();
         for (int partition = 0; partition < partitions; partition++) {
-            latest.put(new TopicPartition(name, partition), OffsetSpec.latest());
+            latest.put(new TopicPartition(topic, partition), OffsetSpec.latest());
         }
-        admin(request).listOffsets(latest).all().get();
+        long deadline = System.nanoTime() + LED_WITHIN.toNanos();
+        while (true) {
+            try {
+                admin.listOffsets(latest).all().get();
+                return;
+            } catch (ExecutionException failure) {
+                if (!(failure.getCause() instanceof RetriableException)
+                    || System.nanoTime() > deadline) {
+                    throw failure;
+                }
+                Thread.sleep(50); // between two polls of the leader
+            }
+        }
     }
 
     private static void alterConfig(JsonNode request) throws Exception {

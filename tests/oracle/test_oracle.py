@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from oracle.broker import KafkaBroker
 from oracle.jars import kafka_version
 from oracle.tools import KafkaTools, Record
+from oracle.topics import wait_until_led
 
 pytestmark = pytest.mark.oracle
 
@@ -18,6 +20,7 @@ def test_kafkas_own_admin_tool_makes_a_topic(kafka: KafkaBroker, kafka_tools: Ka
         [*servers, "--create", "--topic", "made-by-tool", "--partitions", "2"],
     )
     assert (made.exit, made.stderr) == (0, "")
+    wait_until_led(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), "made-by-tool", 2)
     listed = kafka_tools.run_tool("org.apache.kafka.tools.TopicCommand", [*servers, "--list"])
     assert "made-by-tool" in listed.stdout.splitlines()
 
