@@ -3,9 +3,9 @@
     python benches/vs_kafka/run.py [--pairs 7] [--seconds 3] [--only SHAPE,…] [--awake]
                                    [--out DIRECTORY]
 
-One node, replication factor 1. Both brokers run all the time; a pair is one run on each side, one
-after the other, and pairs take turns in who goes first. Every run is a line of `raw.jsonl`, from
-which `report.py` makes the report.
+One node, replication factor 1. Both brokers are up all the time; a pair is one run on each side,
+one after the other, and pairs take turns in who goes first. While one is measured the others stand
+still (`still.py`). Every run is a line of `raw.jsonl`, from which `report.py` makes the report.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import report
 from awake import Awake
 from shapes import BARE, COMPARISONS, PARTITIONS, RECYCLING, Comparison, Shape
 from sides import Kafka, Kafkalite, Side, Start, bare_python_s, create_topic, resident_mb
+from still import still
 
 import kafkalite
 from kafkalite.protocol import messages
@@ -43,8 +44,12 @@ PAGES_BYTES = 1 << 30
 class Bench:
     """One run of everything. `lines` goes to `raw.jsonl` as it comes."""
 
-    def __init__(self, folder: Path, out: Path, pairs: int, seconds: float) -> None:
+    def __init__(
+        self, folder: Path, out: Path, pairs: int, seconds: float, pids: Sequence[int]
+    ) -> None:
         self.folder = folder
+        self.pids = pids
+        """All that is up for the whole run: both sides, and the JVM of Kafka's tools."""
         self.pairs = pairs
         self.seconds = seconds
         self.raw = (out / "raw.jsonl").open("w")
@@ -104,6 +109,11 @@ class Bench:
         """One run of one shape on one side."""
         if shape.unit == "GB" and shape.mode != "fetch":
             self.recycle_pages()
+        with still([pid for pid in self.pids if pid != side.pid]):
+            return self.run(side, shape, topic)
+
+    def run(self, side: Side, shape: Shape, topic: str) -> dict[str, Any]:
+        """The loads of one run."""
         common = {"broker": side.bootstrap_servers, "pid": side.pid, "seconds": self.seconds}
         beside = None
         if shape.mode == "mixed":
@@ -270,10 +280,11 @@ def main() -> None:
         Awake(arguments.awake),
     ):
         folder = Path(name)
-        bench = Bench(folder, arguments.out, arguments.pairs, arguments.seconds)
         started = time.time()
         kafka = Kafka(folder, tools)
         ours = {fsync: Kafkalite(folder, fsync) for fsync in ("none", "group")}
+        pids = [kafka.pid, tools.pid, *(side.pid for side in ours.values())]
+        bench = Bench(folder, arguments.out, arguments.pairs, arguments.seconds, pids)
         try:
             warm_up(kafka, arguments.warm_up)
             for comparison in COMPARISONS:

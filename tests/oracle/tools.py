@@ -89,6 +89,11 @@ class KafkaTools:
             encoding="utf-8",
         )
 
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 
