@@ -47,12 +47,14 @@ READY_PREFIX = "kafkalite ready bootstrap.servers="
 
 
 def run(config: Config, log: Log) -> int:
-    """A broker until SIGTERM or SIGINT; returns the exit code. Must run in the main thread.
+    """A broker until SIGTERM, SIGINT or SIGHUP; returns the exit code. Must run in the main thread.
 
     Raises what keeps it from starting, with nothing left behind.
     """
     # Blocked here and so in every thread that is started below; `sigwait` takes them.
     stop_signals = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which nohup says
+        stop_signals.add(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     sys.setswitchinterval(0.0005)
     parent_id = os.getppid()
@@ -240,7 +242,7 @@ class Broker:
 
     Without `data` (or `log.dirs` in the configuration), a temporary directory that is removed at
     the end, and `kafkalite.acks.fsync=none`. `config` are further keys, as in a properties file.
-    Ready once entered.
+    Ready once entered. Where no block fits, `start` and `close` do the same.
     """
 
     def __init__(
@@ -273,6 +275,8 @@ class Broker:
         import subprocess
         import tempfile
 
+        if self._process is not None and self._process.poll() is None:
+            raise InvalidArgumentError("the broker has been started already")
         command = [sys.executable, "-m", "kafkalite", "serve"]
         if self._listen is not None:
             command += ["--listen", self._listen]
@@ -297,7 +301,7 @@ class Broker:
         if not line.startswith(READY_PREFIX):
             self.kill()
             failure = BrokerFailedError(f"the broker did not start:\n{self.log_tail()}")
-            self._remove()
+            self.close()
             raise failure
         self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]
         if self._listen is not None:
@@ -323,6 +327,17 @@ class Broker:
         """SIGKILL: as a crash."""
         return self._end(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Stops cleanly and removes the temporary directory, as the end of a `with` block does."""
+        self.stop()
+        if self._log_file is not None:
+            self._log_file.close()
+            self._log_file = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+            self._data = None
+
     def _end(self, how: signal.Signals) -> int:
         if self._process is None:
             return 0
@@ -333,16 +348,6 @@ class Broker:
         self._process = None
         return code
 
-    def _remove(self) -> None:
-        self.stop()
-        if self._log_file is not None:
-            self._log_file.close()
-            self._log_file = None
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
-            self._data = None
-
     def __enter__(self) -> Self:
         return self.start()
 
@@ -352,7 +357,7 @@ class Broker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._remove()
+        self.close()
 
     async def __aenter__(self) -> Self:
         import asyncio
@@ -367,4 +372,4 @@ class Broker:
     ) -> None:
         import asyncio
 
-        await asyncio.to_thread(self._remove)
+        await asyncio.to_thread(self.close)

@@ -84,7 +84,7 @@ def test_it_says_once_where_it_serves_and_with_which_process(serving: Serving) -
     assert f"{found.brokers[0].host}:{found.brokers[0].port}" == serving.bootstrap_servers
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly(serving: Serving, tmp_path: Path, by: signal.Signals) -> None:
     with Connection(serving.bootstrap_servers) as connection:
         connection.create_topic("orders")
@@ -99,6 +99,26 @@ def test_a_signal_stops_it_cleanly(serving: Serving, tmp_path: Path, by: signal.
         assert connection.is_closed()
     assert code == 0, log
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_nohup_keeps_it_serving_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    command = f"trap '' HUP; exec {sys.executable} -m kafkalite serve --listen 127.0.0.1:0"
+    process = subprocess.Popen(
+        ["sh", "-c", command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith(READY_PREFIX)
+    process.send_signal(signal.SIGHUP)
+    with Connection(line.removeprefix(READY_PREFIX).split()[0]) as connection:
+        assert connection.create_topic("orders").error_code == 0
+    process.terminate()
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
 
 
 def test_without_data_it_names_the_folder_in_its_first_line(tmp_path: Path) -> None:
@@ -286,6 +306,19 @@ def test_a_broker_is_entered_from_a_coroutine_too() -> None:
         os.kill(int(pid), 0)
 
 
+def test_a_broker_without_a_block_is_closed_and_is_started_once() -> None:
+    broker = kafkalite.Broker().start()
+    first = broker.pid
+    with pytest.raises(kafkalite.KafkaliteError, match="the broker has been started already"):
+        broker.start()
+    assert broker.pid == first
+    folder = Path(f"/proc/{first}/cmdline").read_bytes().split(b"--data\0")[1].split(b"\0")[0]
+    broker.close()
+    assert ends(first)
+    assert not Path(os.fsdecode(folder)).exists()
+    broker.close()
+
+
 def test_another_thread_may_start_the_broker_and_end() -> None:
     """A signal at the death of the parent would come with the end of the thread that started it."""
     broker = kafkalite.Broker()
@@ -296,15 +329,17 @@ def test_another_thread_may_start_the_broker_and_end() -> None:
         with Connection(broker.bootstrap_servers) as connection:
             assert connection.create_topic("orders").error_code == 0
     finally:
-        assert broker.stop() == 0
-        broker.__exit__(None, None, None)
+        broker.close()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--config", "num.partitions"], "--config num.partitions: not of the form KEY=VALUE"),
+        (["--config", "=3"], "--config =3: not of the form KEY=VALUE"),
         (["--listen", "9092"], "--listen 9092: not of the form HOST:PORT"),
+        (["--listen", "h:x"], "--listen h:x: not of the form HOST:PORT"),
+        (["--listen", "h:65536"], "--listen h:65536: not of the form HOST:PORT"),
         (["--no-such"], "unrecognized arguments: --no-such"),
     ],
 )
@@ -313,4 +348,5 @@ def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], sentence: str
         [*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 2
-    assert sentence in done.stderr
+    expected = f"kafkalite serve: {sentence}; 'kafkalite serve --help' tells more\n"
+    assert done.stderr == expected

@@ -105,6 +105,9 @@ def test_strangers_get_a_warning() -> None:
     assert Config({"zookeeper.connect": "x"}).warnings == [
         "unknown configuration key zookeeper.connect"
     ]
+    assert Config({"num.partitons": "3"}).warnings == [
+        "unknown configuration key num.partitons: is num.partitions meant?"
+    ]
     assert "no effect in a file" in Config({"leader.replication.throttled.rate": "1"}).warnings[0]
 
 

@@ -14,6 +14,20 @@ SINGLE = ("properties", "--data", "--listen", "--log-level")
 """What may come once; `properties` is the word without an option."""
 
 LEVELS = ("debug", "info", "warning", "error")
+PORT_MAX = 65_535
+
+DESCRIPTION = """Runs a broker until SIGTERM or Ctrl-C.
+
+When it can serve it prints one line on stdout: kafkalite ready bootstrap.servers=HOST:PORT pid=N.
+Its log goes to stderr. Every key of a running broker, with its value and default: kafkalite configs
+describe --broker 1 --all. Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start, 2 for a
+wrong command line."""
+
+EXAMPLES = """
+kafkalite serve --data /var/lib/kafkalite
+kafkalite serve server.properties --config num.partitions=3
+kafkalite serve --listen 127.0.0.1:0 --log-level warning
+"""
 
 
 class Options(NamedTuple):
@@ -66,7 +80,7 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
             name, value = "properties", word
         else:
             name, value = word, next(remaining, "-")
-        if name == "--config" and "=" in value and not value.startswith("-"):
+        if name == "--config" and "=" in value and value[0] not in "-=":
             config.append(value)
         elif name in SINGLE and name not in values and not value.startswith("-"):
             values[name] = value
@@ -74,7 +88,7 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
             return None
     listen = values.get("--listen")
     level = values.get("--log-level", "info")
-    if level not in LEVELS or (listen is not None and ":" not in listen):
+    if level not in LEVELS or (listen is not None and not _is_address(listen)):
         return None
     return Options(values.get("properties"), values.get("--data"), listen, config, level)
 
@@ -84,25 +98,23 @@ def parsed_options(arguments: Sequence[str]) -> Options:
     parser = _parser()
     options = parser.parse_args(arguments)
     for text in options.config:
-        if "=" not in text:
+        if "=" not in text[1:]:
             parser.error(f"--config {text}: not of the form KEY=VALUE")
-    if options.listen is not None and ":" not in options.listen:
+    if options.listen is not None and not _is_address(options.listen):
         parser.error(f"--listen {options.listen}: not of the form HOST:PORT")
     return Options(**vars(options))
 
 
-def _parser() -> "ArgumentParser":
-    import argparse
+def _is_address(text: str) -> bool:
+    """Whether it looks like HOST:PORT; what else is wrong with it, `kafkalite.listeners` says."""
+    _, colon, port = text.rpartition(":")
+    return bool(colon) and port.isdecimal() and int(port) <= PORT_MAX
 
-    parser = argparse.ArgumentParser(
-        prog="kafkalite serve",
-        description="Runs a broker until SIGTERM or Ctrl-C.",
-        epilog="When it can serve it prints one line on stdout: "
-        "kafkalite ready bootstrap.servers=HOST:PORT pid=N. Its log goes to stderr. Every key of a "
-        "running broker, with its value and default: kafkalite configs describe --broker 1 --all. "
-        "Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start, 2 for a wrong command "
-        "line.",
-    )
+
+def _parser() -> "ArgumentParser":
+    from kafkalite.cli.options import new_parser
+
+    parser = new_parser("kafkalite serve", DESCRIPTION, EXAMPLES)
     parser.add_argument("properties", nargs="?", help="a server.properties file of Kafka's")
     parser.add_argument(
         "--data", metavar="DIR", help="the log directory (default: log.dirs, else ./kafkalite-data)"
@@ -117,5 +129,5 @@ def _parser() -> "ArgumentParser":
         default=[],
         help="a configuration key, over the file's; may be given several times",
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged (info)")
     return parser

@@ -172,7 +172,7 @@ class Config(Mapping[str, Any]):
                 return
             if name.startswith(_REFUSED_STARTS):
                 raise InvalidArgumentError(f"{name} is not supported: remove it to start")
-            self.warnings.append(f"unknown configuration key {name}")
+            self.warnings.append(f"unknown configuration key {name}{self._nearest(name)}")
             return
         key = self.broker_keys[name]
         if key.mode == "dynamic-only":
@@ -181,6 +181,13 @@ class Config(Mapping[str, Any]):
         value = parse(key, text)
         if key.support == "refused" and text_of(value) != key.default:
             raise InvalidArgumentError(f"{name} is not supported: remove it to start")
+
+    def _nearest(self, name: str) -> str:
+        """What may have been meant by a key that there is not."""
+        from difflib import get_close_matches  # here, since a start has 0.15 s
+
+        found = get_close_matches(name, self.broker_keys, n=1, cutoff=0.85)
+        return f": is {found[0]} meant?" if found else ""
 
     def _readable(self, texts: Mapping[str, str]) -> dict[str, str]:
         readable = {}
