@@ -1,5 +1,6 @@
 """The front door of the commands."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,3 +59,48 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "time index, 50,000 rows" in done.stdout
+
+
+def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `kafkalite …` in a shell, with its redirections."""
+    return subprocess.run(
+        ["sh", "-c", command.replace("kafkalite", f"{sys.executable} -m kafkalite")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_an_output_without_room_is_one_sentence() -> None:
+    for command in ("kafkalite", "kafkalite --version", "kafkalite log --help"):
+        told = shell(f"{command} >/dev/full")
+        sentence = "kafkalite: the output cannot be written: No space left on device\n"
+        assert (told.returncode, told.stderr) == (1, sentence)
+
+
+def test_closed_standard_streams_are_no_error(tmp_path: Path) -> None:
+    index = tmp_path / "00000000000000000000.timeindex"
+    index.write_bytes(bytes(12))
+    told = shell(f"kafkalite log dump {index} >&- <&-")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    told = shell(f"kafkalite log dump {index}.gone 2>&-")
+    assert (told.returncode, told.stdout, told.stderr) == (1, "", "")
+
+
+def test_help_is_printed_in_any_encoding() -> None:
+    told = shell("kafkalite log dump --help", PYTHONIOENCODING="ascii")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "--files PATH,\\u2026" in told.stdout
+
+
+def test_help_takes_the_name_of_a_command(kafkalite: Run) -> None:
+    assert kafkalite("help", "log", "dump").stdout == kafkalite("log", "dump", "--help").stdout
+    assert kafkalite("help", "log").stdout == kafkalite("log", "--help").stdout
+
+
+def test_a_path_that_is_not_there_is_told_apart_from_one_that_is_no_log(
+    kafkalite: Run, tmp_path: Path
+) -> None:
+    told = kafkalite("log", "dump", tmp_path / "gone")
+    assert told.stderr == f"kafkalite: {tmp_path}/gone: there is no such file or directory\n"

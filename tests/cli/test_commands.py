@@ -144,6 +144,17 @@ def test_lines_become_records_and_records_lines(run: Run, servers: str) -> None:
     assert [{**row, "topic": "lines"} for row in copies] == rows
 
 
+def test_arguments_of_bytes_that_are_no_text_are_sent_as_they_are(run: Run, servers: str) -> None:
+    assert run("topics", "create", "bytes").exit == 0
+    arguments = ("--key", "\udcff", "--header", "from=\udcfe", "--null-marker", "\udcfd")
+    assert produce(servers, "1\n", "bytes", *arguments) == (0, "", "")
+    told = run("consume", "bytes", "--from-beginning", "--json")
+    row = json.loads(told.out)
+    assert (row["key"], row["headers"]) == ({"hex": "ff"}, [["from", {"hex": "fe"}]])
+    told = run("topics", "create", "\udcff")
+    assert told == (2, "", "kafkalite: '\\udcff' is no text in UTF-8\n")
+
+
 def test_a_file_is_one_record(run: Run, servers: str, tmp_path: Path) -> None:
     assert run("topics", "create", "files").exit == 0
     file = tmp_path / "blob"
@@ -265,6 +276,23 @@ def test_groups_are_listed_described_reset_and_deleted(run: Run, servers: str) -
     missing = run("groups", "describe", "readers")
     assert (missing.exit, missing.out) == (1, "")
     assert "Consumer group 'readers' does not exist." in missing.err
+
+
+def test_an_interrupted_member_leaves_its_group_without_a_word(run: Run, servers: str) -> None:
+    """Ctrl-C while the group was asked for: leaving it then found the answer still to come, and the
+    command ended with a traceback."""
+    arguments = ("perf", "consume", "--topic", "interrupted", "--num-records", "1")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    assert run("topics", "create", "interrupted").exit == 0
+    with start(servers, *arguments, "--group", "interrupted", **pipes) as process:
+        # The first JoinGroup of a group waits three seconds for other members.
+        while "interrupted" not in run("groups", "list").out:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "\n")
+    members = rows_of(run("groups", "describe", "interrupted", "--state").out)[-1][-1]
+    assert members == "0"
 
 
 def test_offsets_and_the_cluster_are_shown(run: Run, servers: str) -> None:

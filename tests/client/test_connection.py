@@ -1,5 +1,6 @@
 """One connection: frames in pieces, late answers, broken ones, versions."""
 
+import signal
 import socket
 import struct
 import threading
@@ -48,6 +49,24 @@ def test_a_missing_answer_is_named_and_ends_the_connection() -> None:
         assert not connection.is_open
         with pytest.raises(ConnectionFailedError, match="closed"):
             connection.request(CLUSTER)
+
+
+def test_an_interrupted_request_ends_the_connection() -> None:
+    """Its answer would be taken for that of the next."""
+
+    def interrupt(name: str, *_: Any) -> Any:
+        if name != "DescribeCluster":
+            return ...
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return None
+
+    with (
+        FakeBroker(interrupt) as broker,
+        Connection(broker.host, broker.port) as connection,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            connection.request(CLUSTER)
+        assert not connection.is_open
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\1\0abc"])

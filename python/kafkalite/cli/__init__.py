@@ -4,6 +4,8 @@ Exit codes: 0 done; 1 the command worked and has bad news (a finding, a refusal)
 command line; 130 interrupted. An error of kafkalite is one sentence on stderr, never a traceback.
 """
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -31,9 +33,45 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("log", "verify"): ("kafkalite.cli.log_verify", "check a whole log directory"),
 }
 
+# What a write to the standard output fails with; whatever else is written has a name, or errors of
+# kafkalite's own.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command that `arguments` starts with; returns the exit code."""
+    _make_streams_usable()
+    from kafkalite.errors import KafkaliteError
+
+    try:
+        code = _run(arguments)
+        # Now rather than at exit, so that a closed pipe or a full disk shows here.
+        sys.stdout.flush()
+    except KafkaliteError as error:
+        sys.stderr.write(f"kafkalite: {error}\n")
+        return getattr(error, "exit_code", 1)
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        _leave_stdout()
+        return 0
+    except UnicodeEncodeError as error:
+        sys.stderr.write(f"kafkalite: {error.object!r} is no text in UTF-8\n")
+        return 2
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        _leave_stdout()
+        sys.stderr.write(f"kafkalite: the output cannot be written: {error.strerror}\n")
+        return 1
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] == "help" and len(arguments) > 1:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(_overview())
         return 0
@@ -42,7 +80,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     for words, (module, _) in COMMANDS.items():
         if tuple(arguments[: len(words)]) == words:
-            return _run(module, list(arguments[len(words) :]))
+            code: int = import_module(module).run(list(arguments[len(words) :]))
+            return code
     named = " ".join(word for word in arguments[:2] if not word.startswith("-"))
     inner = [words for words in COMMANDS if words[0] == arguments[0]]
     if inner and set(arguments[1:2]) & {"-h", "--help", "help"}:
@@ -56,24 +95,22 @@ def run(arguments: Sequence[str]) -> int:
     return 2
 
 
-def _run(module: str, arguments: list[str]) -> int:
-    from kafkalite.errors import KafkaliteError
+def _make_streams_usable() -> None:
+    """In place of standard streams that are closed, the null device, so that no file or socket gets
+    their numbers; and an output whose encoding lacks a character has it escaped."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - as long as the process
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
-    try:
-        code: int = import_module(module).run(arguments)
-        # Now rather than at exit, so that a closed pipe shows here.
-        sys.stdout.flush()
-    except KafkaliteError as error:
-        sys.stderr.write(f"kafkalite: {error}\n")
-        return getattr(error, "exit_code", 1)
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return 130
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough. What is left must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return code
+
+def _leave_stdout() -> None:
+    """What is left in the standard output must not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:

@@ -11,6 +11,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkalite.cli.groups_reset import parse_datetime
-from kafkalite.cli.options import UsageError, add_server, new_parser
+from kafkalite.cli.options import UsageError, add_server, new_parser, require_text
 from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer import Consumer, Row
@@ -55,6 +56,7 @@ def run(arguments: list[str]) -> int:
         parser.error("a --group has its own partitions and offsets")
     if options.offset is not None and options.partition is None:
         parser.error("--offset needs a --partition")
+    require_text(options.topic or "", options.group or "")
     to_bytes = _printer(options)
     group = options.group and GroupOptions(options.group, instance_id=options.group_instance_id)
     with Consumer(
@@ -305,7 +307,7 @@ def _template(text: str) -> Print:
                 raise UsageError(f"'{part}' in the template has no meaning: there is {known}")
             pieces.append(piece)
         else:
-            literal = ESCAPES.get(part[1:]) if part.startswith("\\") else part.encode()
+            literal = ESCAPES.get(part[1:]) if part.startswith("\\") else os.fsencode(part)
             if literal is None:
                 raise UsageError(f"'{part}' in the template has no meaning")
             pieces.append(_literal(literal))

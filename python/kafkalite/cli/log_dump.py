@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from kafkalite._native import SegmentBatches, log_file_kind, read_log_file
+from kafkalite.cli.options import new_parser
 from kafkalite.cli.terminal import Progress, bytes_text, count_text, size_text, time_text
 from kafkalite.errors import CorruptFileError, InvalidArgumentError
+
+EXAMPLES = """
+kafkalite log dump data/orders-0
+kafkalite log dump --print-data-log data/orders-0/00000000000000000000.log
+kafkalite log dump --json data/orders-0 | jq .
+"""
 
 # Bytes of a segment read and printed at a time.
 CHUNK_BYTES = 1024 * 1024
@@ -27,11 +34,14 @@ BATCH_TITLES = ("position", "offsets", "records", "bytes", "codec", "largest tim
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
     named = [*options.paths, *(path for group in options.files for path in group.split(","))]
     if not named:
-        sys.stderr.write("kafkalite log dump: name a file or a partition's directory\n")
-        return 2
+        parser.error("name a file or a partition's directory")
     is_good = True
     for path in _files(named):
         show = _Json(path) if options.json else _Tables(path)
@@ -40,9 +50,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kafkalite log dump",
-        description="Show segments, indexes, producer snapshots and checkpoints of a log.",
+    parser = new_parser(
+        "kafkalite log dump",
+        "Show segments, indexes, producer snapshots and checkpoints of a log.",
+        EXAMPLES,
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a file, or a partition's folder")
     parser.add_argument(
@@ -73,6 +84,8 @@ def _files(named: list[str]) -> Iterator[Path]:
     """The files to show: those named, and all of a folder that can be shown."""
     for name in named:
         path = Path(name)
+        if not path.exists():
+            raise InvalidArgumentError(f"{path}: there is no such file or directory")
         if not path.is_dir():
             yield path
             continue

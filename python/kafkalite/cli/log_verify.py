@@ -5,23 +5,28 @@ findings a summary and 0. Works beside the broker that uses the directory: what 
 finding then.
 """
 
-import argparse
 import json
 import sys
 import time
 from typing import Any
 
 from kafkalite._native import LogVerification
+from kafkalite.cli.options import new_parser
 from kafkalite.cli.terminal import Progress, count_text, size_text
+
+DESCRIPTION = """Check a whole log directory: names, batches and their CRC, every record, indexes,
+producer snapshots, leader epochs, checkpoints. Nothing is changed. Exit code 1 if something is not
+as it should be, with a line per finding."""
+
+EXAMPLES = """
+kafkalite log verify data
+kafkalite log verify data/orders-0 --json
+"""
 
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="kafkalite log verify",
-        description="Check a whole log directory: names, batches and their CRC, every record, "
-        "indexes, producer snapshots, leader epochs, checkpoints. Nothing is changed.",
-    )
+    parser = new_parser("kafkalite log verify", DESCRIPTION, EXAMPLES)
     parser.add_argument(
         "directories",
         nargs="+",
@@ -29,6 +34,9 @@ def run(arguments: list[str]) -> int:
         help="a log directory (log.dirs), or the directory of one partition",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    if not arguments:
+        parser.print_help()
+        return 0
     options = parser.parse_args(arguments)
     codes = [_verify(directory, as_json=options.json) for directory in options.directories]
     return max(codes)

@@ -103,6 +103,7 @@ class Actions:
 
     def run(self, arguments: Sequence[str]) -> int:
         """Runs the action that the arguments name; help without one."""
+        require_text(*arguments)
         options = self._parser.parse_args(_action_first(arguments, self._names))
         if options.run is None:
             self._parser.print_help()
@@ -121,6 +122,12 @@ def _action_first(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
             rest.remove(f"--{name}")
             return [name, *rest]
     return rest
+
+
+def require_text(*texts: str) -> None:
+    """Raises UnicodeEncodeError for what cannot be a name, since its bytes were no UTF-8."""
+    for text in texts:
+        text.encode()
 
 
 def names_of(positional: Sequence[str], flagged: Sequence[str] | None) -> list[str]:

@@ -17,7 +17,14 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kafkalite.cli.options import UsageError, add_server, new_parser, parse_settings, print_json
+from kafkalite.cli.options import (
+    UsageError,
+    add_server,
+    new_parser,
+    parse_settings,
+    print_json,
+    require_text,
+)
 from kafkalite.cli.terminal import Progress, count_text
 from kafkalite.client.producer import Producer
 from kafkalite.errors import KafkaliteError
@@ -55,7 +62,8 @@ def run(arguments: list[str]) -> int:
     options.topic = options.name or options.topic_flag
     if not options.topic:
         parser.error("name a topic")
-    fixed = [(name, value.encode()) for name, value in parse_settings(options.header).items()]
+    require_text(options.topic)
+    fixed = [(name, os.fsencode(value)) for name, value in parse_settings(options.header).items()]
     with Producer(
         options.bootstrap_server,
         acks=options.acks,
@@ -160,7 +168,7 @@ def _send(
 
 
 def _records(options: argparse.Namespace, producer: Producer) -> Iterator[_Parts]:
-    key = None if options.key is None else options.key.encode()
+    key = None if options.key is None else os.fsencode(options.key)
     if options.file:
         for path in options.file:
             yield _Parts(_read(path), key, [], None, None)
@@ -217,15 +225,15 @@ def _from_text(line: bytes, options: argparse.Namespace) -> _Parts:
     headers: list[tuple[str, bytes | None]] = []
     rest, key = line, None
     if options.header_separator is not None:
-        told, found, rest = rest.partition(options.header_separator.encode())
+        told, found, rest = rest.partition(os.fsencode(options.header_separator))
         if not found:
             raise ValueError("no header separator in it")
         headers = [_header(part) for part in told.split(b",") if part]
     if options.key_separator is not None:
-        key, found, rest = rest.partition(options.key_separator.encode())
+        key, found, rest = rest.partition(os.fsencode(options.key_separator))
         if not found:
             raise ValueError(f"no key separator '{options.key_separator}' in it")
-    marker = None if options.null_marker is None else options.null_marker.encode()
+    marker = None if options.null_marker is None else os.fsencode(options.null_marker)
 
     def part(text: bytes | None) -> bytes | None:
         if text is None or text == marker:

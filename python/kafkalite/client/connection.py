@@ -186,8 +186,15 @@ class Connection(Closing):
         """
         if self._awaited:
             raise RuntimeError(f"{self.peer} has {len(self._awaited)} other requests to answer")
-        self.send(message, version=version, at_most=at_most)
-        return self.receive(self.request_timeout_ms if timeout_ms is None else timeout_ms)
+        try:
+            self.send(message, version=version, at_most=at_most)
+            return self.receive(self.request_timeout_ms if timeout_ms is None else timeout_ms)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted: what is half sent or not answered yet would be in the way of the next.
+            self.close()
+            raise
 
     def send(
         self,
