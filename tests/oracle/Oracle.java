@@ -28,6 +28,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -50,8 +51,10 @@ import org.apache.kafka.common.utils.Exit;
 public final class Oracle {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, KafkaProducer<byte[], byte[]>> PRODUCERS = new HashMap<>();
+    private static final Map<String, String> TRANSACTIONAL_IDS = new HashMap<>();
     private static final Map<String, Admin> ADMINS = new HashMap<>();
     private static final Duration LED_WITHIN = Duration.ofSeconds(90);
+    private static final Duration SETTLED_WITHIN = Duration.ofSeconds(90);
     private static final Captured OUT = new Captured();
     private static final Captured ERR = new Captured();
 
@@ -175,12 +178,18 @@ public final class Oracle {
             producer = new KafkaProducer<>(
                 config, new ByteArraySerializer(), new ByteArraySerializer());
             PRODUCERS.put(name, producer);
-            if (config.containsKey("transactional.id")) producer.initTransactions();
+            if (config.containsKey("transactional.id")) {
+                TRANSACTIONAL_IDS.put(name, (String) config.get("transactional.id"));
+                producer.initTransactions();
+            }
         }
         List<Future<RecordMetadata>> sent = new ArrayList<>();
+        boolean ends = false;
         try {
             for (JsonNode step : request.get("steps")) {
-                switch (step.get(0).asText()) {
+                String kind = step.get(0).asText();
+                ends = kind.equals("commit") || kind.equals("abort") || ends && !kind.equals("begin");
+                switch (kind) {
                     case "begin" -> producer.beginTransaction();
                     case "send" -> sent.add(producer.send(record(step.get(1))));
                     case "flush" -> producer.flush();
@@ -193,10 +202,28 @@ public final class Oracle {
                 }
             }
             producer.flush();
+            if (ends) waitForMarkers(admin(request), TRANSACTIONAL_IDS.get(name));
             ArrayNode offsets = answer.putArray("offsets");
             for (Future<RecordMetadata> future : sent) offsets.add(future.get().offset());
         } finally {
             if (request.path("close").asBoolean(true)) PRODUCERS.remove(name).close();
+        }
+    }
+
+    /** Kafka answers once it has decided; committed records are visible when all markers are written. */
+    private static void waitForMarkers(Admin admin, String id) throws Exception {
+        long deadline = System.nanoTime() + SETTLED_WITHIN.toNanos();
+        while (true) {
+            TransactionState state =
+                admin.describeTransactions(List.of(id)).description(id).get().state();
+            if (state == TransactionState.COMPLETE_COMMIT
+                || state == TransactionState.COMPLETE_ABORT) {
+                return;
+            }
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("transaction " + id + " is still " + state);
+            }
+            Thread.sleep(10); // between two polls of the coordinator
         }
     }
 

@@ -161,7 +161,8 @@ class KafkaTools:
         """Sends records through the Java producer; returns their offsets.
 
         A step is a record or one of `begin`, `commit`, `abort`, `flush`; a flush ends a batch. A
-        producer with `close=False` stays under its name for later calls, its transaction open.
+        producer with `close=False` stays under its name for later calls, its transaction open. A
+        transaction that was ended has its markers in the logs.
         """
         answer = self._ask(
             {

@@ -1,11 +1,12 @@
-"""New topics of Kafka's, and when they can be written to."""
+"""Topics of Kafka's: when new ones can be written to, and when transactions have ended in them."""
 
 import time
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 LED_WITHIN_S = 90
+SETTLED_WITHIN_S = 90
 
 
 def wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
@@ -19,3 +20,19 @@ def wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
             return
         assert time.monotonic() < deadline, f"{topic} is not led after {LED_WITHIN_S} s"
         time.sleep(0.05)  # between two polls of the leader
+
+
+def wait_until_settled(admin: AdminClient, topic: str) -> None:
+    """Returns when no transaction is open in the topic: Kafka answers a commit or an abort once it
+    has decided, and writes the markers that readers wait for later."""
+    count = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+    latest = {TopicPartition(topic, each): OffsetSpec.latest() for each in range(count)}
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        found = admin.list_offsets(latest, isolation_level=isolation, request_timeout=10)
+        return [future.result().offset for future in found.values()]
+
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, f"a transaction of {topic} is still open"
+        time.sleep(0.02)  # between two polls of the leader

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
@@ -16,6 +17,7 @@ from kafkalite import Broker
 from kafkalite.client import Admin
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
+from oracle.topics import wait_until_settled
 from spark.reading import CONNECTOR, read
 
 pytestmark = pytest.mark.oracle
@@ -49,6 +51,9 @@ def sentence(error: BaseException) -> str:
 
 
 def values(servers: str, topic: str, *, committed: bool = False) -> list[str]:
+    """What readers see; of committed rows, once the transactions that have ended are through."""
+    if committed:
+        wait_until_settled(AdminClient({"bootstrap.servers": servers}), topic)
     isolation = "read_committed" if committed else "read_uncommitted"
     read_back = kafkalite.read_arrow(topic, servers, columns=["value"], isolation=isolation)
     return sorted(value.decode() for value in read_back.to_pyarrow()["value"].to_pylist())
