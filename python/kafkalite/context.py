@@ -164,22 +164,18 @@ class Context:
         """All metadata as it is now."""
         return self.controller.image
 
-    def check_topic_configs(self, own: Mapping[str, str | None]) -> None:
+    def check_topic_configs(self, own: Mapping[str, str]) -> None:
         """Raises ControllerError where a topic cannot have these configs."""
         from kafkalite.config.changes import ChangeRefusedError, check_topic
 
-        for name, text in own.items():
-            if text is None:
-                sentence = f"Null value not supported for topic configs: {name}"
-                raise ControllerError(INVALID_CONFIG, sentence)
         try:
-            check_topic(self.config, {name: text or "" for name, text in own.items()})
+            check_topic(self.config, own)
         except ChangeRefusedError as refusal:
             raise ControllerError(refusal.code, str(refusal)) from refusal
 
     def describe_topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
-        """Every config of a topic with `own` set."""
-        return self.config.topic_configs(own)
+        """Every config of a topic with `own` set, as CreateTopics answers them."""
+        return self.config.topic_configs(own, as_written=True)
 
     def create_topic(self, name: str, partition_count: int, own: Mapping[str, str]) -> TopicImage:
         """Makes a topic whose configs were checked. It is on disk then, and clients see it."""

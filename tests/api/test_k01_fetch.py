@@ -109,6 +109,13 @@ def test_a_leader_epoch_that_is_not_the_partitions_is_refused(
     assert response.responses[0].partitions[0].error_code == 75
 
 
+def test_a_negative_leader_epoch_is_none(connection: Connection, topic: str) -> None:
+    request = connection.fetch_request(topic, 0)
+    request.topics[0].partitions[0].current_leader_epoch = -2
+    response = connection.ask("Fetch", 12, request)
+    assert response.responses[0].partitions[0].error_code == 0
+
+
 def test_a_replicas_fetch_is_refused(connection: Connection, topic: str) -> None:
     request = connection.fetch_request(topic, 0)
     request.replica_id = 2

@@ -67,6 +67,36 @@ def test_an_empty_partition_has_no_largest_timestamp(connection: Connection, top
     assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
 
 
+def test_the_largest_timestamp_is_told_though_its_record_is_deleted(
+    connection: Connection, timed_topic: str
+) -> None:
+    """As in Kafka, which goes by what it remembers of its segments (KIP-734)."""
+    kind = messages.DeleteRecordsRequest
+    partition = kind.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=0, offset=6)
+    asked = kind.DeleteRecordsTopic(name=timed_topic, partitions=[partition])
+    connection.ask("DeleteRecords", 2, kind(topics=[asked], timeout_ms=5000))
+    assert connection.list_offsets(timed_topic, -2).offset == 6
+    assert connection.list_offsets(timed_topic, -3).offset == 3
+
+
+def test_a_topic_that_comes_twice_is_answered_once_and_an_empty_one_not_at_all(
+    connection: Connection, topic: str
+) -> None:
+    kind = messages.ListOffsetsRequest.ListOffsetsTopic
+    connection.create_topic("two-of-them", partitions=2)
+    first, second = (
+        kind.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1)
+    )
+    asked = [
+        kind(name="two-of-them", partitions=[first]),
+        kind(name=topic, partitions=[]),
+        kind(name="two-of-them", partitions=[second]),
+    ]
+    request = messages.ListOffsetsRequest(replica_id=-1, topics=asked)
+    (answer,) = connection.ask("ListOffsets", 7, request).topics
+    assert [each.partition_index for each in answer.partitions] == [0, 1]
+
+
 def test_unknown_partitions_and_repeated_ones_are_refused(
     connection: Connection, topic: str
 ) -> None:

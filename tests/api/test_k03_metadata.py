@@ -84,3 +84,17 @@ def test_authorized_operations_are_told_when_asked_for(connection: Connection, t
         1 << code for code in (5, 7, 8, 9, 10, 11, 12)
     )
     assert ask(connection, 10, topic).cluster_authorized_operations == -(2**31)
+
+
+def test_operations_are_told_of_names_that_are_not_there(connection: Connection) -> None:
+    kind = messages.MetadataRequest
+    names = ("missing", "a/b", "__transaction_state")
+    request = kind(
+        topics=[kind.MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    answers = connection.ask("Metadata", 12, request).topics
+    assert [each.error_code for each in answers] == [3, 17, 3]
+    assert [each.is_internal for each in answers] == [False, False, True]
+    assert {each.topic_authorized_operations for each in answers} == {3576}

@@ -56,6 +56,9 @@ def test_metadata_that_is_too_long_refuses_its_partition_alone(
     assert commit(connection, "long", topic, (0, 1), metadata="x" * 4097) == [12]
     assert committed(connection, "long", topic) == -1
     assert commit(connection, "long", topic, (0, 1), metadata="x" * 4096) == [0]
+    # Java's characters are counted, of which an emoji has two.
+    assert commit(connection, "long", topic, (0, 1), metadata="😀" * 2049) == [12]
+    assert commit(connection, "long", topic, (0, 1), metadata="😀" * 2048) == [0]
 
 
 def test_the_empty_group_id_is_a_group(connection: Connection, topic: str) -> None:
@@ -112,7 +115,7 @@ def test_a_topic_that_is_deleted_and_made_again_has_no_offsets(connection: Conne
     assert connection.create_topic("comes-again").error_code == 0
     assert commit(connection, "reader", "comes-again", (0, 9)) == [0]
     kind = messages.DeleteTopicsRequest
-    request = kind(topics=[kind.DeleteTopicState(name="comes-again")])
+    request = kind(topics=[kind.DeleteTopicState(name="comes-again")], timeout_ms=5000)
     assert connection.ask("DeleteTopics", 6, request).responses[0].error_code == 0
     assert connection.create_topic("comes-again").error_code == 0
     while committed(connection, "reader", "comes-again") != -1:

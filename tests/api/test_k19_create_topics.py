@@ -86,6 +86,14 @@ def test_validate_only_makes_nothing(connection: Connection) -> None:
     assert create(connection, topic_of("only-judged"))[0].error_code == 0
 
 
+def test_without_a_positive_time_out_nothing_is_made(connection: Connection) -> None:
+    asked = [topic_of("late"), topic_of("a/b"), topic_of("late-twice"), topic_of("late-twice")]
+    answers = create(connection, *asked, timeout_ms=0)
+    assert [(each.error_code, each.error_message) for each in answers] == [(7, None)] * 4
+    assert [each.error_code for each in create(connection, *asked[2:], timeout_ms=-1)] == [42]
+    assert [each.error_code for each in create(connection, asked[0])] == [0]
+
+
 def test_a_config_that_is_not_known_is_refused_by_its_name(connection: Connection) -> None:
     result = connection.create_topic("strange", no_such_key="1")
     assert result.error_code == 40

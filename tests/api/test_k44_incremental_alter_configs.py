@@ -108,7 +108,7 @@ def test_the_level_of_the_log_changes_at_once(tmp_path: Path) -> None:
     ):
         assert connection.create_topic("heard").error_code == 0
         assert "created topic heard" in broker.log_tail()
-        assert change(connection, (LOGGER, "1", [("root", SET, "error")])) == [(0, None)]
+        assert change(connection, (LOGGER, "1", [("root", SET, "ERROR")])) == [(0, None)]
         assert describe(connection, LOGGER, "1").configs[0].value == "ERROR"
         assert connection.create_topic("unheard").error_code == 0
         assert "unheard" not in broker.log_tail()

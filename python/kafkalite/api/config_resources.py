@@ -10,7 +10,6 @@ from typing import Any
 
 from kafkalite.config import changes
 from kafkalite.config.changes import INVALID_CONFIG, INVALID_REQUEST, ChangeRefusedError, Changes
-from kafkalite.config.keys import KeyTable
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
@@ -38,6 +37,9 @@ Operations = Sequence[tuple[str, int, str | None]]
 
 ChangesOf = Callable[[Mapping[str, str], Mapping[str, Any], Mapping[str, str | None]], Changes]
 """(what is set, the rows of the keys, the defaults of lists) -> changes."""
+
+NO_LISTS: Mapping[str, Any] = {}
+"""Only lists of topics and brokers are appended to; for Kafka's controller the others have none."""
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 
@@ -88,19 +90,19 @@ def alter(
 
 
 def _topic_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
-    if not name:
-        raise ChangeRefusedError(INVALID_REQUEST, "Default topic resources are not allowed.")
     own = own_configs(context, TOPIC, name)
     keys = context.config.topic_keys
     defaults = {each.name: each.value for each in context.config.topic_configs({})}
     made = changes_of(own, keys, defaults)
+    if not name:
+        raise ChangeRefusedError(INVALID_REQUEST, "Default topic resources are not allowed.")
     refusal = name_refusal(name)
     if refusal:
         raise ChangeRefusedError(INVALID_TOPIC, refusal)
+    changes.check_topic(context.config, changes.merged(own, made))
     if name not in context.image.topics:
         sentence = f"The topic '{name}' does not exist."
         raise ChangeRefusedError(UNKNOWN_TOPIC_OR_PARTITION, sentence)
-    changes.check_topic(context.config, changes.merged(own, made))
     return made
 
 
@@ -119,30 +121,38 @@ def _broker_changes(context: Context, name: str, changes_of: ChangesOf) -> Chang
 
 
 def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
+    own = own_configs(context, GROUP, name)
+    made = changes_of(own, NO_LISTS, {})
     if not name:
         raise ChangeRefusedError(INVALID_REQUEST, "Default group resources are not allowed.")
-    own = own_configs(context, GROUP, name)
-    made = changes_of(own, KeyTable("group.txt"), {})
     changes.check_group(context.config, changes.merged(own, made))
     return made
 
 
 def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
+    own = own_configs(context, CLIENT_METRICS, name)
+    made = changes_of(own, NO_LISTS, {})
     if not name:
         raise ChangeRefusedError(INVALID_REQUEST, "Subscription name can't be empty")
-    own = own_configs(context, CLIENT_METRICS, name)
-    made = changes_of(own, KeyTable("client_metrics.txt"), {"match": "", "metrics": ""})
     changes.check_client_metrics(changes.merged(own, made))
     return made
 
 
+def java_int(text: str) -> int | None:
+    """What Java's `Integer.parseInt` makes of it; None if it is no such number."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return None
+    number = int(text)
+    return number if -(1 << 31) <= number < 1 << 31 else None
+
+
 def check_node_id(context: Context, name: str) -> None:
     """Raises ChangeRefusedError if the name is not this node's id."""
-    try:
-        node_id = int(name)
-    except ValueError:
+    node_id = java_int(name)
+    if node_id is None:
         sentence = f"Node id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence) from None
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
     if node_id != context.node_id:
         sentence = f"Unexpected broker id, expected {context.node_id}, but received {name}"
         raise ChangeRefusedError(INVALID_REQUEST, sentence)
@@ -152,19 +162,18 @@ def alter_loggers(
     context: Context, name: str, operations: Operations, *, validate_only: bool
 ) -> None:
     """Sets the level of the log. Raises ChangeRefusedError."""
-    try:
-        is_this_node = int(name) == context.node_id
-    except ValueError:
+    node_id = java_int(name)
+    if node_id is None:
         sentence = f"Node id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence) from None
-    if not is_this_node:
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+    if node_id != context.node_id:
         sentence = f"Unexpected node id. Expected {context.node_id}, but received {name}"
         raise ChangeRefusedError(INVALID_REQUEST, sentence)
     for logger, operation, level in operations:
         _check_level(logger, operation, level)
     for _, _, level in operations:
         if not validate_only and level is not None:
-            context.log.set_level(LOG_LEVELS[level.upper()])
+            context.log.set_level(LOG_LEVELS[level])
 
 
 def _check_level(logger: str, operation: int, level: str | None) -> None:
@@ -179,7 +188,7 @@ def _check_level(logger: str, operation: int, level: str | None) -> None:
     if operation == changes.DELETE:
         sentence = "Removing the log level of the root logger is not allowed"
         raise ChangeRefusedError(INVALID_REQUEST, sentence)
-    if (level or "").upper() not in LOG_LEVELS:
+    if level not in LOG_LEVELS:
         raise ChangeRefusedError(
             INVALID_CONFIG,
             f"Cannot set the log level of {logger} to {level} as it is not a supported log level. "

@@ -19,6 +19,7 @@ broker (KIP-211); v6 has leader epochs (KIP-320); v7 static members (KIP-345); v
 
 from typing import Any
 
+from kafkalite.api.topics_of_answer import put_together
 from kafkalite.context import Context
 from kafkalite.groups.coordinator import OffsetToCommit
 from kafkalite.protocol import codes, messages
@@ -33,14 +34,17 @@ def handle(context: Context, request: Any, message: Any) -> None:
     kind = messages.OffsetCommitResponse.OffsetCommitResponseTopic
     taken: list[OffsetToCommit] = []
     places: list[Any] = []
+    answers: list[tuple[Any, bool]] = []
+    has_refusal = False
     for asked in message.topics:
         answered = kind(name=asked.name, topic_id=asked.topic_id)
-        response.topics.append(answered)
         topic = (
             context.image.topics_by_id.get(asked.topic_id)
             if by_id
             else context.image.topics.get(asked.name)
         )
+        answers.append((answered, topic is not None))
+        has_refusal |= topic is None
         count = 0 if topic is None else len(topic.partitions)
         unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
         if topic is None and by_id:
@@ -50,6 +54,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
             answered.partitions.append(place)
             if topic is None or not 0 <= each.partition_index < count:
                 place.error_code = unknown
+                has_refusal = True
                 continue
             places.append(place)
             taken.append(
@@ -62,6 +67,10 @@ def handle(context: Context, request: Any, message: Any) -> None:
                     each.committed_metadata or "",
                 )
             )
+
+    response.topics = put_together(
+        answers, has_refusal, lambda topic: topic.topic_id if by_id else topic.name
+    )
 
     def reply(results: list[int]) -> None:
         for place, code in zip(places, results, strict=True):

@@ -1,7 +1,8 @@
 """ListGroups (key 16), versions 0 to 5.
 
 Behaviour: every group of this node, with its type of protocol and its state; those in one of the
-states, and of one of the types, if any are named. Case does not matter in either.
+states, and of one of the types, if any are named. Case does not matter in
+either, nor do spaces around a state.
 
 Refusals: COORDINATOR_LOAD_IN_PROGRESS while some groups are not known yet.
 
@@ -22,7 +23,7 @@ CLASSIC = "classic"
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """Answers at once."""
     states = {each.strip().lower() for each in message.states_filter}
-    types = {each.strip().lower() for each in message.types_filter}
+    types = {each.lower() for each in message.types_filter}
     code, groups = context.groups.list_groups()
     kind = messages.ListGroupsResponse
     return kind(

@@ -4,12 +4,13 @@ Behaviour: each topic of the request is made or refused on its own. A topic has 
 number of partitions (-1: `num.partitions`), and the broker's configuration with the given configs
 on top; it is on disk before the answer. `validate_only` judges and makes nothing.
 
-Refusals, per topic, in Kafka's order (`ReplicationControlManager.createTopics`): INVALID_REQUEST if
-it is named twice, or is `__cluster_metadata`; POLICY_VIOLATION for all topics of a request for more
-than 10,000 partitions; INVALID_TOPIC_EXCEPTION for an illegal name; TOPIC_ALREADY_EXISTS;
-INVALID_TOPIC_EXCEPTION for a name that collides with another (`.` and `_` are one in metric names);
-INVALID_CONFIG; with a manual assignment INVALID_REQUEST, INVALID_REPLICA_ASSIGNMENT; without one
-INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS.
+Refusals, per topic, in Kafka's order (`ReplicationControlManager.createTopics`): REQUEST_TIMED_OUT
+for all without a positive time-out; INVALID_REQUEST if it is named twice, or is
+`__cluster_metadata`; POLICY_VIOLATION for all topics of a request for more than 10,000 partitions;
+INVALID_TOPIC_EXCEPTION for an illegal name; TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION for a
+name that collides with another (`.` and `_` are one in metric names); INVALID_CONFIG; with a manual
+assignment INVALID_REQUEST, INVALID_REPLICA_ASSIGNMENT; without one INVALID_REPLICATION_FACTOR,
+INVALID_PARTITIONS; POLICY_VIOLATION for a topic that takes more than 10,000 records.
 
 Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KIP-516).
 """
@@ -18,25 +19,31 @@ from collections import Counter
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller import METADATA_TOPIC, ControllerError
 from kafkalite.protocol import messages
 
 NAME = "CreateTopics"
 
+REQUEST_TIMED_OUT = 7
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`"""
+RECORDS_PER_REQUEST_MAX = 10_000
+"""`QuorumController.MAX_RECORDS_PER_USER_OP`: a topic takes one, each config and partition too."""
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """Makes the topics of the request; one result each, in order."""
     counts = Counter(topic.name for topic in message.topics)
     single = [topic for topic in message.topics if counts[topic.name] == 1]
+    if message.timeout_ms <= 0 and any(topic.name != METADATA_TOPIC for topic in single):
+        return _late(message)
     total = sum(
         len(topic.assignments) or max(0, _or_default(context, topic.num_partitions))
         for topic in single
@@ -60,12 +67,34 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     return response
 
 
+def _late(message: Any) -> Any:
+    """Kafka's controller does not begin what is to be done by now. It is not asked for topics that
+    are refused without it; where there are others, these are answered alike."""
+    kind = messages.CreateTopicsResponse
+    return kind(
+        topics=[
+            kind.CreatableTopicResult(
+                name=topic.name, error_code=REQUEST_TIMED_OUT, error_message=None
+            )
+            for topic in message.topics
+        ]
+    )
+
+
 def _create(context: Context, topic: Any, validate_only: bool, result: Any) -> None:
     """Fills in `result`."""
     context.controller.check_new_topic(topic.name)
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        sentence = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise ControllerError(INVALID_CONFIG, sentence)
     configs = {config.name: config.value for config in topic.configs}
     context.check_topic_configs(configs)
     partition_count = _partition_count(context, topic)
+    if 1 + len(configs) + partition_count > RECORDS_PER_REQUEST_MAX:
+        raise ControllerError(
+            POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+        )
     if not validate_only:
         result.topic_id = context.create_topic(topic.name, partition_count, configs).id
     result.num_partitions = partition_count
@@ -123,15 +152,15 @@ def _assigned_partitions(context: Context, topic: Any) -> int:
             INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
-    indexes = [each.partition_index for each in topic.assignments]
-    for index, count in Counter(indexes).items():
-        if count > 1:
+    indexes: set[int] = set()
+    for each in topic.assignments:
+        if each.partition_index in indexes:
             raise ControllerError(
                 INVALID_REPLICA_ASSIGNMENT,
-                f"Found multiple manual partition assignments for partition {index}",
+                f"Found multiple manual partition assignments for partition {each.partition_index}",
             )
-    for each in topic.assignments:
         context.controller.check_assignment(each.broker_ids)
+        indexes.add(each.partition_index)
     if sorted(indexes) != list(range(len(indexes))):
         raise ControllerError(
             INVALID_REPLICA_ASSIGNMENT,

@@ -7,8 +7,8 @@ each log directory synced once.
 
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
 id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
-UNKNOWN_TOPIC_ID. The request, before version 3: INVALID_REQUEST, later TOPIC_DELETION_DISABLED, per
-topic, if `delete.topic.enable=false`.
+UNKNOWN_TOPIC_ID. For all topics: before version 3 INVALID_REQUEST, later TOPIC_DELETION_DISABLED,
+if `delete.topic.enable=false`; REQUEST_TIMED_OUT without a positive time-out.
 
 Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answers with them.
 """
@@ -23,6 +23,7 @@ from kafkalite.protocol import messages
 NAME = "DeleteTopics"
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+REQUEST_TIMED_OUT = 7
 INVALID_REQUEST = 42
 TOPIC_DELETION_DISABLED = 73
 UNKNOWN_TOPIC_ID = 100
@@ -42,6 +43,11 @@ def handle(context: Context, request: Any, message: Any) -> Any:
         code = INVALID_REQUEST if request.api_version < 3 else TOPIC_DELETION_DISABLED
         disabled = ControllerError(code, "Topic deletion is disabled.")
         judged = [(name, topic_id, disabled) for name, topic_id in asked]
+    is_late = message.timeout_ms <= 0 and context.config["delete.topic.enable"]
+    if is_late and any(_is_for_controller(*each, count) for each, count in Counter(asked).items()):
+        # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
+        late = ControllerError(REQUEST_TIMED_OUT, "")
+        judged = [(name, topic_id, late) for name, topic_id in asked]
     failure = _delete(context, [name or "" for name, _, refusal in judged if refusal is None])
     for name, topic_id, refusal in judged:
         result = messages.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
@@ -49,8 +55,13 @@ def handle(context: Context, request: Any, message: Any) -> Any:
         outcome = refusal or failure
         if outcome is not None:
             result.error_code = outcome.code
-            result.error_message = str(outcome)
+            result.error_message = str(outcome) or None
     return response
+
+
+def _is_for_controller(name: str | None, topic_id: bytes, count: int) -> bool:
+    """What comes twice, or with both or none of name and id, is refused without it."""
+    return count == 1 and (name is None) != (topic_id == NO_ID)
 
 
 Judged = tuple[str | None, bytes, ControllerError | None]

@@ -33,17 +33,20 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     """Each partition once; of one that is named twice, the last offset counts."""
     kind = messages.DeleteRecordsResponse
     response = kind()
+    asked: dict[str, dict[int, int]] = {}
     for topic in message.topics:
-        offsets = {each.partition_index: each.offset for each in topic.partitions}
+        for each in topic.partitions:
+            asked.setdefault(topic.name, {})[each.partition_index] = each.offset
+    for name, offsets in asked.items():
         results = []
         for index, offset in offsets.items():
-            code, low_watermark = _delete(context, topic.name, index, offset)
+            code, low_watermark = _delete(context, name, index, offset)
             results.append(
                 kind.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
                     partition_index=index, low_watermark=low_watermark, error_code=code
                 )
             )
-        response.topics.append(kind.DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        response.topics.append(kind.DeleteRecordsTopicResult(name=name, partitions=results))
     return response
 
 

@@ -21,6 +21,7 @@ from kafkalite.api.config_resources import (
     LOG_LEVELS,
     ROOT_LOGGER,
     UNKNOWN_TOPIC_OR_PARTITION,
+    java_int,
     own_configs,
 )
 from kafkalite.config import describe
@@ -90,12 +91,11 @@ def _describe(context: Context, kind: int, name: str) -> list[Described]:
 
 
 def _check_broker_id(context: Context, name: str, alternative: str) -> None:
-    try:
-        is_this_broker = int(name) == context.node_id
-    except ValueError:
+    node_id = java_int(name)
+    if node_id is None:
         sentence = f"Broker id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence) from None
-    if not is_this_broker:
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+    if node_id != context.node_id:
         raise ChangeRefusedError(
             INVALID_REQUEST,
             f"Unexpected broker id, expected {context.node_id}{alternative} but received {name}",
@@ -104,11 +104,13 @@ def _check_broker_id(context: Context, name: str, alternative: str) -> None:
 
 def _logger(context: Context) -> Described:
     level = next(word for word, ours in LOG_LEVELS.items() if ours == context.log.level)
-    return Described(ROOT_LOGGER, level, False, LOGGER_SOURCE, False, [], 0, None)
+    return Described(ROOT_LOGGER, level, False, LOGGER_SOURCE, False, [], 0, "")
 
 
 def _config(described: Described, message: Any) -> Any:
     kind = messages.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+    # Kafka leaves a logger's at the field's default, the empty text.
+    is_logger = described.source == LOGGER_SOURCE
     synonyms = described.synonyms if message.include_synonyms else []
     return kind(
         name=described.name,
@@ -121,5 +123,5 @@ def _config(described: Described, message: Any) -> Any:
             for each in synonyms
         ],
         config_type=described.kind,
-        documentation=described.doc if message.include_documentation else None,
+        documentation=described.doc if message.include_documentation or is_logger else None,
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalite.api.config_resources import alter, answer_each
-from kafkalite.config.changes import Changes, replacing_changes
+from kafkalite.config.changes import SET, Changes, check_texts, replacing_changes
 from kafkalite.context import Context
 from kafkalite.protocol import messages
 
@@ -25,6 +25,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
     def alter_one(resource: Any) -> None:
         configs = [(each.name, each.value) for each in resource.configs]
+        check_texts([(name, SET, value) for name, value in configs])
 
         def changes_of(own: Mapping[str, str], _keys: object, _defaults: object) -> Changes:
             return replacing_changes(own, configs)

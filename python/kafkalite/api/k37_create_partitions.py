@@ -4,10 +4,10 @@ Behaviour: a topic gets as many more partitions as it takes to have `count`; the
 before the answer. `validate_only` judges and makes nothing.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createPartitions`):
-INVALID_REQUEST if it is named twice; UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if it has as
-many or more; INVALID_REPLICA_ASSIGNMENT for an assignment of another number of partitions, or not
-to this node; POLICY_VIOLATION beyond 10,000 new partitions a request, which Kafka takes up to and
-then answers UNKNOWN_SERVER_ERROR.
+REQUEST_TIMED_OUT for all without a positive time-out; INVALID_REQUEST if it is named twice;
+UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if it has as many or more; INVALID_REPLICA_ASSIGNMENT
+for an assignment of another number of partitions, or not to this node; POLICY_VIOLATION beyond
+10,000 new partitions a request, which Kafka takes up to and then answers UNKNOWN_SERVER_ERROR.
 
 Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 """
@@ -21,6 +21,7 @@ from kafkalite.protocol import messages
 
 NAME = "CreatePartitions"
 
+REQUEST_TIMED_OUT = 7
 INVALID_PARTITIONS = 37
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_REQUEST = 42
@@ -31,10 +32,17 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """Makes the partitions of the request; one result a topic."""
-    counts = Counter(topic.name for topic in message.topics)
     response = messages.CreatePartitionsResponse()
-    room = PARTITIONS_PER_REQUEST_MAX
     kind = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
+    counts = Counter(topic.name for topic in message.topics)
+    if message.timeout_ms <= 0 and 1 in counts.values():
+        # Kafka's controller, which has those that come once, does not begin what is due by now.
+        response.results = [
+            kind(name=topic.name, error_code=REQUEST_TIMED_OUT, error_message=None)
+            for topic in message.topics
+        ]
+        return response
+    room = PARTITIONS_PER_REQUEST_MAX
     # Kafka answers those that come twice first.
     for name in sorted(counts, key=lambda name: counts[name] == 1):
         topic = next(each for each in message.topics if each.name == name)

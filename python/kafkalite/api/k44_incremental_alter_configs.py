@@ -8,10 +8,11 @@ there already is not appended again; a key that is not set may be deleted. `vali
 and changes nothing.
 
 Refusals, per resource, in Kafka's order (`ConfigAdminManager`, `ConfigurationControlManager`):
-INVALID_REQUEST for a resource or a key that comes twice and for a null value; INVALID_CONFIG for
-appending to what is no list; INVALID_REQUEST, INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION
-for the resource's name; then INVALID_CONFIG (of a broker: INVALID_REQUEST) for a key or a value
-that cannot be. A broker's key that could not take effect while it runs is INVALID_REQUEST.
+INVALID_REQUEST for a resource or a key that comes twice, for a null value and for another broker's
+id; INVALID_CONFIG for appending to what is no list of a topic or broker; INVALID_REQUEST or
+INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: INVALID_REQUEST) for a
+key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
+while it runs is INVALID_REQUEST.
 
 Version notes: v1 is flexible; nothing else differs.
 """
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalite.api.config_resources import BROKER_LOGGER, alter, alter_loggers, answer_each
-from kafkalite.config.changes import Changes, incremental_changes
+from kafkalite.config.changes import Changes, check_texts, incremental_changes
 from kafkalite.config.keys import Key
 from kafkalite.context import Context
 from kafkalite.protocol import messages
@@ -34,6 +35,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     def alter_one(resource: Any) -> None:
         operations = [(each.name, each.config_operation, each.value) for each in resource.configs]
         kind, name = resource.resource_type, resource.resource_name
+        check_texts(operations)
 
         def changes_of(
             own: Mapping[str, str], keys: Mapping[str, Key], defaults: Mapping[str, str | None]

@@ -10,6 +10,7 @@ no topic. Per partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
 
 from typing import Any
 
+from kafkalite.api.topics_of_answer import put_together
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
@@ -20,18 +21,22 @@ def handle(context: Context, request: Any, message: Any) -> None:
     """Answers once the tombstones are on disk."""
     response = messages.OffsetDeleteResponse()
     kind = messages.OffsetDeleteResponse.OffsetDeleteResponseTopic
-    by_name: dict[str, Any] = {}
+    answers: list[tuple[Any, bool]] = []
+    has_refusal = False
     known: list[tuple[str, int]] = []
     places: list[Any] = []
     for asked in message.topics:
-        answered = by_name.setdefault(asked.name, kind(name=asked.name))
+        answered = kind(name=asked.name)
         topic = context.image.topics.get(asked.name)
+        answers.append((answered, topic is not None))
+        has_refusal |= topic is None
         for each in asked.partitions:
             index = each.partition_index
             place = kind.OffsetDeleteResponsePartition(partition_index=index)
             answered.partitions.append(place)
             if topic is None or not 0 <= index < len(topic.partitions):
                 place.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
+                has_refusal = True
             else:
                 known.append((asked.name, index))
                 places.append(place)
@@ -41,7 +46,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
         if code == codes.NONE:
             for place, result in zip(places, results, strict=True):
                 place.error_code = result
-            response.topics = list(by_name.values())
+            response.topics = put_together(answers, has_refusal, lambda topic: topic.name)
         context.plane.respond(request, response)
 
     context.groups.delete_offsets(message.group_id, known, reply)

@@ -127,13 +127,17 @@ class Config(Mapping[str, Any]):
         names = self["log.dirs"] or self["log.dir"]
         return [os.path.abspath(name) for name in names if name]  # noqa: PTH100 - see keys.py
 
-    def topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
-        """Every key of a topic that has `own` set, as the controller answers to CreateTopics."""
+    def topic_configs(
+        self, own: Mapping[str, str], *, as_written: bool = False
+    ) -> list[EffectiveConfig]:
+        """Every key of a topic that has `own` set. `as_written` leaves those texts as they came,
+        as Kafka's controller does in its answer to CreateTopics."""
         effective = []
         for name in self.topic_keys:
             key = self.topic_keys[name]
             if name in own:
-                effective.append(EffectiveConfig(name, _canonical(key, own[name]), TOPIC_SOURCE))
+                text = own[name] if as_written else _canonical(key, own[name])
+                effective.append(EffectiveConfig(name, text, TOPIC_SOURCE))
             elif key.default is not None:
                 effective.append(self._inherited(key))
         return effective

@@ -61,20 +61,25 @@ class ChangeRefusedError(KafkaliteError):
         self.code = code
 
 
-def incremental_changes(
-    own: Mapping[str, str],
-    operations: Sequence[tuple[str, int, str | None]],
-    keys: Mapping[str, Key],
-    defaults: Mapping[str, str | None],
-) -> Changes:
-    """What (key, operation, text) make of `own`. `defaults` is what a list is taken to be that is
-    not set. Raises ChangeRefusedError."""
+def check_texts(operations: Sequence[tuple[str, int, str | None]]) -> None:
+    """What is said of any resource first. Raises ChangeRefusedError for a key that comes twice and
+    for one that is to be null."""
     names = [name for name, _, _ in operations]
     if len(set(names)) < len(names):
         raise ChangeRefusedError(INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [name for name, kind, text in operations if kind != DELETE and text is None]
     if nulls:
         raise ChangeRefusedError(INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}")
+
+
+def incremental_changes(
+    own: Mapping[str, str],
+    operations: Sequence[tuple[str, int, str | None]],
+    keys: Mapping[str, Key],
+    defaults: Mapping[str, str | None],
+) -> Changes:
+    """What (key, operation, text) make of `own`; `check_texts` has passed them. `defaults` is what
+    a list is taken to be that is not set. Raises ChangeRefusedError."""
     changes: Changes = {}
     for name, kind, text in operations:
         if kind == DELETE:
@@ -107,14 +112,8 @@ def _changed_list(
 
 
 def replacing_changes(own: Mapping[str, str], configs: Sequence[tuple[str, str | None]]) -> Changes:
-    """What makes `own` to be just `configs`. Raises ChangeRefusedError."""
-    names = [name for name, _ in configs]
-    if len(set(names)) < len(names):
-        raise ChangeRefusedError(INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = [name for name, text in configs if text is None]
-    if nulls:
-        raise ChangeRefusedError(INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}")
-    return {**dict.fromkeys(name for name in own if name not in names), **dict(configs)}
+    """What makes `own` to be just `configs`, which `check_texts` has passed."""
+    return {**dict.fromkeys(own), **dict(configs)}
 
 
 def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
@@ -207,7 +206,7 @@ def check_broker(
         "Cannot update these configs dynamically",
     )
     _refuse_all(
-        [n for n, key in known.items() if n.startswith(("ssl.", "sasl.")) and key.is_dynamic],
+        [n for n, key in known.items() if n.startswith("ssl.") and key.is_dynamic],
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
     )
@@ -218,8 +217,8 @@ def check_broker(
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
     for name in changes:
-        if name in _THREAD_COUNTS and name in values:
-            _check_thread_count(name, values[name], config[name])
+        if name in values:
+            _check_live(name, values[name], config[name])
         if name in known and known[name].support in ("refused", "at-start"):
             sentence = f"kafkalite cannot change {name} while it runs"
             raise ChangeRefusedError(INVALID_REQUEST, sentence)
@@ -239,16 +238,36 @@ def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
         raise ChangeRefusedError(INVALID_CONFIG, sentence)
 
 
-def _check_thread_count(name: str, value: int, current: int) -> None:
-    if current // 2 <= value <= current * 2:
+def _check_live(name: str, value: Any, current: Any) -> None:
+    """Raises ChangeRefusedError where a key that may change cannot be changed to this."""
+    if name == "log.roll.ms" and value < 1:
+        sentence = f"requirement failed: {name} must be greater than or equal to 1"
+        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+    if name == "log.retention.ms" and value == 0:
+        raise ChangeRefusedError(
+            INVALID_REQUEST,
+            f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1",
+        )
+    if name == "log.cleaner.threads" and value < 1:
+        # Where the buffer of all threads is divided by their number.
+        raise ChangeRefusedError(INVALID_REQUEST, "/ by zero")
+    if name == "log.cleaner.threads" and value > current * 2:
+        reason = "Log cleaner threads cannot be increased to more than double"
+    elif name in _THREAD_COUNTS and value > current * 2:
+        reason = _thread_count(name, value) + " should not be greater than double"
+    elif name in _THREAD_COUNTS and value < current // 2:
+        reason = _thread_count(name, value) + " should be at least half"
+    else:
         return
-    bound = "greater than double" if value > current else "less than half"
     raise ChangeRefusedError(
         INVALID_REQUEST,
-        "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update "
-        f"validation failed for {name}={value}, value should not be {bound} the current value "
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} the current value "
         f"{current} for configuration Invalid dynamic configuration",
     )
+
+
+def _thread_count(name: str, value: int) -> str:
+    return f"Dynamic thread count update validation failed for {name}={value}, value"
 
 
 def _parsed(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> dict[str, Any]:

@@ -47,8 +47,12 @@ def _convert(key: Key, text: str) -> Any:
                 raise refusal(key, text, f"Not a number of type {key.kind.upper()}")
             return number
         case "double":
+            # In Java a number may say at its end of what type it is.
+            digits = text[:-1] if text[-1:] in tuple("fFdD") else text
+            if digits != "NaN" and not set(digits) <= set("0123456789+-.eE"):
+                raise refusal(key, text, "Not a number of type DOUBLE")
             try:
-                return float(text)
+                return float(digits)
             except ValueError:
                 raise refusal(key, text, "Not a number of type DOUBLE") from None
         case "boolean":
@@ -75,6 +79,9 @@ def _check(key: Key, value: Any) -> None:
     elif ".." in allowed:
         _check_bounds(key, value)
     else:
+        if isinstance(value, list) and "" in value:
+            sentence = f"Configuration '{key.name}' values must not be empty."
+            raise InvalidArgumentError(sentence)
         choices = allowed.split("|")
         for each in value if isinstance(value, list) else [value]:
             if each not in choices:
@@ -114,10 +121,10 @@ def _check_replicas(key: Key, value: list[str]) -> None:
 
 def _check_reset(key: Key, value: str) -> None:
     """`ShareGroupAutoOffsetResetStrategy`"""
-    if value.lower() in ("earliest", "latest"):
+    if value in ("earliest", "latest"):
         return
     kind, _, duration = value.partition(":")
-    if kind.lower() == "by_duration" and is_duration(duration):
+    if kind == "by_duration" and is_duration(duration):
         return
     raise refusal(
         key,

@@ -300,7 +300,7 @@ class GroupCoordinator:
         results = []
         taken = []
         for each in offsets:
-            if len(each.metadata) > self._metadata_size_max:
+            if java_length(each.metadata) > self._metadata_size_max:
                 results.append(codes.OFFSET_METADATA_TOO_LARGE)
                 continue
             results.append(codes.NONE)
@@ -398,6 +398,11 @@ class GroupCoordinator:
         if group.state != EMPTY:
             return reply(codes.NON_EMPTY_GROUP)
         return shard.delete_group(group, reply)
+
+
+def java_length(text: str) -> int:
+    """Java's `String.length`: a character beyond the basic plane counts twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
 def java_hash(text: str) -> int:

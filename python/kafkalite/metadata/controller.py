@@ -519,7 +519,8 @@ def name_refusal(name: str) -> str:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > TOPIC_NAME_MAX:
+    # Java counts a character beyond the basic plane twice.
+    if len(name.encode("utf-16-le", "surrogatepass")) > 2 * TOPIC_NAME_MAX:
         return (
             f"Topic name is invalid: the length of '{name}' is longer than the max allowed "
             f"length {TOPIC_NAME_MAX}"

@@ -284,7 +284,11 @@ fn read_topic(
     let (key, name) = read_topic_key(header, reader, image)?;
     for _ in 0..reader.array_length(flexible)? {
         let index = reader.i32()?;
-        let current_leader_epoch = if version >= 9 { reader.i32()? } else { -1 };
+        let current_leader_epoch = match version {
+            // Kafka takes any negative one for none here, unlike in ListOffsets.
+            9.. => reader.i32()?.max(-1),
+            _ => -1,
+        };
         let fetch_offset = reader.i64()?;
         let last_fetched_epoch = if version >= 12 { reader.i32()? } else { -1 };
         if version >= 5 {

@@ -5,13 +5,13 @@
 //! ```text
 //! -1 latest            end that the isolation level lets the client see
 //! -2 earliest          log start offset
-//! -3 max timestamp     record with the largest timestamp (v7, KIP-734)
+//! -3 max timestamp     record with the largest timestamp, deleted or not (v7, KIP-734)
 //! -4 earliest local    log start offset: nothing is tiered (v8, KIP-405)
 //! -5 latest tiered     none (v9, KIP-1005)
 //! -6 earliest pending upload  none (v11, KIP-1023)
 //! ```
 //!
-//! No such record: offset, timestamp and epoch -1, no error.
+//! No such record: offset, timestamp and epoch -1, no error. A topic without partitions is left out.
 //!
 //! Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if it is named twice;
 //! UNSUPPORTED_VERSION for a special time younger than the version; UNKNOWN_TOPIC_OR_PARTITION; a leader epoch that is not the
@@ -66,12 +66,13 @@ pub struct ListOffsets {
     version: i16,
     flexible: bool,
     correlation_id: i32,
-    /// Topics, and how many of `partitions` are each one's.
-    topics: Vec<(TopicRef, usize)>,
+    topics: Vec<TopicRef>,
     partitions: Vec<Asked>,
 }
 
 struct Asked {
+    /// Where its topic stands in `topics`.
+    topic: usize,
     index: i32,
     timestamp: i64,
     /// Where to look, and the end that the client may see; else the refusal.
@@ -96,11 +97,14 @@ pub fn read(
         partitions: Vec::new(),
     };
     let mut seen = HashMap::new();
+    let mut places: HashMap<Arc<str>, usize> = HashMap::new();
     for _ in 0..reader.array_length(flexible)? {
         let topic = TopicRef::read(reader, false, flexible, ask.image)?;
         let name: Arc<str> = topic.name().into();
         let may_see = ask.may(Operation::Describe, Resource::Topic(&name));
-        let before = request.partitions.len();
+        // One that comes twice is answered once.
+        let place_of_topic = places.get(&name).copied();
+        let place_of_topic = place_of_topic.unwrap_or(request.topics.len());
         for _ in 0..reader.array_length(flexible)? {
             let index = reader.i32()?;
             let current_leader_epoch = if version >= 4 { reader.i32()? } else { -1 };
@@ -123,6 +127,7 @@ pub fn read(
                 locate(&topic, index, current_leader_epoch, replica_id, isolation)
             };
             request.partitions.push(Asked {
+                topic: place_of_topic,
                 index,
                 timestamp,
                 place,
@@ -130,8 +135,10 @@ pub fn read(
             });
         }
         reader.skip_tags(flexible)?;
-        let count = request.partitions.len() - before;
-        request.topics.push((topic, count));
+        if place_of_topic == request.topics.len() {
+            places.insert(name, place_of_topic);
+            request.topics.push(topic);
+        }
     }
     if version >= 10 {
         // A time-out, for logs that are tiered; ours answer at once.
@@ -178,13 +185,21 @@ impl ListOffsets {
         if self.version >= 2 {
             writer.i32(0);
         }
-        let mut partitions = self.partitions.iter();
-        writer.array_length(self.topics.len(), flexible);
-        for (topic, count) in &self.topics {
+        let mut by_topic: Vec<Vec<&Asked>> = Vec::new();
+        by_topic.resize_with(self.topics.len(), Vec::new);
+        for asked in &self.partitions {
+            if let Some(of_topic) = by_topic.get_mut(asked.topic) {
+                of_topic.push(asked);
+            }
+        }
+        let topics = self.topics.iter().zip(&by_topic);
+        let topics = topics.filter(|(_, asked)| !asked.is_empty());
+        writer.array_length(topics.clone().count(), flexible);
+        for (topic, asked) in topics {
             topic.write(&mut writer, false, flexible);
-            writer.array_length(*count, flexible);
-            for asked in partitions.by_ref().take(*count) {
-                self.write_partition(&mut writer, asked);
+            writer.array_length(asked.len(), flexible);
+            for each in asked {
+                self.write_partition(&mut writer, each);
             }
             writer.no_tags(flexible);
         }

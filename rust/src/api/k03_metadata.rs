@@ -89,7 +89,7 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
     let topic_operations = version >= 8 && reader.bool()?;
     reader.skip_tags(flexible)?;
     Ok(Request {
-        topics: topics.map(once),
+        topics,
         allows_creation,
         cluster_operations,
         topic_operations,
@@ -100,6 +100,7 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
 fn once(mut asked: Vec<Asked<'_>>) -> Vec<Asked<'_>> {
     if asked.iter().any(|each| each.id != ZERO_UUID) {
         asked.retain(|each| each.id != ZERO_UUID);
+        asked.iter_mut().for_each(|each| each.name = None);
     }
     let mut seen = HashSet::new();
     asked.retain(|each| seen.insert(*each));
@@ -140,7 +141,7 @@ fn refuse(header: &RequestHeader<'_>, asked: &[Asked<'_>], error_code: i16) -> V
             name: Some(each.name.unwrap_or_default()),
             id: each.id,
         };
-        write_refusal(&mut writer, header, &named, error_code);
+        write_refusal(&mut writer, header, &named, error_code, OPERATIONS_OMITTED);
     }
     if (8..=10).contains(&version) {
         writer.i32(OPERATIONS_OMITTED);
@@ -166,7 +167,8 @@ pub fn missing_topics(
             .name
             .is_some_and(|name| image.topic(name).is_none() && is_topic_name(name))
     };
-    Ok(request.allows_creation && request.topics.iter().flatten().any(is_missing))
+    let topics = request.topics.map(once);
+    Ok(request.allows_creation && topics.iter().flatten().any(is_missing))
 }
 
 /// The whole answer.
@@ -182,6 +184,7 @@ pub fn answer(
     if let Some(error_code) = refusal(header, asked) {
         return Ok(refuse(header, asked, error_code));
     }
+    let topics = request.topics.map(once);
     let mut writer = header.begin_response(256);
     if version >= 3 {
         writer.i32(0);
@@ -197,7 +200,7 @@ pub fn answer(
         true => TOPIC_OPERATIONS,
         false => OPERATIONS_OMITTED,
     };
-    match &request.topics {
+    match &topics {
         None => {
             // Topics that the client may not see are left out.
             let may_see =
@@ -218,7 +221,8 @@ pub fn answer(
                         // No name stands beside an id that is not known.
                         let name = asked.name.filter(|_| asked.id == ZERO_UUID);
                         let told = Asked { name, ..*asked };
-                        write_refusal(&mut writer, header, &told, error_code);
+                        let operations = name.map_or(OPERATIONS_OMITTED, |_| operations);
+                        write_refusal(&mut writer, header, &told, error_code, operations);
                     }
                 }
             }
@@ -342,6 +346,7 @@ fn write_refusal(
     header: &RequestHeader<'_>,
     asked: &Asked<'_>,
     error_code: i16,
+    operations: i32,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
     writer.i16(error_code);
@@ -353,11 +358,11 @@ fn write_refusal(
         writer.uuid(&asked.id);
     }
     if version >= 1 {
-        writer.bool(false);
+        writer.bool(asked.name.is_some_and(is_internal));
     }
     writer.array_length(0, flexible);
     if version >= 8 {
-        writer.i32(OPERATIONS_OMITTED);
+        writer.i32(operations);
     }
     writer.no_tags(flexible);
 }
@@ -367,6 +372,14 @@ fn write_nodes(writer: &mut Writer, nodes: &[i32], flexible: bool) {
     for node in nodes {
         writer.i32(*node);
     }
+}
+
+/// Topics of Kafka's own (`Topic.isInternal`), whether they are there or not.
+fn is_internal(name: &str) -> bool {
+    matches!(
+        name,
+        "__consumer_offsets" | "__transaction_state" | "__share_group_state"
+    )
 }
 
 /// Kafka's rule for topic names (`Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`.

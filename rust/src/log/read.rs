@@ -268,14 +268,13 @@ impl Log {
                 Err(_) if self.has_gone(&segment) => continue,
                 largest => largest?.timestamp,
             };
-            if timestamp >= 0 && latest.as_ref().is_none_or(|(known, _)| timestamp > *known) {
+            if latest.as_ref().is_none_or(|(known, _)| timestamp > *known) {
                 latest = Some((timestamp, segment));
             }
         }
-        let log_start_offset = self.ends.read().log_start_offset;
         match latest {
             Some((timestamp, segment)) => {
-                match find_in_segment(&segment, timestamp, log_start_offset) {
+                match find_in_segment(&segment, timestamp, segment.base_offset()) {
                     Err(_) if self.has_gone(&segment) => self.offset_of_max_timestamp(),
                     found => found,
                 }

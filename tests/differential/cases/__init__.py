@@ -1,6 +1,6 @@
 """The script: every case in the order in which it is played."""
 
-from differential.cases import cluster, configs, groups, records, topics
+from differential.cases import cluster, configs, edges, edges_of_records, groups, records, topics
 from differential.script import Case
 
 SCRIPT: list[Case] = [
@@ -21,5 +21,10 @@ SCRIPT: list[Case] = [
     *groups.SHOWN,
     *configs.OTHER_CONFIGS,
     *cluster.CLUSTER,
+    *edges_of_records.PRODUCING,
+    *edges_of_records.READING,
+    *edges.TOPICS,
+    *edges.CONFIGS,
+    *edges.GROUPS,
     *topics.DELETING,
 ]
