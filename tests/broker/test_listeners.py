@@ -1,6 +1,8 @@
 """Several listeners, what clients of each are told, and files that cannot be."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -69,6 +71,10 @@ def test_ipv6_addresses_are_in_brackets() -> None:
         assert host == "[::1]"
         with Connection(f"::1:{port}") as connection:
             assert set(told(connection)) == {("::1", int(port))}
+        command = [sys.executable, "-m", "kafkalite", "cluster"]
+        command += ["--bootstrap-server", broker.bootstrap_servers]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert f"\tAddress: [::1]:{port}\n" in shown
 
 
 def test_without_a_host_all_addresses_are_listened_on() -> None:

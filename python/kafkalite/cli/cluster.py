@@ -47,7 +47,8 @@ def _show(admin: Admin, options: argparse.Namespace) -> None:
     for broker in cluster.brokers:
         is_controller = " (controller)" if broker.id == cluster.controller_id else ""
         rack = f"\tRack: {broker.rack}" if broker.rack else ""
-        print(f"\tBroker: {broker.id}{is_controller}\tAddress: {broker.host}:{broker.port}{rack}")
+        host = f"[{broker.host}]" if ":" in broker.host else broker.host
+        print(f"\tBroker: {broker.id}{is_controller}\tAddress: {host}:{broker.port}{rack}")
     for name, level in features.items():
         print(f"\tFeature: {name}\tFinalizedVersionLevel: {level}")
     if options.versions:

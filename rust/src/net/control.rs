@@ -15,6 +15,8 @@ use parking_lot::{Condvar, Mutex};
 use super::coordinate::{CoordinatorAppend, CoordinatorAppended};
 use super::seat::Seat;
 use crate::access::Principal;
+use crate::error::Error;
+use crate::limits::STORAGE_NOTICE_MS;
 use crate::park::Parked;
 
 /// A request for Python.
@@ -72,6 +74,8 @@ struct Queue {
     appended: HashMap<u64, CoordinatorAppended>,
     /// Sentences for the log that Python writes.
     notices: Vec<String>,
+    /// When the next one may come of records that could not be stored.
+    storage_notice_due_ms: u64,
     /// Which thread has the turn.
     owner: Option<ThreadId>,
     /// Threads that wait for it.
@@ -129,6 +133,16 @@ impl ControlQueue {
     pub fn notice(&self, sentence: String) {
         self.queue.lock().notices.push(sentence);
         self.has_frames.notify_one();
+    }
+
+    /// Has Python log why records could not be stored, unless it did so a moment ago.
+    pub fn storage_notice(&self, error: &Error, now_ms: u64) {
+        let mut queue = self.queue.lock();
+        if now_ms >= queue.storage_notice_due_ms {
+            queue.storage_notice_due_ms = now_ms + STORAGE_NOTICE_MS;
+            queue.notices.push(format!("records are refused: {error}"));
+            self.has_frames.notify_one();
+        }
     }
 
     /// The sentences to be logged.

@@ -6,9 +6,9 @@ use super::control::ControlAnswer;
 use super::reactor::{Reactor, Timer};
 use super::session::Slot;
 use super::work::{Appended, Asker, Done, Work, deregister_fetch};
-use crate::api::Chunk;
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
+use crate::api::{Chunk, code};
 use crate::park::{Parked, WaitFor};
 use crate::wire::header::{FETCH, PRODUCE};
 
@@ -172,6 +172,11 @@ impl Reactor {
             let Some(result) = result else {
                 continue;
             };
+            if let Err(error) = &result
+                && error.kafka_code() == code::KAFKA_STORAGE_ERROR
+            {
+                self.shared.control().storage_notice(error, self.now_ms);
+            }
             let Some(slot) = piece.slot else {
                 // The only way to tell a producer with acks 0.
                 if result.is_err()
