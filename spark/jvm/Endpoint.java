@@ -14,6 +14,7 @@ import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
@@ -67,6 +68,9 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
       int port = Integer.parseInt(address.substring(colon + 1));
       channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
       channel.socket().connect(new InetSocketAddress(host, port), CONNECT_MS_MAX);
+    } catch (ClosedByInterruptException stopped) {
+      // As it is, since Spark tells by it a query that was stopped from one that has failed.
+      throw stopped;
     } catch (IOException | RuntimeException error) {
       channel.close();
       throw new IOException("the Arrow endpoint " + address + " does not answer: " + reason(error));

@@ -1,5 +1,5 @@
-"""Directories without room: the log says so; a broker that cannot write its metadata stops, as Kafka
-halts."""
+"""Directories without room: the log says so; a broker that cannot write its metadata stops, as
+Kafka halts."""
 
 import os
 from collections.abc import Iterator

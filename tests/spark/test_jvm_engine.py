@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -237,6 +238,24 @@ def test_a_child_that_was_killed_is_replaced(spark: SparkSession, servers: str) 
     assert steps(spark, servers).count() == RECORDS
     (second,) = children(spark)
     assert second.pid != first.pid
+
+
+def test_a_query_that_is_stopped_while_it_plans_has_not_failed(
+    spark: SparkSession, servers: str
+) -> None:
+    """Spark logged the stop of a stream as its failure, and `awaitTermination` raised it."""
+    assert steps(spark, servers).count() == RECORDS
+    thread = spark._jvm.java.lang.Thread
+    thread.currentThread().interrupt()  # as `query.stop()` does
+    try:
+        with pytest.raises(Py4JJavaError) as told:
+            steps(spark, servers).count()
+    finally:
+        thread.interrupted()
+    stream = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    error = told.value.java_exception
+    assert "kafkalite.spark.Endpoint" in [each.getClassName() for each in error.getStackTrace()]
+    assert stream.isInterruptionException(error, spark._jsc.sc())
 
 
 # --- which engine ---------------------------------------------------------------------------------
