@@ -1,5 +1,6 @@
 """Metadata by frames."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +67,42 @@ def test_a_missing_topic_is_made_if_the_client_allows_it(connection: Connection)
     assert [each.error_code for each in response.topics] == [0, 17]
     assert len(response.topics[0].partitions) == 1
     assert connection.create_topic("made-by-name").error_code == 36
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "policy", "segment_bytes"),
+    [
+        ("__consumer_offsets", 3, "compact", "2000000"),
+        ("__transaction_state", 4, "compact", "104857600"),
+        ("__share_group_state", 5, "delete", "104857600"),
+    ],
+)
+def test_a_topic_of_kafkas_own_is_made_as_its_coordinator_makes_it(
+    tmp_path: Path, name: str, partitions: int, policy: str, segment_bytes: str
+) -> None:
+    """A reader that named `__consumer_offsets` first left it a topic with `cleanup.policy=delete`,
+    whose offsets retention would have taken after a week."""
+    config = {
+        "offsets.topic.num.partitions": "3",
+        "offsets.topic.segment.bytes": "2000000",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.num.partitions": "5",
+    }
+    with (
+        kafkalite.Broker(tmp_path / "data", config=config) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        (made,) = ask(connection, 12, name, create=True).topics
+        assert (made.error_code, made.is_internal, len(made.partitions)) == (0, True, partitions)
+        kind = messages.DescribeConfigsRequest.DescribeConfigsResource
+        keys = ["cleanup.policy", "segment.bytes"]
+        resource = kind(resource_type=2, resource_name=name, configuration_keys=keys)
+        request = messages.DescribeConfigsRequest(resources=[resource])
+        (told,) = connection.ask("DescribeConfigs", 4, request).results
+        assert {each.name: each.value for each in told.configs} == {
+            "cleanup.policy": policy,
+            "segment.bytes": segment_bytes,
+        }
 
 
 def test_authorized_operations_are_told_when_asked_for(connection: Connection, topic: str) -> None:
