@@ -173,6 +173,8 @@ def test_a_fetch_from_a_directory_that_is_offline_is_answered_at_once(tmp_path: 
         shutil.rmtree(two)
         two.write_bytes(b"no directory")
         broker.start()
+        sentence = "WARNING partitions without a leader, as no log directory in use holds them: "
+        assert f"{sentence}{lost}-0\n" in broker.log_tail()
         with Connection(broker.bootstrap_servers) as connection:
             for version, error_code in ((5, 6), (6, 56), (12, 56)):
                 # Beside a partition that would wait.

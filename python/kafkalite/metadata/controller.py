@@ -45,6 +45,8 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 
 PRODUCER_IDS_PER_BLOCK = 1000
 TOPIC_NAME_MAX = 249
+LOST_PARTITIONS_NAMED = 10
+"""Of partitions that are not there, so many are named in the log."""
 """Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -503,7 +505,24 @@ def start(
     log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits)
     controller = Controller(log, node_id, engine_configs, wall_ms)
     controller._begin(registration, claimed)
-    return controller, [f"{store.FOLDER}: {sentence}" for sentence in repairs]
+    notes = [f"{store.FOLDER}: {sentence}" for sentence in repairs]
+    return controller, [*notes, *_lost_partitions(controller.image)]
+
+
+def _lost_partitions(image: Image) -> list[str]:
+    """What is to be said of partitions that one node, which has just started, does not lead."""
+    lost = [
+        f"{topic.name}-{partition.index}"
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        if partition.leader == NO_LEADER
+    ]
+    if not lost:
+        return []
+    rest = len(lost) - LOST_PARTITIONS_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    named = ", ".join(lost[:LOST_PARTITIONS_NAMED])
+    return [f"partitions without a leader, as no log directory in use holds them: {named}{more}"]
 
 
 def own_features() -> list[Any]:
