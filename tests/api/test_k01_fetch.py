@@ -74,6 +74,20 @@ def test_min_bytes_is_waited_for(
         assert len(response.responses[0].partitions[0].records) >= 1000
 
 
+def test_min_bytes_is_not_waited_for_on_a_segment_that_will_not_grow(
+    connection: Connection,
+) -> None:
+    """As in Kafka's `DelayedFetch`: the records behind it come with the next Fetch. A reader waited
+    for `max_wait_ms` at the end of each segment."""
+    assert connection.create_topic("rolled", segment_bytes=str(1 << 20)).error_code == 0
+    for number in range(3):
+        assert connection.produce("rolled", batch([bytes(600_000)])).base_offset == number
+    connection.socket.settimeout(20)
+    wanted = {"max_wait_ms": 60_000, "min_bytes": 700_000}
+    records = connection.fetch("rolled", 0, **wanted).records
+    assert [offset for offset, _ in values_of(records)] == [0]
+
+
 def test_a_request_behind_a_waiting_fetch_keeps_its_place(
     broker: kafkalite.Broker, connection: Connection, topic: str
 ) -> None:

@@ -1,9 +1,9 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
 //! Behaviour: `read` reads the request and finds its session (`fetch_sessions.rs`); `Fetch::look` reads
-//! the logs and says whether the answer is due: `min_bytes` are there, or a log refused, or nothing may
-//! be waited for; else the caller parks the request on its partitions (`wait_for`) and looks again when
-//! woken, at the latest after `max_wait_ms`. `answer` writes the response as a queue of chunks, the
+//! the logs and says whether the answer is due: `min_bytes` are there, or all that a segment will ever
+//! give, or a log refused, or nothing may be waited for; else the caller parks the request on its
+//! partitions (`wait_for`) and looks again when woken, at the latest after `max_wait_ms`. `answer` writes the response as a queue of chunks, the
 //! records being ranges of segment files. Partitions are read in order until `max_bytes` are full. The
 //! first one with records gives its first batch whole, even if that is larger than the limits (KIP-74);
 //! a later one whose first batch does not fit gives nothing. An incremental answer holds only partitions
@@ -86,6 +86,8 @@ pub struct Looked {
     parts: Vec<Part>,
     size_bytes: u64,
     must_be_told: bool,
+    /// A reader is on a segment that will not grow (`DelayedFetch`, case F).
+    is_on_older_segment: bool,
 }
 
 struct Part {
@@ -371,6 +373,7 @@ impl Fetch {
             parts: Vec::with_capacity(self.partitions.len()),
             size_bytes: 0,
             must_be_told: false,
+            is_on_older_segment: false,
         };
         for asked in self.readable() {
             let part = match (asked.error_code, &asked.partition) {
@@ -380,6 +383,8 @@ impl Fetch {
                 (error_code, _) => Part::refused(error_code),
             };
             looked.must_be_told |= part.error_code != code::NONE || part.diverging.is_some();
+            let range = part.range.as_ref();
+            looked.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
             looked.size_bytes += part.size_bytes();
             looked.parts.push(part);
         }
@@ -440,6 +445,7 @@ impl Fetch {
         looked.must_be_told
             || self.max_wait_ms == 0
             || looked.size_bytes >= self.min_bytes
+            || looked.is_on_older_segment
             || self.readable == 0
     }
 

@@ -37,6 +37,8 @@ pub struct FetchedRange {
     pub length_bytes: u64,
     /// The range ends within its first batch, which did not fit.
     pub first_batch_is_cut: bool,
+    /// There are segments behind this one that the reader may see.
+    pub is_on_older_segment: bool,
     file: Option<Arc<dyn StorageFile>>,
     _pin: Option<Arc<Pin>>,
 }
@@ -49,6 +51,7 @@ impl FetchedRange {
             position_byte: 0,
             length_bytes: 0,
             first_batch_is_cut: false,
+            is_on_older_segment: false,
             file: None,
             _pin: None,
         }
@@ -313,6 +316,7 @@ fn read_segment(
         position_byte: first.position_byte,
         length_bytes: wanted.min(max_position.saturating_sub(first.position_byte)),
         first_batch_is_cut: wanted < first_bytes,
+        is_on_older_segment: segment.base_offset() < bound.segment_base_offset,
         file: Some(file),
         _pin: Some(pin),
     }))

@@ -2,8 +2,9 @@
 //!
 //! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left gets
 //! all it asks for, so a frame larger than the whole budget can still come in; then nobody gets anything
-//! until enough is given back. A frame reserves its whole size before it is received, so that
-//! what has begun to arrive can always arrive whole. Kafka has no limit by default; here it is a
+//! until enough is given back. A frame reserves its whole size once its beginning has come. Where there
+//! is no room for it, the beginning is in memory nevertheless: lest beginnings fill the budget and wait
+//! for each other, one frame at a time may exceed it. Kafka has no limit by default; here it is a
 //! quarter of the machine's (or the control group's) memory.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -15,6 +16,8 @@ pub struct ReceiveBudget {
     used_bytes: AtomicI64,
     /// Somebody was refused and wants to be told.
     is_wanted: AtomicBool,
+    /// A frame comes in beyond the budget.
+    is_exceeded: AtomicBool,
 }
 
 impl ReceiveBudget {
@@ -30,6 +33,7 @@ impl ReceiveBudget {
             },
             used_bytes: AtomicI64::new(0),
             is_wanted: AtomicBool::new(false),
+            is_exceeded: AtomicBool::new(false),
         }
     }
 
@@ -52,6 +56,21 @@ impl ReceiveBudget {
         }
         self.charge(bytes);
         true
+    }
+
+    /// After a refusal, for a frame whose beginning is in memory: whether it may take what it asks for
+    /// nevertheless, since no other one does so. `end_exceeding` must follow; whoever is refused is
+    /// told then.
+    pub fn exceed(&self) -> bool {
+        !self.is_exceeded.swap(true, Ordering::SeqCst)
+    }
+
+    /// The frame that came in beyond the budget is whole, or gone. True: those who were refused have
+    /// to be told.
+    #[must_use]
+    pub fn end_exceeding(&self) -> bool {
+        self.is_exceeded.store(false, Ordering::SeqCst);
+        self.is_wanted.swap(false, Ordering::SeqCst)
     }
 
     /// Takes so many bytes, whatever is left: they are in memory already.
@@ -102,6 +121,17 @@ mod tests {
         assert!(budget.release(60), "the refused one has to be told");
         assert!(!budget.release(50), "and only once");
         assert!(budget.reserve(1));
+    }
+
+    #[test]
+    fn one_frame_at_a_time_exceeds_the_budget() {
+        let budget = ReceiveBudget::new(100, None);
+        budget.charge(100);
+        assert!(!budget.reserve(1) && budget.exceed());
+        assert!(!budget.reserve(1) && !budget.exceed());
+        assert!(budget.end_exceeding(), "the refused one has to be told");
+        assert!(!budget.reserve(1) && budget.exceed());
+        assert!(budget.end_exceeding() && !budget.end_exceeding());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Connection {
     pub is_blocked: bool,
     /// There is no memory for the rest of a frame, or for the records of one.
     pub waits_for_memory: bool,
+    /// The frame that arrives is the one that may exceed the budget.
+    pub exceeds_memory: bool,
     /// `session.outbox` is with a thread that sends files.
     pub is_sending: bool,
     /// The last flush left something.
@@ -213,6 +215,7 @@ impl Reactor {
             interest,
             is_blocked: false,
             waits_for_memory: false,
+            exceeds_memory: false,
             is_sending: false,
             is_full: false,
             has_ended: false,
@@ -239,8 +242,52 @@ impl Reactor {
         }
     }
 
+    /// Looks at nothing more of what a client sent; its connection is closed once the answers have left.
+    pub(super) fn end(&mut self, token: u64) {
+        if let Some(connection) = self.connections.by_token(token) {
+            connection.has_ended = true;
+            // It waits with no frame any more.
+            connection.is_blocked = false;
+            let input = std::mem::take(&mut connection.session.input);
+            self.recycle(input.buffer);
+            self.touch(token);
+        }
+        if let Some(index) = self.connections.place_of(token) {
+            self.end_exceeding(index);
+        }
+    }
+
+    /// The frame that was arriving is whole, or there is none any more.
+    pub(super) fn end_exceeding(&mut self, index: usize) {
+        if let Some(connection) = self.connections.get(index)
+            && std::mem::take(&mut connection.exceeds_memory)
+        {
+            self.shared.end_exceeding();
+        }
+    }
+
+    /// Who will ask for nothing more does not wait for more records.
+    pub(super) fn on_peer_closed(&mut self, index: usize) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        if std::mem::replace(&mut connection.peer_has_closed, true) {
+            return;
+        }
+        let open: Vec<u64> = connection
+            .session
+            .open_slots()
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in open {
+            self.end_wait(token, slot);
+        }
+    }
+
     pub(super) fn close(&mut self, index: usize) {
         let token = self.connections.token_of(index);
+        self.end_exceeding(index);
         let Some(mut connection) = self.connections.take(index) else {
             return;
         };
@@ -334,6 +381,12 @@ impl Reactor {
             connection.held_bytes = target;
         } else if shared.budget.reserve(target - connection.held_bytes) {
             connection.held_bytes = target;
+        } else if (1..target).contains(&present)
+            && (connection.exceeds_memory || shared.budget.exceed())
+        {
+            shared.budget.charge(target - connection.held_bytes);
+            connection.held_bytes = target;
+            connection.exceeds_memory = true;
         } else {
             // What has come in is in memory, room or not.
             let held = connection.held_bytes.max(present);

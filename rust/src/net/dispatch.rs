@@ -90,9 +90,8 @@ impl Reactor {
             )));
         }
         session.name_client(header.client_id);
-        if header.api_key == PRODUCE && shared.budget.is_exhausted() && !shared.gates.are_open() {
+        if header.api_key == PRODUCE && !shared.gates.are_open() && !shared.budget.reserve(0) {
             // Its records would wait in memory for a directory that does not answer.
-            shared.budget.reserve(0);
             self.wait_for_memory.push(token);
             return Ok(false);
         }

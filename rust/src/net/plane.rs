@@ -66,7 +66,7 @@ pub enum Message {
     Done(Done),
     /// A connection was closed for which a listener waits.
     Room,
-    /// There is memory again for those that wait for it.
+    /// Those that wait for memory may ask again.
     Memory,
     Stop,
 }
@@ -198,9 +198,20 @@ impl Shared {
     /// Gives memory of the budget back, and tells those who wait for some.
     pub fn release_memory(&self, bytes: usize) {
         if bytes > 0 && self.budget.release(bytes) {
-            for thread in 0..self.mailboxes.len() {
-                self.post(thread, Message::Memory);
-            }
+            self.tell_of_memory();
+        }
+    }
+
+    /// Another frame may exceed the budget.
+    pub fn end_exceeding(&self) {
+        if self.budget.end_exceeding() {
+            self.tell_of_memory();
+        }
+    }
+
+    fn tell_of_memory(&self) {
+        for thread in 0..self.mailboxes.len() {
+            self.post(thread, Message::Memory);
         }
     }
 

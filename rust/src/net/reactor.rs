@@ -164,6 +164,14 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     }
 }
 
+/// What was produced goes first, since a Fetch of the same round gives it, but behind what was produced
+/// before: with several log directories some of a full stage may wait here still.
+fn put_append(work: &mut VecDeque<Work>, batch: AppendBatch) {
+    let is_append = |each: &&Work| matches!(each, Work::Append(_));
+    let at = work.iter().take_while(is_append).count();
+    work.insert(at, Work::Append(batch));
+}
+
 /// The gate whose thread is to make the call, if it is not for the network thread.
 fn elsewhere(work: &Work, gate: &Arc<Gate>, gates: &Gates) -> Option<Arc<Gate>> {
     if !gate.is_open() || work.is_long() {
@@ -304,12 +312,9 @@ impl Reactor {
         if is_mid_round && !self.stage.is_full() && self.work.len() < WORKS_PER_ROUND {
             return None;
         }
-        // What was produced first: a Fetch of the same round gives it.
-        if !self.stage.is_empty() {
-            for mut batch in self.stage.take() {
-                batch.flushes = self.may_flush(&batch);
-                self.work.push_front(Work::Append(batch));
-            }
+        for mut batch in self.stage.take() {
+            batch.flushes = self.may_flush(&batch);
+            put_append(&mut self.work, batch);
         }
         self.work.pop_front()
     }
@@ -383,17 +388,11 @@ impl Reactor {
             self.others_busy_ms = self.now_ms;
         }
         let ready = event.readiness;
-        let mut waiting = Vec::new();
         if let Some(connection) = self.connections.get(index) {
             connection.last_active_ms = self.now_ms;
-            if ready.peer_closed && !connection.peer_has_closed {
-                connection.peer_has_closed = true;
-                waiting.extend(connection.session.open_slots().map(|(slot, _)| slot));
-            }
         }
-        // Who will ask for nothing more does not wait for more records.
-        for slot in waiting {
-            self.end_wait(event.token, slot);
+        if ready.peer_closed {
+            self.on_peer_closed(index);
         }
         if ready.readable {
             self.receive(index);
@@ -459,10 +458,12 @@ impl Reactor {
         }
     }
 
-    /// Once a second: a listener that looked away, and memory that is short.
+    /// Once a second: a listener that looked away, and memory that is or was short.
     fn keep_house(&mut self) {
         self.next_housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
         self.listen_again();
+        // A directory may answer again, for which requests wait when memory is short.
+        self.touched.append(&mut self.wait_for_memory);
         self.close_hoarders();
     }
 
@@ -606,5 +607,40 @@ impl Reactor {
                 self.close(index);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::net::outbox::Outbox;
+
+    /// Of a stage that was full in mid-round one directory's batch was made and the other's was not.
+    /// The next full stage went in front of that, and so did requests of a connection that were later.
+    #[test]
+    fn what_is_produced_later_is_appended_later_and_before_other_calls() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = Arc::new(TcpStream::connect(address).expect("a connection"));
+        let mut work = VecDeque::from([Work::Send {
+            connection: 0,
+            stream,
+            outbox: Outbox::default(),
+        }]);
+        for directory in 0..3 {
+            let batch = AppendBatch {
+                directory,
+                ..AppendBatch::default()
+            };
+            put_append(&mut work, batch);
+        }
+        let directory_of = |each: Work| match each {
+            Work::Append(batch) => Some(batch.directory),
+            _ => None,
+        };
+        let order: Vec<Option<usize>> = work.into_iter().map(directory_of).collect();
+        assert_eq!(order, [Some(0), Some(1), Some(2), None]);
     }
 }

@@ -66,9 +66,11 @@ impl Reactor {
         };
         let room = input.buffer.get_mut(input.end..limit).unwrap_or_default();
         let room_bytes = room.len();
+        let mut is_end = false;
         let received = match (&*connection.stream).read(room) {
             Ok(0) => {
                 connection.has_ended = true;
+                is_end = true;
                 0
             }
             Ok(count) => count,
@@ -88,9 +90,13 @@ impl Reactor {
             .received_bytes
             .fetch_add(received as u64, Ordering::Relaxed);
         match received {
-            0 if is_fresh => self.recycle(input.buffer),
+            0 if is_fresh || is_end => self.recycle(input.buffer),
             0 => connection.session.input = input,
             _ => self.process(index, input),
+        }
+        if is_end {
+            self.end_exceeding(index);
+            self.on_peer_closed(index);
         }
         Ok(received > 0 && received == room_bytes)
     }
@@ -145,6 +151,9 @@ impl Reactor {
                 (end, false)
             }
         };
+        if at > start || is_blocked {
+            self.end_exceeding(index);
+        }
         let Some(connection) = self.connections.get(index) else {
             if let Some(buffer) = self.stage.end_buffer(buffer) {
                 self.recycle(buffer);

@@ -39,7 +39,12 @@ impl Reactor {
     /// Has the logs looked at for a Fetch. `is_over`: it is answered with what there is.
     pub(super) fn look(&mut self, token: u64, slot: u64, is_over: bool) {
         let parked = self.parked(token, slot);
-        let is_over = is_over || self.stop_deadline_ms.is_some();
+        let waits_for_nothing = self.stop_deadline_ms.is_some()
+            || self
+                .connections
+                .by_token(token)
+                .is_some_and(|connection| connection.peer_has_closed);
+        let is_over = is_over || waits_for_nothing;
         let looking = Slot::Looking {
             again: false,
             is_over,
@@ -179,11 +184,8 @@ impl Reactor {
             }
             let Some(slot) = piece.slot else {
                 // The only way to tell a producer with acks 0.
-                if result.is_err()
-                    && let Some(connection) = self.connections.by_token(piece.connection)
-                {
-                    connection.has_ended = true;
-                    self.touched.push(piece.connection);
+                if result.is_err() {
+                    self.end(piece.connection);
                 }
                 continue;
             };

@@ -1,0 +1,75 @@
+"""What becomes of the requests of a connection that ends: by its client, or by a refusal."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import kafkalite
+from api.batches import batch
+from api.raw import KEYS, Connection
+from kafkalite.protocol import messages
+
+PROMPT_S = 20.0
+"""Long on a busy machine, and short against the waits that these tests ask for."""
+LONG_MS = 600_000
+FETCH, METADATA, PRODUCE = KEYS["Fetch"], KEYS["Metadata"], KEYS["Produce"]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[kafkalite.Broker]:
+    """Its topic "t" is empty."""
+    with kafkalite.Broker(config={"num.network.threads": "1"}) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("t").error_code == 0
+        yield broker
+
+
+@pytest.fixture
+def client(broker: kafkalite.Broker) -> Iterator[Connection]:
+    with Connection(broker.bootstrap_servers) as client:
+        client.socket.settimeout(PROMPT_S)
+        yield client
+
+
+def send_fetch(client: Connection, max_wait_ms: int) -> int:
+    request = client.fetch_request("t", 0, max_wait_ms=max_wait_ms)
+    return client.send(FETCH, 12, request.encode(12))
+
+
+def test_a_refusal_with_acks_0_ends_the_connection_though_requests_wait_behind_it(
+    client: Connection,
+) -> None:
+    """A request that waited behind another one when the log refused the records was neither
+    answered nor given up: the connection hung until it had been idle for ten minutes."""
+    spoilt = bytearray(batch([b"spoilt"]))
+    spoilt[-2] ^= 1
+    refused = client.produce_request("t", bytes(spoilt), acks=0)
+    metadata = messages.MetadataRequest(topics=[])
+    # In one piece, so that all of it is there when the log is asked.
+    client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    client.send(PRODUCE, 9, refused.encode(9))
+    fetch = send_fetch(client, 100)
+    client.send(METADATA, 9, metadata.encode(9))
+    client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    client.receive(FETCH, 12, fetch)
+    assert client.is_closed()
+
+
+def test_who_sends_no_more_does_not_wait_for_records(client: Connection) -> None:
+    """A consumer that had gone kept its connection until the time of its Fetch was over."""
+    fetch = send_fetch(client, LONG_MS)
+    client.socket.shutdown(socket.SHUT_WR)
+    answer = client.receive(FETCH, 12, fetch)
+    assert not answer.responses[0].partitions[0].records
+    assert client.is_closed()
+
+
+def test_a_fetch_that_is_begun_after_its_client_has_gone_does_not_wait_either(
+    client: Connection,
+) -> None:
+    fetches = [send_fetch(client, LONG_MS) for _ in range(3)]
+    client.socket.shutdown(socket.SHUT_WR)
+    for fetch in fetches:
+        client.receive(FETCH, 12, fetch)
+    assert client.is_closed()
