@@ -107,6 +107,11 @@ def test_what_cannot_be_fetched_is_told_in_a_sentence(endpoint: str) -> None:
     for request, sentence in [
         ({**place, "partition": 7}, "there is no partition rows-7"),
         ({**place, "start": 400, "stop": 500}, "rows-0"),
+        ({**place, "start": 400}, "start=400 is out of range: rows-0 ends at offset 300"),
+        (
+            {**place, "start": 400, "isolation": "read_committed"},
+            "start=400 is out of range: rows-0 ends at offset 300",
+        ),
         ({**place, "client": {"x": "y"}}, "client has no setting x"),
         ({**place, "client": {"fetch.max.bytes": "y"}}, "fetch.max.bytes=y is no whole number"),
         ({**place, "path": "/proc"}, "rows-0 in path /proc: No such file or directory"),
@@ -117,6 +122,8 @@ def test_what_cannot_be_fetched_is_told_in_a_sentence(endpoint: str) -> None:
     ]:
         told = refusal(endpoint, **request)
         assert sentence in told, told
+    lost = {**place, "start": 400, "fail.on.data.loss": False}
+    assert read(endpoint, **lost).num_rows == 0
 
 
 def test_plans_are_answered_as_the_planner_answers(broker: kafkalite.Broker, endpoint: str) -> None:

@@ -176,7 +176,9 @@ class Home:
             )
         settings = _settings(isolation, client)
         if start is None or stop is None:
-            start, stop = _whole(servers, topic, partition, start, stop, settings)
+            start, stop = _whole(
+                servers, topic, partition, start, stop, settings, fail_on_data_loss
+            )
         on_loss = None if fail_on_data_loss else _tell_loss
         return RangeSource(servers, [(topic, partition, start, stop)], settings, on_loss)
 
@@ -257,8 +259,10 @@ def _whole(
     start: int | None,
     stop: int | None,
     settings: FetchSettings,
+    fail_on_data_loss: bool,
 ) -> tuple[int, int]:
-    """The ends that a request leaves out, as they are now."""
+    """The ends that a request leaves out, as they are now. A start behind the log is refused, as a
+    broker's own endpoint refuses it."""
     place = (topic, partition)
     is_committed = settings.isolation == "read_committed"
     with Admin(servers, timeout_ms=settings.timeout_ms) as admin:
@@ -268,6 +272,12 @@ def _whole(
             start = admin.list_offsets({place: EARLIEST})[place].offset
         if stop is None:
             stop = admin.list_offsets({place: LATEST}, committed=is_committed)[place].offset
+            # Behind the last stable offset there may be records still, which wait for their end.
+            end = admin.list_offsets({place: LATEST})[place].offset if start > stop else stop
+            if start > end and fail_on_data_loss:
+                raise InvalidArgumentError(
+                    f"start={start} is out of range: {topic}-{partition} ends at offset {end}"
+                )
     return start, max(start, stop)
 
 
