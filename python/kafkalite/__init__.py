@@ -11,8 +11,13 @@ costs nothing: pytest does so at each of its starts (`kafkalite.testing.plugin`)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the same as in _HOMES, for type checkers
     from kafkalite._native import __version__
+    from kafkalite.broker import Broker
+    from kafkalite.client.arrow import LogRecords, read_log
+    from kafkalite.client.arrow_writer import write_arrow
+    from kafkalite.client.wire_arrow import read_arrow
+    from kafkalite.errors import KafkaliteError
 
 # Public name -> module that holds it.
 _HOMES: dict[str, str] = {

@@ -1,5 +1,6 @@
 """The installed package: what it needs, what importing it costs, and that its parts agree."""
 
+import ast
 import importlib.metadata
 import re
 import subprocess
@@ -46,6 +47,16 @@ def test_every_public_name_can_be_imported() -> None:
     for name in kafkalite.__all__:
         assert getattr(kafkalite, name) is not None
     assert set(kafkalite.__all__) <= set(dir(kafkalite))
+
+
+def test_type_checkers_see_what_a_program_gets() -> None:
+    """Every name was `Any` to them, since none but the version was imported for them."""
+    tree = ast.parse(Path(str(kafkalite.__file__)).read_text(encoding="utf-8"))
+    (block,) = (each for each in tree.body if isinstance(each, ast.If))
+    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
+    homes = {name.name: each.module for each in imports for name in each.names}
+    assert homes == kafkalite._HOMES
+    assert set(homes) == set(kafkalite.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
