@@ -10,7 +10,7 @@
     bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
     bench-spark  Spark on kafkalite beside its own connector on Apache Kafka (ARGS="--only json")
     lint, format, build, jars    parts of the above
-    jar          Spark's columnar engine, which later builds pack
+    jar          Spark's columnar engine, which later builds pack, and make anew if need be
     wheel        a release wheel in dist/, with the jar
 
 Python 3.11, cargo and (for the tests) a full JDK 17 must be there; all else is fetched, and kept
@@ -35,6 +35,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
+JAR = ROOT / "python" / "kafkalite" / "spark" / "jars" / "kafkalite-spark.jar"
 WHEELS = ROOT / "target" / "wheels"
 REPORTS = ROOT / "target" / "reports"
 # A Rust test that the machine forbids appends `name: reason` here (see CONTRIBUTING.md).
@@ -185,6 +186,8 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
     need_compiler()
     make_venv()
     install_tools([])  # maturin, without which nothing is built
+    if JAR.exists():
+        jar()  # the wheel packs it, and what an older one calls may no longer be there
     with ThreadPoolExecutor(1) as downloads:
         beside: Future[None] = downloads.submit(fetch, extras, jars=jars)
         shutil.rmtree(WHEELS, ignore_errors=True)

@@ -75,7 +75,11 @@ def warn_of_another_python(spark: "SparkSession") -> None:
 def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
     """The running session, or a new one: local unless `spark.master` says another, with this
     Python for its workers. `conf` is Spark's and goes before everything chosen here."""
-    import pyspark
+    try:
+        import pyspark
+    except ModuleNotFoundError as error:
+        sentence = "pyspark is not installed: pip install 'kafkalite[spark]'"
+        raise ModuleNotFoundError(sentence, name=error.name) from error
     from pyspark.sql import SparkSession
 
     jar = jar_for(pyspark.__version__)
