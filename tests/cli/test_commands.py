@@ -278,20 +278,24 @@ def test_groups_are_listed_described_reset_and_deleted(run: Run, servers: str) -
     assert "Consumer group 'readers' does not exist." in missing.err
 
 
-def test_an_interrupted_member_leaves_its_group_without_a_word(run: Run, servers: str) -> None:
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_member_leaves_its_group_without_a_word(
+    run: Run, servers: str, by: signal.Signals, code: int
+) -> None:
     """Ctrl-C while the group was asked for: leaving it then found the answer still to come, and the
     command ended with a traceback."""
+    group = f"interrupted-{code}"
     arguments = ("perf", "consume", "--topic", "interrupted", "--num-records", "1")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    assert run("topics", "create", "interrupted").exit == 0
-    with start(servers, *arguments, "--group", "interrupted", **pipes) as process:
+    assert run("topics", "create", "interrupted", "--if-not-exists").exit == 0
+    with start(servers, *arguments, "--group", group, **pipes) as process:
         # The first JoinGroup of a group waits three seconds for other members.
-        while "interrupted" not in run("groups", "list").out:
+        while group not in run("groups", "list").out:
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "\n")
-    members = rows_of(run("groups", "describe", "interrupted", "--state").out)[-1][-1]
+    assert (process.returncode, err) == (code, "\n")
+    members = rows_of(run("groups", "describe", group, "--state").out)[-1][-1]
     assert members == "0"
 
 

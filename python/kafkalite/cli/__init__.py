@@ -1,7 +1,8 @@
 """The commands. One file a command, each with `run(arguments) -> exit code`; this one finds them.
 
 Exit codes: 0 done; 1 the command worked and has bad news (a finding, a refusal); 2 a wrong
-command line; 130 interrupted. An error of kafkalite is one sentence on stderr, never a traceback.
+command line; 130 interrupted; 143 ended by SIGTERM. An error of kafkalite is one sentence on stderr,
+never a traceback.
 """
 
 import errno
@@ -50,9 +51,9 @@ def run(arguments: Sequence[str]) -> int:
     except KafkaliteError as error:
         sys.stderr.write(f"kafkalite: {error}\n")
         return getattr(error, "exit_code", 1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         sys.stderr.write("\n")
-        return 130
+        return getattr(interrupt, "exit_code", 130)
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
         _leave_stdout()

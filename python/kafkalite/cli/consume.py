@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkalite.cli.groups_reset import parse_datetime
-from kafkalite.cli.options import UsageError, add_server, new_parser, require_text
+from kafkalite.cli.options import UsageError, add_server, new_parser, require_text, terminable
 from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer import Consumer, Row
@@ -59,14 +59,17 @@ def run(arguments: list[str]) -> int:
     require_text(options.topic or "", options.group or "")
     to_bytes = _printer(options)
     group = options.group and GroupOptions(options.group, instance_id=options.group_instance_id)
-    with Consumer(
-        options.bootstrap_server,
-        group=group,
-        isolation=options.isolation_level.replace("-", "_"),
-        offset_reset="earliest" if options.from_beginning else "latest",
-        partition_bytes_max=options.max_partition_fetch_bytes,
-        timeout_ms=options.timeout,
-    ) as consumer:
+    with (
+        terminable(),
+        Consumer(
+            options.bootstrap_server,
+            group=group,
+            isolation=options.isolation_level.replace("-", "_"),
+            offset_reset="earliest" if options.from_beginning else "latest",
+            partition_bytes_max=options.max_partition_fetch_bytes,
+            timeout_ms=options.timeout,
+        ) as consumer,
+    ):
         ends = None
         if group:
             pattern = options.include or re.escape(options.topic)

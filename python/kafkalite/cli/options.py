@@ -3,8 +3,10 @@ as Kafka's flags, examples in the help."""
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from kafkalite.client.cluster import parse_servers
@@ -122,6 +124,26 @@ def _action_first(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
             rest.remove(f"--{name}")
             return [name, *rest]
     return rest
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a member of a group as Ctrl-C does: it commits and leaves."""
+
+    exit_code = 143
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """In the block SIGTERM raises `Terminated`."""
+
+    def end(*_: object) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def require_text(*texts: str) -> None:

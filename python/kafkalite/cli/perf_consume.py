@@ -10,7 +10,7 @@ import re
 import sys
 import time
 
-from kafkalite.cli.options import UsageError, add_server, new_parser, print_json
+from kafkalite.cli.options import UsageError, add_server, new_parser, print_json, terminable
 from kafkalite.client.consumer import Consumer
 
 EXAMPLES = """
@@ -37,14 +37,17 @@ def run(arguments: list[str]) -> int:
         first = "time, threadId" if options.show_detailed_stats else "start.time, end.time"
         print(f"{first}, {TITLES}, {TITLES_MORE}")
     stats = _Stats(options)
-    with Consumer(
-        options.bootstrap_server,
-        group=group,
-        offset_reset="latest" if options.from_latest else "earliest",
-        partition_bytes_max=options.fetch_size,
-        timeout_ms=60_000,
-        client_id="perf-consumer-client",
-    ) as consumer:
+    with (
+        terminable(),
+        Consumer(
+            options.bootstrap_server,
+            group=group,
+            offset_reset="latest" if options.from_latest else "earliest",
+            partition_bytes_max=options.fetch_size,
+            timeout_ms=60_000,
+            client_id="perf-consumer-client",
+        ) as consumer,
+    ):
         pattern = re.compile(options.include) if options.include else [options.topic]
         consumer.subscribe(pattern)
         is_complete = _consume(consumer, options, stats)
