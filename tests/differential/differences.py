@@ -113,6 +113,9 @@ DIFFERENCES = [
             ("fetch with a partition's size of -1", "responses.*"),
         ],
     ),
+    Difference(
+        "The zero id", [("fetch the zero id", "error_code"), ("fetch the zero id", "responses.*")]
+    ),
     Difference("Names that collide at once", [("create names that collide at once", "topics.*")]),
     Difference("Cordoned directories", [("create two replicas", "topics.d-none.error_message")]),
     Difference(

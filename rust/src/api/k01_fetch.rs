@@ -181,6 +181,10 @@ pub fn read(
             partition,
         });
     }
+    if !is_replica {
+        // Kafka looks at all ids before it looks at partitions.
+        refused.sort_by_key(|each| each.error_code != code::UNKNOWN_TOPIC_ID);
+    }
     let readable = partitions.len();
     partitions.append(&mut refused);
     let max_bytes = u64::try_from(request.max_bytes).unwrap_or(0).min(bytes_max);

@@ -162,7 +162,7 @@ def fetched(name: str, *topics: tuple[str, Sequence[At]], version: int = 12, **o
     asked = [
         {
             "topic": topic,
-            "topic_id": id_of(topic) if version >= 13 else ZERO_ID,
+            "topic_id": id_of(topic) if version >= 13 and topic else ZERO_ID,
             "partitions": [
                 {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
                 for index, offset in partitions
@@ -297,6 +297,8 @@ READING = [
     fetched("a partition twice", ("e-times", [(0, 0), (0, 6)])),
     fetched("a topic twice", ("e-plain", [(0, 0)]), ("e-plain", [(2, 0)])),
     fetched("no partition", ("e-plain", [])),
+    fetched("an unknown id", ("e-plain", [(0, 0), (9, 0)]), (UNKNOWN, [(0, 0)]), version=13),
+    fetched("the zero id", ("e-plain", [(9, 0)]), ("", [(0, 0)]), version=13),
     fetched(
         "in the order of the request",
         ("e-plain", [(2, 0), (9, 0), (0, 0), (1, 0)]),
