@@ -1,8 +1,8 @@
 """The commands. One file a command, each with `run(arguments) -> exit code`; this one finds them.
 
 Exit codes: 0 done; 1 the command worked and has bad news (a finding, a refusal); 2 a wrong
-command line; 130 interrupted; 143 ended by SIGTERM. An error of kafkalite is one sentence on stderr,
-never a traceback.
+command line; 130 interrupted; 143 ended by SIGTERM. An error of kafkalite is one sentence on
+stderr, never a traceback.
 """
 
 import errno
