@@ -393,7 +393,10 @@ def test_a_bare_command_prints_its_help(
         ["consume", "--from-beginning"],
         ["consume", "t", "--group", "g", "--partition", "0"],
         ["consume", "t", "--from-beginning", "--template", "%z"],
+        ["consume", "--include", "[", "--group", "g"],
+        ["offsets", "--topic-partitions", "[:0"],
         ["perf", "produce", "--topic", "t"],
+        ["perf", "consume", "--include", "[", "--num-records", "1"],
         ["topics", "list", "--bootstrap-server", "nowhere:port"],
     ],
 )

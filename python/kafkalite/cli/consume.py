@@ -19,7 +19,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkalite.cli.groups_reset import parse_datetime
-from kafkalite.cli.options import UsageError, add_server, new_parser, require_text, terminable
+from kafkalite.cli.options import (
+    UsageError,
+    add_server,
+    new_parser,
+    regular_expression,
+    require_text,
+    terminable,
+)
 from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer import Consumer, Row
@@ -58,6 +65,7 @@ def run(arguments: list[str]) -> int:
         parser.error("--offset needs a --partition")
     require_text(options.topic or "", options.group or "")
     to_bytes = _printer(options)
+    wanted = regular_expression(options.include) if options.include else [options.topic]
     group = options.group and GroupOptions(options.group, instance_id=options.group_instance_id)
     with (
         terminable(),
@@ -72,8 +80,7 @@ def run(arguments: list[str]) -> int:
     ):
         ends = None
         if group:
-            pattern = options.include or re.escape(options.topic)
-            consumer.subscribe(_expression(pattern) if options.include else [options.topic])
+            consumer.subscribe(wanted)
         else:
             starts = _starts(consumer, options)
             consumer.assign(starts)
@@ -176,13 +183,6 @@ def _ends(consumer: Consumer, places: list[Partition]) -> dict[Partition, int]:
         dict.fromkeys(places, LATEST), committed=is_committed
     )
     return {place: found.offset for place, found in listed.items()}
-
-
-def _expression(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"'{text}' is no regular expression: {error}") from error
 
 
 # --- printing -------------------------------------------------------------------------------------

@@ -4,7 +4,14 @@
 import argparse
 import re
 
-from kafkalite.cli.options import UsageError, add_server, names_of, new_parser, print_json
+from kafkalite.cli.options import (
+    UsageError,
+    add_server,
+    names_of,
+    new_parser,
+    print_json,
+    regular_expression,
+)
 from kafkalite.client.admin import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -101,7 +108,9 @@ def _places(
         rules = [_rule(text) for text in options.topic_partitions.split(",")]
     else:
         wanted = _ranges(options.partitions)
-        expressions = [_expression(text) for pattern in patterns for text in pattern.split(",")]
+        expressions = [
+            regular_expression(text.strip()) for pattern in patterns for text in pattern.split(",")
+        ]
         rules = [(expression, wanted) for expression in expressions or [re.compile(".*")]]
     return [
         (name, partition)
@@ -118,7 +127,7 @@ def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
     """`orders:0-2`: partitions 0 and 1, as Kafka has it the upper end is not meant; `orders:1`;
     `orders:1-`; `orders:-3`; `orders`; `:1`."""
     topic, _, span = text.partition(":")
-    expression = _expression(topic or ".*")
+    expression = regular_expression((topic or ".*").strip())
     if not span:
         return expression, [(0, 1 << 31)]
     lower, dash, upper = span.partition("-")
@@ -140,10 +149,3 @@ def _ranges(text: str | None) -> list[tuple[int, int]]:
 
 def _is_within(partition: int, ranges: list[tuple[int, int]]) -> bool:
     return any(lower <= partition < upper for lower, upper in ranges)
-
-
-def _expression(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text.strip())
-    except re.error as error:
-        raise UsageError(f"'{text}' is no regular expression: {error}") from error

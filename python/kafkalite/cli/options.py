@@ -3,6 +3,7 @@ as Kafka's flags, examples in the help."""
 
 import argparse
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,6 +151,14 @@ def require_text(*texts: str) -> None:
     """Raises UnicodeEncodeError for what cannot be a name, since its bytes were no UTF-8."""
     for text in texts:
         text.encode()
+
+
+def regular_expression(text: str) -> re.Pattern[str]:
+    """Raises `UsageError` for what is none."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"'{text}' is no regular expression: {error}") from error
 
 
 def names_of(positional: Sequence[str], flagged: Sequence[str] | None) -> list[str]:

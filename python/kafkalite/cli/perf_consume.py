@@ -6,11 +6,17 @@ Records are counted in Rust, each one looked at, without a Python object for it.
 
 import argparse
 import random
-import re
 import sys
 import time
 
-from kafkalite.cli.options import UsageError, add_server, new_parser, print_json, terminable
+from kafkalite.cli.options import (
+    UsageError,
+    add_server,
+    new_parser,
+    print_json,
+    regular_expression,
+    terminable,
+)
 from kafkalite.client.consumer import Consumer
 
 EXAMPLES = """
@@ -32,6 +38,7 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if bool(options.topic) == bool(options.include):
         raise UsageError("name a --topic, or several by --include")
+    wanted = regular_expression(options.include) if options.include else [options.topic]
     group = options.group or f"perf-consumer-{random.randrange(100_000)}"  # noqa: S311
     if not options.hide_header and not options.json:
         first = "time, threadId" if options.show_detailed_stats else "start.time, end.time"
@@ -48,8 +55,7 @@ def run(arguments: list[str]) -> int:
             client_id="perf-consumer-client",
         ) as consumer,
     ):
-        pattern = re.compile(options.include) if options.include else [options.topic]
-        consumer.subscribe(pattern)
+        consumer.subscribe(wanted)
         is_complete = _consume(consumer, options, stats)
         stats.total()
     if not is_complete:
