@@ -180,7 +180,8 @@ pub const FETCH_SESSION_PARTITIONS_MAX: usize = 500_000;
 /// Longest that a stop waits for answers to be made and sent, milliseconds.
 pub const STOP_WAIT_MS: u64 = 5_000;
 
-/// How often a network thread looks for connections that are idle or late, milliseconds.
+/// How often a network thread looks at listeners that it looked away from and at memory that is short,
+/// and the longest that it sleeps, milliseconds.
 pub const HOUSEKEEPING_MS: u64 = 1_000;
 
 /// The log says at most so often why records of producers could not be stored.

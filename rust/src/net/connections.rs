@@ -22,7 +22,8 @@ pub struct Connection {
     pub listener: usize,
     pub session: Session,
     pub interest: Readiness,
-    /// `session.input` holds a frame that may not be worked on yet.
+    /// `session.input` holds a frame that may not be worked on yet; or the plane stops, and nothing more
+    /// is worked on.
     pub is_blocked: bool,
     /// There is no memory for the rest of a frame, or for the records of one.
     pub waits_for_memory: bool,
@@ -32,7 +33,8 @@ pub struct Connection {
     pub is_sending: bool,
     /// The last flush left something.
     pub is_full: bool,
-    /// Everything that the peer sent has been received, and it will send no more; or it sent nonsense.
+    /// Everything that the peer sent has been received, and it will send no more; or it sent nonsense,
+    /// or with acks 0 what was refused.
     /// Closed once the answers have left.
     pub has_ended: bool,
     /// The peer will send no more, though there may be bytes in the socket still.

@@ -38,8 +38,9 @@ impl Place<'_> {
 
 impl Reactor {
     /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier answer
-    /// must leave first, or it is the next connection's turn. An error ends the connection, as in
-    /// Kafka: a request that cannot be read, an unknown key, a version that is not spoken.
+    /// must leave first, it is the next connection's turn, or memory is short. An error ends the
+    /// connection, as in Kafka: a request that cannot be read, an unknown key, a version that is not
+    /// spoken.
     pub(super) fn dispatch(
         &mut self,
         index: usize,

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A directory has a gate for writing and one for reading, since a frozen file system still gives
-//! what is in the page cache. Writes run in the order in which they came, the one that closed the
-//! gate first. Reads depend on no other: of a connection there is one at a time.
+//! what is in the page cache, and further ones for calls that neither may wait for. Writes run in the
+//! order in which they came, the one that closed the gate first. Reads depend on no other: of a
+//! connection there is one at a time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -303,7 +303,7 @@ impl Plane {
     }
 
     /// Takes no more connections and requests, has parked requests answered (Python must still
-    /// answer its own), and ends the threads. Takes at most `STOP_WAIT_MS`.
+    /// answer its own), and ends the threads. Takes little more than `STOP_WAIT_MS` at most.
     pub fn stop(&self) {
         for index in 0..self.shared.mailboxes.len() {
             self.shared.post(index, Message::Stop);
