@@ -170,6 +170,13 @@ def test_a_file_is_one_record(run: Run, servers: str, tmp_path: Path) -> None:
         ("no separator\n", ["--key-separator", ":"], "line 1: no key separator ':' in it"),
         ("{}\n", ["--format", "json"], "line 1: no JSON object with a field 'value'"),
         ("{\n", ["--format", "json"], "line 1: "),
+        (
+            '{"value": "", "timestamp": -5}\n',
+            ["--format", "json"],
+            "line 1: 'timestamp' -5 is no time",
+        ),
+        ('{"value": "", "timestamp": 1e19}\n', ["--format", "json"], "'timestamp' is no integer"),
+        (f'{{"value": "", "timestamp": {2**63}}}\n', ["--format", "json"], "is no time in"),
         ("xyz\n", ["--format", "hex"], "line 1: "),
     ],
 )
@@ -398,6 +405,8 @@ def test_a_bare_command_prints_its_help(
         ["perf", "produce", "--topic", "t"],
         ["perf", "consume", "--include", "[", "--num-records", "1"],
         ["topics", "list", "--bootstrap-server", "nowhere:port"],
+        ["topics", "list", "--timeout", "-5"],
+        ["topics", "list", "--timeout", "0"],
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_2(

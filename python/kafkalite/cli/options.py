@@ -15,6 +15,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 
 BOOTSTRAP_SERVER = "localhost:9092"
 TIMEOUT_MS = 60_000
+INT_MAX = 2**31 - 1
 
 
 class UsageError(KafkaliteError):
@@ -54,7 +55,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=int,
+        type=milliseconds_argument,
         metavar="MS",
         default=TIMEOUT_MS,
         help=f"give up after so long ({TIMEOUT_MS})",
@@ -69,6 +70,13 @@ def servers_argument(text: str) -> str:
     except InvalidArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def milliseconds_argument(text: str) -> int:
+    """A time to wait, for argparse."""
+    if not text.isdecimal() or int(text) == 0 or int(text) > INT_MAX:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of milliseconds from 1 on")
+    return int(text)
 
 
 class Actions:

@@ -40,6 +40,7 @@ kafkalite produce orders --header source=cli --partition 0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 100 << 20
+LONG_MAX = 2**63 - 1
 
 
 class _Parts(NamedTuple):
@@ -260,6 +261,8 @@ def _from_json(line: bytes) -> _Parts:
     for name, number in (("partition", partition), ("timestamp", timestamp)):
         if number is not None and not isinstance(number, int):
             raise ValueError(f"'{name}' is no integer")
+    if timestamp is not None and not 0 <= timestamp <= LONG_MAX:
+        raise ValueError(f"'timestamp' {timestamp} is no time in milliseconds since 1970")
     return _Parts(
         _json_bytes(fields["value"]),
         _json_bytes(fields.get("key")),
