@@ -406,6 +406,11 @@ def test_a_bare_command_prints_its_help(
         ["perf", "consume", "--include", "[", "--num-records", "1"],
         ["topics", "list", "--bootstrap-server", "nowhere:port"],
         ["topics", "list", "--timeout", "-5"],
+        ["topics", "create", "x", "--partitions", "2147483648"],
+        ["topics", "create", "x", "--partitions", "many"],
+        ["topics", "create", "x", "--replication-factor", "32768"],
+        ["topics", "alter", "x", "--partitions", "2147483648"],
+        ["produce", "x", "--level", "2147483648"],
         ["topics", "list", "--timeout", "0"],
     ],
 )

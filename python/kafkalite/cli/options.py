@@ -16,6 +16,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 BOOTSTRAP_SERVER = "localhost:9092"
 TIMEOUT_MS = 60_000
 INT_MAX = 2**31 - 1
+SHORT_MAX = 2**15 - 1
 
 
 class UsageError(KafkaliteError):
@@ -77,6 +78,26 @@ def milliseconds_argument(text: str) -> int:
     if not text.isdecimal() or int(text) == 0 or int(text) > INT_MAX:
         raise argparse.ArgumentTypeError(f"'{text}' is no number of milliseconds from 1 on")
     return int(text)
+
+
+def int_argument(text: str) -> int:
+    """A whole number that Kafka's protocol has room for, for argparse."""
+    return _whole_number(text, INT_MAX)
+
+
+def short_argument(text: str) -> int:
+    """A smaller one, such as a replication factor."""
+    return _whole_number(text, SHORT_MAX)
+
+
+def _whole_number(text: str, largest: int) -> int:
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from error
+    if abs(number) > largest:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return number
 
 
 class Actions:

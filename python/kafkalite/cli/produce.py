@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from kafkalite.cli.options import (
     UsageError,
     add_server,
+    int_argument,
     new_parser,
     parse_settings,
     print_json,
@@ -123,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         "--file", action="append", metavar="FILE", help="a whole file as one record, not lines"
     )
     parser.add_argument("--codec", choices=CODECS, default="none", help="compression (none)")
-    parser.add_argument("--level", type=int, metavar="N", help="of gzip, lz4, zstd")
+    parser.add_argument("--level", type=int_argument, metavar="N", help="of gzip, lz4, zstd")
     parser.add_argument(
         "--acks", choices=("all", "-1", "1", "0"), default="all", help="when it counts (all)"
     )

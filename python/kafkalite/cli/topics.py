@@ -7,10 +7,12 @@ from typing import Any
 from kafkalite.cli.options import (
     Actions,
     UsageError,
+    int_argument,
     names_of,
     parse_settings,
     print_error,
     print_json,
+    short_argument,
 )
 from kafkalite.client.admin import (
     TOPIC,
@@ -39,8 +41,12 @@ def run(arguments: list[str]) -> int:
 
     create = actions.add("create", _create, "make a topic", "kafkalite topics create orders")
     _add_names(create, "a topic")
-    create.add_argument("--partitions", type=int, metavar="N", help="the broker's num.partitions")
-    create.add_argument("--replication-factor", type=int, metavar="N", help="the broker's default")
+    create.add_argument(
+        "--partitions", type=int_argument, metavar="N", help="the broker's num.partitions"
+    )
+    create.add_argument(
+        "--replication-factor", type=short_argument, metavar="N", help="the broker's default"
+    )
     create.add_argument(
         "--replica-assignment", metavar="1:2,2:3", help="the brokers of each partition instead"
     )
@@ -66,7 +72,7 @@ def run(arguments: list[str]) -> int:
         "alter", _alter, "change the number of partitions, or the configuration, of topics"
     )
     _add_names(alter, "topics, or regular expressions of them", "*")
-    alter.add_argument("--partitions", type=int, metavar="N", help="so many in all")
+    alter.add_argument("--partitions", type=int_argument, metavar="N", help="so many in all")
     alter.add_argument(
         "--replica-assignment", metavar="1:2,2:3", help="the brokers of every partition"
     )
