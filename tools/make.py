@@ -24,6 +24,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -31,6 +32,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -119,7 +121,7 @@ def test(*, long: bool) -> None:
     suites += lint()
     rust = [*CARGO_TEST, "--", "--include-ignored"] if long else CARGO_TEST
     suites.append(cargo("rust", rust, long=long))
-    suites += pytest("python", [] if long else ["-m", "not long"], long=long)
+    suites += python_suites(long=long)
     print(f"\nall in {time.monotonic() - started:.0f} s")
     report(suites)
 
@@ -294,14 +296,34 @@ def cargo(name: str, command: list[str], *, long: bool = False) -> Suite:
     return suite
 
 
-def pytest(name: str, arguments: list[str], *, long: bool = False) -> list[Suite]:
-    """One pytest, so that all suites share one Kafka; split up by folder of tests/ afterwards."""
+def python_suites(*, long: bool) -> list[Suite]:
+    """Spark's suite beside all others: each waits half of the time, for a JVM or for the disk. What
+    Spark's prints is shown at the end."""
+    chosen = [] if long else ["-m", "not long"]
+    with tempfile.TemporaryFile("w+") as printed, ThreadPoolExecutor() as pool:
+        arguments = [*chosen, "tests/spark"]
+        spark = pool.submit(pytest, "spark", arguments, long=long, output=printed)
+        suites = pytest("python", [*chosen, "--ignore=tests/spark"], long=long)
+        suites += spark.result()
+        printed.seek(0)
+        print(f"\npytest {' '.join(arguments)}\n{printed.read()}", flush=True)
+    return suites
+
+
+def pytest(
+    name: str, arguments: list[str], *, long: bool = False, output: IO[str] | None = None
+) -> list[Suite]:
+    """One pytest, so that its suites share one Kafka; split up by folder of tests/ afterwards.
+    `output`: where it prints to."""
     REPORTS.mkdir(parents=True, exist_ok=True)
     xml = REPORTS / f"{name}.xml"
     xml.unlink(missing_ok=True)
-    print(f"\npytest {' '.join(arguments)}", flush=True)
+    if output is None:
+        print(f"\npytest {' '.join(arguments)}", flush=True)
     command = [BIN / "python", "-m", "pytest", "-q", f"--junitxml={xml}", *arguments]
-    code = subprocess.run(command, env=test_environment(long=long)).returncode
+    code = subprocess.run(
+        command, env=test_environment(long=long), stdout=output, stderr=subprocess.STDOUT
+    ).returncode
     suites: dict[str, Suite] = {}
     for case in ElementTree.parse(xml).iter("testcase") if xml.exists() else []:
         folder = case.get("classname", "").removeprefix("tests.").split(".")[0]
