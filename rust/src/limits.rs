@@ -116,6 +116,9 @@ pub const ALONE_FLUSH_BYTES_MAX: usize = 64 * 1024;
 /// And flushes take at most so long on a moving average: well below the watchdog's tick.
 pub const FAST_FLUSH_MAX: Duration = Duration::from_millis(2);
 
+/// How long a network thread runs at a time where processors are short: the least that Linux grants.
+pub const NETWORK_SLICE: Duration = Duration::from_micros(100);
+
 /// How often the watchdog looks for storage calls that do not return, milliseconds; one that sleeps at
 /// the second look is left to itself. One that computes has so many ticks.
 pub const STORAGE_TICK_MS: u64 = 5;

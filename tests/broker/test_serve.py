@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import select
 import signal
 import socket
@@ -350,3 +351,19 @@ def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], sentence: str
     assert done.returncode == 2
     expected = f"kafkalite serve: {sentence}; 'kafkalite serve --help' tells more\n"
     assert done.stderr == expected
+
+
+def test_network_threads_ask_the_scheduler_for_short_slices(tmp_path: Path) -> None:
+    major, minor = map(int, platform.release().split(".")[:2])
+    if (major, minor) < (6, 12) or not Path("/proc/self/sched").exists():
+        pytest.skip("slices of threads need Linux 6.12, and one that tells them")
+    slices = {}
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        for thread in Path(f"/proc/{broker.pid}/task").iterdir():
+            for line in (thread / "sched").read_text().splitlines():
+                if line.startswith("se.slice"):
+                    name = (thread / "comm").read_text().strip()
+                    slices[name] = int(line.split(":")[1])
+    network = {slices[name] for name in slices if name.startswith("network-")}
+    assert network == {100_000}
+    assert slices["housekeeper"] not in network

@@ -27,7 +27,9 @@ use super::gate::Gate;
 use super::plane::Shared;
 use super::poller;
 use super::reactor::{Ended, Reactor, drive};
-use crate::limits::{SPARE_THREADS_MAX, STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS};
+use crate::limits::{
+    NETWORK_SLICE, SPARE_THREADS_MAX, STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS,
+};
 
 /// What a thread has left that is in a storage call.
 struct Away<T> {
@@ -268,7 +270,10 @@ impl Threads {
         let mut pool = self.pool.lock();
         let (threads, shared) = (self.clone(), shared.clone());
         let name = format!("network-{}", reactor.index());
-        let body = move || threads.run(reactor, &shared);
+        let body = move || {
+            poller::ask_for_short_slices(NETWORK_SLICE);
+            threads.run(reactor, &shared);
+        };
         let handle = std::thread::Builder::new().name(name).spawn(body)?;
         pool.count += 1;
         pool.handles.retain(|handle| !handle.is_finished());
