@@ -181,6 +181,10 @@ class ClaimedDirectories:
     def directories(self) -> list[tuple[Path, bytes, bool, int | None]]:
         """Path, id, whether the last stop was a clean one, the broker epoch that it left behind."""
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many logs `BrokerPlane` has loaded so far, and the bytes of them recovered."""
+
     def open_metadata_log(self, configs: Mapping[str, str]) -> tuple[Log, list[str]]:
         """Opens or makes `__cluster_metadata-0`, and cuts off what a kill has left at its end.
         Returns also what was repaired, a sentence each."""

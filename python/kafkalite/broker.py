@@ -34,6 +34,7 @@ from kafkalite.listeners import (
     connections_max,
     socket_buffers,
 )
+from kafkalite.loading import loading_told
 from kafkalite.metadata.controller import Controller, Registration
 from kafkalite.metadata.controller import start as start_controller
 from kafkalite.metadata.image import BROKER
@@ -189,9 +190,10 @@ def _open(
 
     obey(BROKER, "")
     controller.on_configs(obey)
-    plane = _native.BrokerPlane(
-        claimed=claimed, topics=controller.topic_facts(), settings=config.settings()
-    )
+    facts, settings = controller.topic_facts(), config.settings()
+    partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
+    with loading_told(claimed, partition_count, log):
+        plane = _native.BrokerPlane(claimed=claimed, topics=facts, settings=settings)
     controller.serve(plane)
     for sentence in [*repairs, *plane.repairs]:
         log.warning(sentence)
@@ -290,7 +292,7 @@ class Broker:
         for name, value in {**self._config, "kafkalite.die.with.parent": "true"}.items():
             command += ["--config", f"{name}={value}"]
         if self._log_file is None:
-            self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_remove`
+            self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log_file
         )

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -57,8 +58,17 @@ pub struct TopicPlan {
 /// Topic id and partition, and the id of the directory where it lies.
 pub type Moved = (Uuid, i32, Uuid);
 
+/// How far `Node::load` has come; may be read meanwhile.
+#[derive(Default)]
+pub struct LoadProgress {
+    pub logs: AtomicUsize,
+    /// What had to be read again, since the stop before was not a clean one.
+    pub recovered_bytes: AtomicU64,
+}
+
 /// Log directories that are this process's, and not loaded yet.
 pub struct Claimed {
+    pub progress: Arc<LoadProgress>,
     options: NodeOptions,
     directories: LogDirectories,
     /// Where `__cluster_metadata-0` lies: one of the directories, or one for itself.
@@ -127,6 +137,7 @@ impl Claimed {
             }
         };
         Ok(Claimed {
+            progress: Arc::default(),
             options,
             directories,
             metadata,
@@ -235,6 +246,11 @@ impl Node {
             let name = format!("{}-{}", log.topic(), log.partition());
             let sentences = report.notes.iter().map(|note| format!("{name}: {note}"));
             notes.lock().extend(sentences);
+            let progress = &claimed.progress;
+            progress.logs.fetch_add(1, Ordering::Relaxed);
+            progress
+                .recovered_bytes
+                .fetch_add(report.recovered_bytes, Ordering::Relaxed);
         };
         let config_of = |name: &str| {
             by_name

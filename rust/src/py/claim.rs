@@ -2,6 +2,8 @@
 //! as to know which logs there are.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -14,12 +16,13 @@ use crate::error::{Error, Result};
 use crate::log::checkpoint::Uuid;
 use crate::log::config::LogConfig;
 use crate::net::plane::wall_ms;
-use crate::node::{Claimed, NodeOptions};
+use crate::node::{Claimed, LoadProgress, NodeOptions};
 
 /// Log directories of this process; `BrokerPlane` takes them over.
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct ClaimedDirectories {
     inner: Mutex<Option<Claimed>>,
+    progress: Arc<LoadProgress>,
 }
 
 /// Path, id, whether the last stop was a clean one, and the broker epoch that it left behind.
@@ -56,6 +59,7 @@ impl ClaimedDirectories {
         };
         let claimed = enter(py, || Claimed::open(options))?;
         Ok(ClaimedDirectories {
+            progress: claimed.progress.clone(),
             inner: Mutex::new(Some(claimed)),
         })
     }
@@ -78,6 +82,16 @@ impl ClaimedDirectories {
         Ok(facts
             .map(|(path, id, was_clean, epoch)| (path, PyBytes::new(py, &id.0), was_clean, epoch))
             .collect())
+    }
+
+    /// How many logs `BrokerPlane` has loaded so far, and the bytes of them recovered.
+    #[getter]
+    fn progress(&self) -> (usize, u64) {
+        let progress = &self.progress;
+        (
+            progress.logs.load(Ordering::Relaxed),
+            progress.recovered_bytes.load(Ordering::Relaxed),
+        )
     }
 
     /// Opens `__cluster_metadata-0`, and makes it if it is not there: what a kill has left at its end

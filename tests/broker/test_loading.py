@@ -1,0 +1,58 @@
+"""What the broker's log says of the loading of its logs."""
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalite
+from kafkalite.client import Admin
+from kafkalite.client.producer import Producer
+from kafkalite.context import Log
+from kafkalite.loading import loading_told
+
+
+def test_a_start_after_a_kill_says_that_it_recovers_and_how_much(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    broker = kafkalite.Broker(data).start()
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("orders", partitions=3)
+    with Producer(broker.bootstrap_servers) as producer:
+        for number in range(300):
+            producer.send("orders", b"%d" % number * 100, None)
+    broker.kill()
+    broker.start()
+    told = broker.log_tail()
+    assert f"INFO {data} was not stopped cleanly: its logs are recovered" in told
+    assert re.search(r"3 of 3 logs are loaded, \d\.\d MB recovered; it took \d+\.\d\d s", told)
+    broker.stop()
+    broker.start()
+    told = broker.log_tail()
+    assert re.search(r"3 of 3 logs are loaded; it took", told)
+    assert "recovered" not in told.partition("stopped\n")[2]
+    broker.close()
+
+
+def test_a_long_loading_is_told_while_it_lasts(capsys: pytest.CaptureFixture[str]) -> None:
+    class Claimed:
+        directories = ()
+        asked = threading.Event()
+
+        @property
+        def progress(self) -> tuple[int, int]:
+            self.asked.set()
+            return 2, 5_000_000
+
+    claimed: Any = Claimed()
+    with loading_told(claimed, 7, Log("info"), every_s=0.001):
+        assert claimed.asked.wait(60)
+    assert "INFO 2 of 7 logs are loaded, 5.0 MB recovered\n" in capsys.readouterr().err
+
+
+def test_of_a_node_without_logs_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    claimed: Any = None
+    with loading_told(claimed, 0, Log("debug")):
+        pass
+    assert capsys.readouterr().err == ""
