@@ -23,6 +23,12 @@ SERVE = [sys.executable, "-m", "kafkalite", "serve"]
 TIMEOUT_S = 60
 
 
+def _heed_the_terminal() -> None:
+    """As a shell starts a command, whatever the tests themselves were started to ignore."""
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
+
+
 class Serving:
     """A broker from the command line, which has said that it is ready."""
 
@@ -33,6 +39,7 @@ class Serving:
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
+            preexec_fn=_heed_the_terminal,
         )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()

@@ -60,13 +60,18 @@ def test_an_interrupted_request_ends_the_connection() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         return None
 
-    with (
-        FakeBroker(interrupt) as broker,
-        Connection(broker.host, broker.port) as connection,
-    ):
-        with pytest.raises(KeyboardInterrupt):
-            connection.request(CLUSTER)
-        assert not connection.is_open
+    # A shell has what it starts in the background ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with (
+            FakeBroker(interrupt) as broker,
+            Connection(broker.host, broker.port) as connection,
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                connection.request(CLUSTER)
+            assert not connection.is_open
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\1\0abc"])

@@ -31,7 +31,7 @@ PYTHON_ORDER = [
     {"listeners", "metadata", "groups", "transactions", "security", "replication"},
     {"context"},
     {"api"},
-    {"server"},
+    {"server", "loading"},
     {"broker", "client", "log", "arrow", "read_log"},
     {"cli", "spark", "testing"},
 ]

@@ -21,6 +21,9 @@ from kafkalite.client.admin import (
     Admin,
 )
 
+# Names of topics, and from and to below which partitions.
+Rule = tuple[re.Pattern[str], list[tuple[int, int]]]
+
 EXAMPLES = """
 kafkalite offsets orders
 kafkalite offsets orders --time earliest
@@ -64,8 +67,9 @@ def run(arguments: list[str]) -> int:
     patterns = names_of(options.names, options.topic)
     if options.topic_partitions and (patterns or options.partitions):
         raise UsageError("--topic-partitions stands in place of topics and --partitions")
+    rules = _rules(options, patterns)
     with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
-        places = _places(admin, options, patterns)
+        places = _places(admin, rules, include_internal=not options.exclude_internal_topics)
         if not places:
             raise UsageError("no partition matches")
         listed = admin.list_offsets(dict.fromkeys(places, options.time))
@@ -96,22 +100,20 @@ def _time(text: str) -> int:
         ) from None
 
 
-def _places(
-    admin: Admin, options: argparse.Namespace, patterns: list[str]
-) -> list[tuple[str, int]]:
-    """The partitions that are meant, by topic and number."""
-    names = [
-        topic.name
-        for topic in admin.list_topics(include_internal=not options.exclude_internal_topics)
-    ]
+def _rules(options: argparse.Namespace, patterns: list[str]) -> list[Rule]:
+    """What a partition has to match one of."""
     if options.topic_partitions:
-        rules = [_rule(text) for text in options.topic_partitions.split(",")]
-    else:
-        wanted = _ranges(options.partitions)
-        expressions = [
-            regular_expression(text.strip()) for pattern in patterns for text in pattern.split(",")
-        ]
-        rules = [(expression, wanted) for expression in expressions or [re.compile(".*")]]
+        return [_rule(text) for text in options.topic_partitions.split(",")]
+    wanted = _ranges(options.partitions)
+    expressions = [
+        regular_expression(text.strip()) for pattern in patterns for text in pattern.split(",")
+    ]
+    return [(expression, wanted) for expression in expressions or [re.compile(".*")]]
+
+
+def _places(admin: Admin, rules: list[Rule], *, include_internal: bool) -> list[tuple[str, int]]:
+    """The partitions that are meant, by topic and number."""
+    names = [topic.name for topic in admin.list_topics(include_internal=include_internal)]
     return [
         (name, partition)
         for name in names
@@ -123,7 +125,7 @@ def _places(
     ]
 
 
-def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
+def _rule(text: str) -> Rule:
     """`orders:0-2`: partitions 0 and 1, as Kafka has it the upper end is not meant; `orders:1`;
     `orders:1-`; `orders:-3`; `orders`; `:1`."""
     topic, _, span = text.partition(":")
