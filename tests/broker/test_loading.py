@@ -28,9 +28,14 @@ def test_a_start_after_a_kill_says_that_it_recovers_and_how_much(tmp_path: Path)
     assert f"INFO {data} was not stopped cleanly: its logs are recovered" in told
     assert re.search(r"3 of 3 logs are loaded, \d\.\d MB recovered; it took \d+\.\d\d s", told)
     broker.stop()
+    indexes = [*data.glob("orders-*/*index")]
+    assert len(indexes) == 6
+    before = [each.stat().st_ino for each in indexes]
     broker.start()
     told = broker.log_tail()
     assert re.search(r"3 of 3 logs are loaded; it took", told)
+    # What was stopped cleanly is taken as it is.
+    assert [each.stat().st_ino for each in indexes] == before
     assert "recovered" not in told.partition("stopped\n")[2]
     broker.close()
 

@@ -30,7 +30,7 @@ use super::producers::ProducerState;
 use super::rebuild::{Rebuilt, SegmentScan, note_epoch};
 use super::replay::{producers_before, replay_segments};
 use super::scan::BatchScanner;
-use super::segment::{LogPosition, Segment, SegmentEnd};
+use super::segment::{LocatedBatch, LogPosition, Segment, SegmentEnd};
 use super::segment_map::SegmentMap;
 use super::snapshots::ProducerSnapshots;
 use super::storage::{Storage, replace_file_unnamed};
@@ -416,11 +416,18 @@ impl Loader<'_> {
         if let Some(last) = self.segments.last().cloned() {
             let base = last.base_offset();
             let fault = self.index_fault(&last)?;
-            let ends = last
-                .last_batch()
-                .and_then(|batch| Ok((batch, last.largest_timestamp()?)));
+            let end_after = |batch: &Option<LocatedBatch>| SegmentEnd {
+                size_bytes: last.size_bytes(),
+                next_offset: batch.map_or(base, |batch| batch.header.next_offset()),
+            };
+            let ends = last.last_batch().and_then(|batch| {
+                // An entry of the time index is judged by where the segment ends.
+                last.set_end(end_after(&batch));
+                last.largest_timestamp()?;
+                Ok(batch)
+            });
             let found = match (fault, ends) {
-                (None, Ok((batch, _))) => batch,
+                (None, Ok(batch)) => batch,
                 (fault, Ok(_) | Err(Error::CorruptFile { .. })) => {
                     let why = fault.unwrap_or_else(|| "its end is no batch".to_owned());
                     self.report.note(format!("recovered segment {base}: {why}"));
@@ -433,12 +440,9 @@ impl Loader<'_> {
                 }
                 (_, Err(error)) => return Err(error),
             };
-            let next_offset = found.map_or(base, |batch| batch.header.next_offset());
-            last.set_end(SegmentEnd {
-                size_bytes: last.size_bytes(),
-                next_offset,
-            });
-            end_offset = Some(next_offset);
+            let end = end_after(&found);
+            last.set_end(end);
+            end_offset = Some(end.next_offset);
         }
         if end_offset.is_some_and(|end| end < start) {
             for segment in self.segments.values().cloned().collect::<Vec<_>>() {
