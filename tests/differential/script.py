@@ -216,6 +216,20 @@ def list_offsets(
     return Case(name, "ListOffsets", version, {**whole, **options})
 
 
+def describe_partitions(
+    name: str, topics: Sequence[str], limit: int, cursor: tuple[str, int] | None
+) -> Case:
+    """DescribeTopicPartitions; `cursor` is a topic and a partition."""
+    return ask(
+        name,
+        "DescribeTopicPartitions",
+        0,
+        topics=[{"name": topic} for topic in topics],
+        response_partition_limit=limit,
+        cursor=cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
+    )
+
+
 def create(name: str, topic: str, *, version: int = 7, **options: Any) -> Case:
     """CreateTopics of one topic. Options: partitions, replicas, assignments, configs, validate."""
     return ask(

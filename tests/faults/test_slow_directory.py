@@ -17,8 +17,8 @@ from api.batches import batch, values_of
 from api.group_requests import describe, find_coordinator, heartbeat, stable_member
 from api.raw import Connection
 from faults.mount import Mount
-from kafkalite.groups.coordinator import java_hash
 from kafkalite.protocol import messages
+from kafkalite.protocol.java import java_hash
 
 # A stalled request has no answer before the thaw, which comes after; a prompt one takes
 # milliseconds, or seconds where the machine is busy.

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
-from kafkalite.groups.coordinator import java_address, java_hash
+from kafkalite.groups.coordinator import java_address
 from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import messages
+from kafkalite.protocol.java import java_hash
 
 TOPIC_ID = bytes.fromhex("917cee62633f46a1a120efd36cf9c6d9")
 

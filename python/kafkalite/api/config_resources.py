@@ -13,6 +13,7 @@ from kafkalite.config.changes import INVALID_CONFIG, INVALID_REQUEST, ChangeRefu
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.protocol.java import java_int
 
 BROKER_LOGGER = 8
 
@@ -136,15 +137,6 @@ def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) 
         raise ChangeRefusedError(INVALID_REQUEST, "Subscription name can't be empty")
     changes.check_client_metrics(changes.merged(own, made))
     return made
-
-
-def java_int(text: str) -> int | None:
-    """What Java's `Integer.parseInt` makes of it; None if it is no such number."""
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        return None
-    number = int(text)
-    return number if -(1 << 31) <= number < 1 << 31 else None
 
 
 def check_node_id(context: Context, name: str) -> None:

@@ -21,7 +21,6 @@ from kafkalite.api.config_resources import (
     LOG_LEVELS,
     ROOT_LOGGER,
     UNKNOWN_TOPIC_OR_PARTITION,
-    java_int,
     own_configs,
 )
 from kafkalite.config import describe
@@ -31,6 +30,7 @@ from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import messages
+from kafkalite.protocol.java import java_int
 
 NAME = "DescribeConfigs"
 

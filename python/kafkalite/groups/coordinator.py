@@ -24,6 +24,7 @@ from kafkalite.groups.events import JoinAnswer, JoinRequest, Limits, SyncAnswer,
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
 from kafkalite.groups.shard import LOADING, OFFSETS_TOPIC, Host, Shard
 from kafkalite.protocol import codes
+from kafkalite.protocol.java import java_hash, java_length
 
 LOAD_PAUSE_MS: Final = 1
 """Between two pieces of a log that is loaded: other requests have their turn."""
@@ -398,22 +399,6 @@ class GroupCoordinator:
         if group.state != EMPTY:
             return reply(codes.NON_EMPTY_GROUP)
         return shard.delete_group(group, reply)
-
-
-def java_length(text: str) -> int:
-    """Java's `String.length`: a character beyond the basic plane counts twice."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
-
-
-def java_hash(text: str) -> int:
-    """The absolute value of Java's `String.hashCode`, as Kafka takes it (`Utils.abs`)."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFF_FFFF
-    if value >= 0x8000_0000:
-        value = 0x1_0000_0000 - value
-    return 0 if value == 0x8000_0000 else value
 
 
 def random_uuid() -> str:

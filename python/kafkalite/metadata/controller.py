@@ -34,6 +34,7 @@ from kafkalite.metadata.image import (
     partition_record,
 )
 from kafkalite.protocol import messages
+from kafkalite.protocol.java import java_length
 
 KAFKA_STORAGE_ERROR = 56
 INVALID_TOPIC = 17
@@ -538,8 +539,7 @@ def name_refusal(name: str) -> str:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
-    # Java counts a character beyond the basic plane twice.
-    if len(name.encode("utf-16-le", "surrogatepass")) > 2 * TOPIC_NAME_MAX:
+    if java_length(name) > TOPIC_NAME_MAX:
         return (
             f"Topic name is invalid: the length of '{name}' is longer than the max allowed "
             f"length {TOPIC_NAME_MAX}"

@@ -270,20 +270,10 @@ impl Reactor {
 
     /// Who will ask for nothing more does not wait for more records.
     pub(super) fn on_peer_closed(&mut self, index: usize) {
-        let token = self.connections.token_of(index);
-        let Some(connection) = self.connections.get(index) else {
-            return;
-        };
-        if std::mem::replace(&mut connection.peer_has_closed, true) {
-            return;
-        }
-        let open: Vec<u64> = connection
-            .session
-            .open_slots()
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in open {
-            self.end_wait(token, slot);
+        if let Some(connection) = self.connections.get(index)
+            && !std::mem::replace(&mut connection.peer_has_closed, true)
+        {
+            self.end_waits(index);
         }
     }
 

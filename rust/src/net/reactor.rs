@@ -509,20 +509,12 @@ impl Reactor {
         self.listeners.clear();
         self.accepts.clear();
         for index in 0..self.connections.places() {
-            let token = self.connections.token_of(index);
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
             connection.is_blocked = true;
-            let open: Vec<u64> = connection
-                .session
-                .open_slots()
-                .map(|(slot, _)| slot)
-                .collect();
-            for slot in open {
-                self.end_wait(token, slot);
-            }
-            self.touched.push(token);
+            self.end_waits(index);
+            self.touched.push(self.connections.token_of(index));
         }
     }
 

@@ -27,6 +27,18 @@ impl Reactor {
         }
     }
 
+    /// Answers the waiting Fetches of a connection with what there is.
+    pub(super) fn end_waits(&mut self, index: usize) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        let open = connection.session.open_slots().map(|(slot, _)| slot);
+        for slot in open.collect::<Vec<u64>>() {
+            self.end_wait(token, slot);
+        }
+    }
+
     /// Answers a waiting Fetch with what there is.
     pub(super) fn end_wait(&mut self, token: u64, slot: u64) {
         match self.slot(token, slot) {

@@ -28,6 +28,7 @@ from differential.script import (
     Case,
     ask,
     create,
+    describe_partitions,
     finished,
     id_of,
     started,
@@ -191,14 +192,7 @@ TOPICS = [
         version=10,
     ),
     *[
-        ask(
-            f"partitions: {name}",
-            "DescribeTopicPartitions",
-            0,
-            topics=[{"name": topic} for topic in topics],
-            response_partition_limit=limit,
-            cursor=cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
-        )
+        describe_partitions(f"partitions: {name}", topics, limit, cursor)
         for name, topics, limit, cursor in [
             ("of a topic twice", ["e-plain", "e-plain"], 9, None),
             ("just one topic's", ["e-cut", "e-plain"], 1, None),

@@ -1,6 +1,15 @@
 """Topics: made, grown, shown, deleted."""
 
-from differential.script import NO_SUCH_ID, ZERO_ID, appears, ask, create, id_of, versions
+from differential.script import (
+    NO_SUCH_ID,
+    ZERO_ID,
+    appears,
+    ask,
+    create,
+    describe_partitions,
+    id_of,
+    versions,
+)
 
 
 def metadata(*names: str, **options: object) -> dict[str, object]:
@@ -206,14 +215,7 @@ SHOWING = [
         topics=[{"topic_id": id_of("d-plain"), "name": "d-good"}],
     ),
     *[
-        ask(
-            f"partitions: {name}",
-            "DescribeTopicPartitions",
-            0,
-            topics=[{"name": topic} for topic in topics],
-            response_partition_limit=limit,
-            cursor=cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
-        )
+        describe_partitions(f"partitions: {name}", topics, limit, cursor)
         for name, topics, limit, cursor in [
             ("of a topic", ["d-plain"], 2000, None),
             ("of two topics", ["d-plain", "d-assigned"], 2000, None),
