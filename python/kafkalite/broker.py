@@ -44,6 +44,8 @@ from kafkalite.server import ControlServer
 
 CONTROL_THREADS = 2
 """One works; the other goes on when that does not come back from a log directory."""
+FORGOTTEN_STOP_S = 10.0
+"""A program that ends waits so long for the clean stop of a broker that it has not closed."""
 READY_PREFIX = "kafkalite ready bootstrap.servers="
 
 
@@ -57,8 +59,23 @@ def run(config: Config, log: Log) -> int:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which nohup says
         stop_signals.add(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+    is_orphan = threading.Event()
+    if config["kafkalite.die.with.parent"]:
+        told = (os.getppid(), is_orphan)
+        threading.Thread(target=_watch_parent, args=told, name="parent", daemon=True).start()
+    try:
+        return _serve(config, log, stop_signals)
+    finally:
+        if is_orphan.is_set() and config["kafkalite.remove.with.parent"]:
+            import shutil
+
+            for name in config.log_dirs():
+                shutil.rmtree(name, ignore_errors=True)
+
+
+def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
+    """As `run`, once the signals are blocked."""
     sys.setswitchinterval(0.0005)
-    parent_id = os.getppid()
     endpoints = client_listeners(config)
     sockets = [bind(endpoint, socket_buffers(config)) for endpoint in endpoints]
     handlers = find_handlers()
@@ -114,9 +131,6 @@ def run(config: Config, log: Log) -> int:
     control = [threading.Thread(target=server.run, name="control") for _ in range(CONTROL_THREADS)]
     for thread in control:
         thread.start()
-    if config["kafkalite.die.with.parent"]:
-        watch = threading.Thread(target=_watch_parent, args=[parent_id], name="parent", daemon=True)
-        watch.start()
     bootstrap = ",".join(str(each) for each in advertised)
     sys.stdout.write(f"{READY_PREFIX}{bootstrap} pid={os.getpid()}\n")
     sys.stdout.flush()
@@ -219,7 +233,7 @@ def _cluster_id(log_dirs: list[Path]) -> str:
     return _native.random_uuid()
 
 
-def _watch_parent(parent_id: int) -> None:
+def _watch_parent(parent_id: int, is_orphan: threading.Event) -> None:
     """Stops the broker when its parent dies. The end of stdin says so at once, unless a fork of the
     parent holds the other end; then the parent's own end does."""
     poll = select.poll()
@@ -229,9 +243,11 @@ def _watch_parent(parent_id: int) -> None:
     except OSError:
         # No such process any more, or a kernel that cannot watch one: stdin must do.
         if os.getppid() != parent_id:
+            is_orphan.set()
             os.kill(os.getpid(), signal.SIGTERM)
     while all(descriptor == 0 and os.read(0, 4096) for descriptor, _ in poll.poll()):
         pass
+    is_orphan.set()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -244,7 +260,8 @@ class Broker:
 
     Without `data` (or `log.dirs` in the configuration), a temporary directory that is removed at
     the end, and `kafkalite.acks.fsync=none`. `config` are further keys, as in a properties file.
-    Ready once entered. Where no block fits, `start` and `close` do the same.
+    Ready once entered. Where no block fits, `start` and `close` do the same. It belongs to the
+    process that started it: a fork may use its address, and neither stops nor removes anything.
     """
 
     def __init__(
@@ -259,9 +276,11 @@ class Broker:
         self._listen = listen
         self._config = dict(config or {})
         self._start_timeout_s = start_timeout_s
-        self._temporary: Any = None
+        self._temporary: str | None = None
         self._process: Any = None
         self._log_file: IO[bytes] | None = None
+        self._owner_id = os.getpid()
+        self._at_exit: Any = None
         self.bootstrap_servers = ""
 
     @property
@@ -274,35 +293,22 @@ class Broker:
 
     def start(self) -> Self:
         """Starts the broker, also after `stop` or `kill`; returns when it is ready."""
-        import subprocess
-        import tempfile
-
+        self._check_owner()
         if self._process is not None and self._process.poll() is None:
             raise InvalidArgumentError("the broker has been started already")
-        command = [sys.executable, "-m", "kafkalite", "serve"]
-        if self._listen is not None:
-            command += ["--listen", self._listen]
-        if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
-            self._temporary = tempfile.TemporaryDirectory(prefix="kafkalite-")
-            self._data = self._temporary.name
-        if self._temporary is not None:
-            self._config.setdefault("kafkalite.acks.fsync", "none")
-        if self._data is not None:
-            command += ["--data", os.fspath(self._data)]
-        for name, value in {**self._config, "kafkalite.die.with.parent": "true"}.items():
-            command += ["--config", f"{name}={value}"]
-        if self._log_file is None:
-            self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._process = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log_file
-        )
-        timer = threading.Timer(self._start_timeout_s, self._process.kill)
-        timer.start()
-        line = self._process.stdout.readline().decode()
-        timer.cancel()
-        if not line.startswith(READY_PREFIX):
+        begun = time.monotonic()
+        try:
+            line = self._start()
+        except BaseException:
+            # Ctrl-C above all: no block has been entered that would clean up.
             self.kill()
-            failure = BrokerFailedError(f"the broker did not start:\n{self.log_tail()}")
+            self.close()
+            raise
+        if not line.startswith(READY_PREFIX):
+            is_late = time.monotonic() - begun >= self._start_timeout_s
+            self.kill()
+            why = f" within start_timeout_s={self._start_timeout_s:g}" if is_late else ""
+            failure = BrokerFailedError(f"the broker did not start{why}:\n{self.log_tail()}")
             self.close()
             raise failure
         self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]
@@ -310,6 +316,52 @@ class Broker:
             # Clients come back to the same address after a restart.
             self._listen = self.bootstrap_servers
         return self
+
+    def _start(self) -> str:
+        """Starts the process; the first line that it prints, empty if it has ended."""
+        import subprocess
+        import tempfile
+        import weakref
+
+        if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
+            self._data = self._temporary = tempfile.mkdtemp(prefix="kafkalite-")
+        if self._log_file is None:
+            self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        if self._process is not None:
+            self.kill()  # it has ended by itself
+        # A process group of its own: Ctrl-C and Ctrl-Z at this terminal, and a notebook's
+        # "interrupt", are for this process, which may want the broker for what it does then.
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            self._command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log_file,
+            process_group=0,
+        )
+        self._at_exit = weakref.finalize(
+            self, _end_forgotten, self._process, self._temporary, self._owner_id
+        )
+        timer = threading.Timer(self._start_timeout_s, self._process.kill)
+        timer.start()
+        try:
+            line: str = self._process.stdout.readline().decode()
+        finally:
+            timer.cancel()
+        return line
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "kafkalite", "serve"]
+        if self._listen is not None:
+            command += ["--listen", self._listen]
+        if self._data is not None:
+            command += ["--data", os.fspath(self._data)]
+        config = {**self._config, "kafkalite.die.with.parent": "true"}
+        if self._temporary is not None:
+            config.setdefault("kafkalite.acks.fsync", "none")
+            config["kafkalite.remove.with.parent"] = "true"
+        for name, value in config.items():
+            command += ["--config", f"{name}={value}"]
+        return command
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines of the broker's log."""
@@ -331,24 +383,45 @@ class Broker:
 
     def close(self) -> None:
         """Stops cleanly and removes the temporary directory, as the end of a `with` block does."""
+        if self._owner_id != os.getpid():
+            return
         self.stop()
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None
         if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
-            self._data = None
+            import shutil
+
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._data = self._temporary = None
 
     def _end(self, how: signal.Signals) -> int:
         if self._process is None:
             return 0
+        self._check_owner()
         self._process.send_signal(how)
-        self._process.stdin.close()
         code: int = self._process.wait()
+        # Not before: the end of its stdin tells the broker that this process has died.
+        self._process.stdin.close()
         self._process.stdout.close()
         self._process = None
+        self._at_exit.detach()
         return code
+
+    def _check_owner(self) -> None:
+        if self._owner_id != os.getpid():
+            raise InvalidArgumentError(
+                f"the broker belongs to process {self._owner_id}, of which this one is a fork"
+            )
+
+    def __repr__(self) -> str:
+        state = self.bootstrap_servers if self._process is not None else "not running"
+        return f"<kafkalite.Broker: {state}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "a kafkalite.Broker belongs to its process: give others its bootstrap_servers"
+        )
 
     def __enter__(self) -> Self:
         return self.start()
@@ -375,3 +448,23 @@ class Broker:
         import asyncio
 
         await asyncio.to_thread(self.close)
+
+
+def _end_forgotten(process: Any, temporary: str | None, owner_id: int) -> None:
+    """What `Broker.close` does, for a broker that nobody has closed when the program ends."""
+    if owner_id != os.getpid():
+        return
+    from subprocess import TimeoutExpired
+
+    process.terminate()
+    try:
+        process.wait(FORGOTTEN_STOP_S)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    if temporary is not None:
+        import shutil
+
+        shutil.rmtree(temporary, ignore_errors=True)

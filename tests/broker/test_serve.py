@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import platform
 import select
 import signal
@@ -266,17 +267,111 @@ def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["foreign.txt"]
 
 
-def test_a_broker_dies_with_its_parent() -> None:
+def parent_of_a_broker(ending: str, data: str = "") -> list[str]:
+    """What a program prints that starts a broker and ends as it says: first the broker's pid and
+    its log directory."""
     script = (
-        "import kafkalite, os\n"
-        "broker = kafkalite.Broker().start()\n"
-        "print(broker.pid, flush=True)\n"
-        "os.kill(os.getpid(), 9)\n"
+        "import kafkalite, os, signal, sys\n"
+        f"broker = kafkalite.Broker({data}).start()\n"
+        "command = open(f'/proc/{broker.pid}/cmdline').read().split(chr(0))\n"
+        "print(broker.pid, command[command.index('--data') + 1], flush=True)\n"
     )
     parent = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script + ending],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        start_new_session=True,  # as a shell starts a program
     )
-    assert ends(int(parent.stdout)), "the broker outlived its parent"
+    assert parent.stderr == ""
+    return parent.stdout.split()
+
+
+KILL_ITSELF = "os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+def test_a_broker_dies_with_its_parent_and_removes_their_temporary_directory() -> None:
+    """The directory stayed in /tmp for ever."""
+    pid, folder = parent_of_a_broker(KILL_ITSELF)
+    assert ends(int(pid)), "the broker outlived its parent"
+    assert not Path(folder).exists()
+
+
+def test_a_directory_that_is_no_temporary_one_outlives_the_parent(tmp_path: Path) -> None:
+    pid, folder = parent_of_a_broker(KILL_ITSELF, data=repr(str(tmp_path / "data")))
+    assert ends(int(pid)), "the broker outlived its parent"
+    assert (Path(folder) / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_that_nobody_closed_ends_quietly_with_the_program() -> None:
+    """The directory was removed under the running broker, which wrote on into it."""
+    pid, folder = parent_of_a_broker("")
+    assert ends(int(pid))
+    assert not Path(folder).exists()
+
+
+def test_a_fork_that_ends_leaves_the_broker_alone() -> None:
+    """It removed the temporary directory of the running broker, as anybody does who ends."""
+    ending = (
+        "if os.fork() == 0:\n"
+        "    try: broker.stop()\n"
+        "    except kafkalite.KafkaliteError as error: print(error)\n"
+        "    broker.close()\n"
+        "    sys.exit()\n"
+        "os.wait()\n"
+        "print('|', os.path.exists(os.path.join(command[command.index('--data') + 1], '.lock')))\n"
+        "print(broker._process.poll(), broker.stop())\n"
+        "broker.close()\n"
+    )
+    told = parent_of_a_broker(ending)
+    assert "of which this one is a fork" in " ".join(told)
+    assert told[told.index("|") + 1 :] == ["True", "None", "0"]
+
+
+def test_an_interrupt_at_the_terminal_is_for_the_program_and_not_for_its_broker() -> None:
+    """Ctrl-C, and a notebook's interrupt, go to the whole process group: the broker was gone when
+    the program went on."""
+    ending = (
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "try: os.killpg(0, signal.SIGINT)\n"
+        "except KeyboardInterrupt: pass\n"
+        "from kafkalite.client import Producer\n"
+        "with Producer(broker.bootstrap_servers, delivery_timeout_ms=5_000) as producer:\n"
+        "    producer.send('orders', b'one')\n"
+        "print('sent')\n"
+        "broker.close()\n"
+    )
+    assert parent_of_a_broker(ending)[2:] == ["sent"]
+
+
+def test_a_start_that_is_interrupted_leaves_no_process_and_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    broker = kafkalite.Broker()
+
+    def interrupted(_: object) -> None:
+        broker.seen = broker.pid  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "cancel", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        broker.start()
+    monkeypatch.undo()
+    assert ends(broker.seen)  # type: ignore[attr-defined]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_is_not_sent_to_other_processes() -> None:
+    with pytest.raises(TypeError, match="give others its bootstrap_servers"):
+        pickle.dumps(kafkalite.Broker())
+
+
+def test_a_start_that_takes_too_long_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BrokerFailedError, match=r"did not start within start_timeout_s=0\.001:"):
+        kafkalite.Broker(tmp_path / "data", start_timeout_s=0.001).start()
 
 
 def test_a_broker_dies_with_its_parent_though_a_fork_of_it_lives_on() -> None:

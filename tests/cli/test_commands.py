@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -113,6 +114,45 @@ def test_configs_are_set_and_taken_back(run: Run) -> None:
     assert run("configs", "alter", *topic, "--add-config", "retention.ms=soon").exit == 1
     assert "num.partitions=" in run("configs", "describe", "--broker", "1", "--all").out
     assert run("configs", "describe", "--topic", "nowhere").exit == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("describe",),
+        ("describe", "--all"),
+        ("alter", "--add-config", "a=b"),
+        ("alter", "--delete-config", "a"),
+    ],
+)
+def test_a_broker_that_the_cluster_has_not_is_refused_at_once(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    """It was waited for for a minute, as Kafka's tool does."""
+    begun = time.monotonic()
+    told = run("configs", arguments[0], "--broker", "9", *arguments[1:])
+    assert told.err == (
+        "kafkalite: configuration of '9': the cluster has no broker 9 at the moment, but 1 "
+        "(BROKER_ID_NOT_REGISTERED)\n"
+    )
+    assert (told.exit, told.out) == (1, "")
+    assert time.monotonic() - begun < 10
+
+
+def test_an_offset_outside_the_log_is_said_to_be(run: Run, servers: str) -> None:
+    """Nothing was printed, and nothing was said of it."""
+    assert run("topics", "create", "short").exit == 0
+    assert produce(servers, "a\nb\n", "short").exit == 0
+    read = ("consume", "short", "--partition", "0", "--offset")
+    assert run(*read, "2") == (0, "", "")
+    sentence = "kafkalite: offset 3 is outside the log of short-0, which is 0 to 2: "
+    assert run(*read, "3") == (0, "", f"{sentence}there is nothing to read\n")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(servers, *read, "3", "--follow", "--max-messages", "1", **pipes) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"{sentence}only what comes from now on is read\n"
+        assert produce(servers, "c\n", "short").exit == 0
+        assert process.communicate(timeout=60) == ("c\n", "")
 
 
 def test_lines_become_records_and_records_lines(run: Run, servers: str) -> None:

@@ -23,6 +23,7 @@ from kafkalite.cli.options import (
     UsageError,
     add_server,
     new_parser,
+    print_error,
     regular_expression,
     require_text,
     terminable,
@@ -158,7 +159,7 @@ def _starts(consumer: Consumer, options: argparse.Namespace) -> dict[Partition, 
     if options.offset is not None:
         text = options.offset
         if text.isdecimal():
-            return dict.fromkeys(places, int(text))
+            return {place: _begin(admin, place, options) for place in places}
         if text.startswith("-") and text[1:].isdecimal():
             ends = admin.list_offsets(dict.fromkeys(places, LATEST))
             first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
@@ -174,6 +175,21 @@ def _starts(consumer: Consumer, options: argparse.Namespace) -> dict[Partition, 
     if kind == LATEST:
         options.follow = True
     return starts
+
+
+def _begin(admin: Admin, place: Partition, options: argparse.Namespace) -> int:
+    """The offset that is asked for. One outside of the log is its end, as for Kafka's console
+    consumer, which does not say so."""
+    offset = int(options.offset)
+    first, last = (admin.list_offsets({place: kind})[place].offset for kind in (EARLIEST, LATEST))
+    if first <= offset <= last:
+        return offset
+    what = "only what comes from now on is read" if options.follow else "there is nothing to read"
+    print_error(
+        f"offset {offset} is outside the log of {place[0]}-{place[1]}, which is {first} to {last}: "
+        f"{what}"
+    )
+    return last
 
 
 def _ends(consumer: Consumer, places: list[Partition]) -> dict[Partition, int]:

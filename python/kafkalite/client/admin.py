@@ -17,7 +17,7 @@ from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
 from kafkalite.errors import UnsupportedVersionError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.protocol.error_codes import BROKER_ID_NOT_REGISTERED, UNKNOWN_TOPIC_OR_PARTITION
 
 __all__ = [
     "BROKER",
@@ -417,9 +417,22 @@ class Admin(ClusterClient):
         return self.cluster.retry(ask)
 
     def _config_node(self, resource_type: int, name: str) -> int | None:
-        """Only the broker itself knows its own configuration."""
+        """Only the broker itself knows its own configuration. Raises `BrokerError` if the cluster
+        has no such broker: it is not waited for, since most likely the number is wrong."""
         is_broker = resource_type in (BROKER, BROKER_LOGGER) and name.isdecimal()
-        return int(name) if is_broker else None
+        if not is_broker:
+            return None
+        node_id = int(name)
+        if node_id not in self.cluster.nodes:
+            self.cluster.refresh([])
+        if node_id not in self.cluster.nodes:
+            known = ", ".join(map(str, sorted(self.cluster.nodes)))
+            raise broker_error(
+                BROKER_ID_NOT_REGISTERED,
+                f"configuration of '{name}'",
+                f"the cluster has no broker {node_id} at the moment, but {known}",
+            )
+        return node_id
 
     # --- offsets ----------------------------------------------------------------------------------
 
