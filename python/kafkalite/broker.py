@@ -269,12 +269,16 @@ class Broker:
         data: str | os.PathLike[str] | None = None,
         *,
         listen: str | None = "127.0.0.1:0",
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str | int | float] | None = None,
         start_timeout_s: float = 30.0,
     ) -> None:
-        self._data = data
-        self._listen = listen
-        self._config = dict(config or {})
+        from kafkalite.client.arguments import config_texts, directory, text, wrong_type
+
+        if not isinstance(start_timeout_s, int | float):
+            raise wrong_type("start_timeout_s", start_timeout_s, "a number of seconds")
+        self._data = None if data is None else directory("data", data)
+        self._listen = None if listen is None else text("listen", listen)
+        self._config = config_texts("config", config or {})
         self._start_timeout_s = start_timeout_s
         self._temporary: str | None = None
         self._process: Any = None
@@ -354,7 +358,7 @@ class Broker:
         if self._listen is not None:
             command += ["--listen", self._listen]
         if self._data is not None:
-            command += ["--data", os.fspath(self._data)]
+            command += ["--data", self._data]
         config = {**self._config, "kafkalite.die.with.parent": "true"}
         if self._temporary is not None:
             config.setdefault("kafkalite.acks.fsync", "none")

@@ -11,8 +11,18 @@ are tried again (`Cluster.retry`). Topic ids are bytes; `uuid_text` prints them 
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from kafkalite.client.arguments import (
+    config_text,
+    config_texts,
+    mapping,
+    text,
+    texts,
+    timestamp_ms,
+    whole,
+)
 from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
 from kafkalite.errors import UnsupportedVersionError
@@ -175,8 +185,9 @@ class Admin(ClusterClient):
             if include_internal or not topic.is_internal
         ]
 
-    def describe_topics(self, names: Sequence[str]) -> list[TopicDescription]:
+    def describe_topics(self, names: str | Iterable[str]) -> list[TopicDescription]:
         """Topics with their partitions, in the order asked for."""
+        names = texts("names", names)
         if not names:
             return []
 
@@ -252,7 +263,7 @@ class Admin(ClusterClient):
         *,
         partitions: int = -1,
         replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, str | int | float] | None = None,
         assignments: Sequence[Sequence[int]] = (),
         validate_only: bool = False,
     ) -> None:
@@ -260,9 +271,11 @@ class Admin(ClusterClient):
         partition, in place of the two numbers."""
         kind = messages.CreateTopicsRequest
         topic = kind.CreatableTopic(
-            name=name,
-            num_partitions=-1 if assignments else partitions,
-            replication_factor=-1 if assignments else replication_factor,
+            name=text("name", name),
+            num_partitions=-1 if assignments else whole("partitions", partitions),
+            replication_factor=(
+                -1 if assignments else whole("replication_factor", replication_factor)
+            ),
             assignments=[
                 kind.CreatableTopic.CreatableReplicaAssignment(
                     partition_index=index, broker_ids=list(replicas)
@@ -271,7 +284,7 @@ class Admin(ClusterClient):
             ],
             configs=[
                 kind.CreatableTopic.CreatableTopicConfig(name=key, value=value)
-                for key, value in (configs or {}).items()
+                for key, value in config_texts("configs", configs or {}).items()
             ],
         )
         request = kind(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only)
@@ -283,10 +296,10 @@ class Admin(ClusterClient):
         self.cluster.retry(ask)
         self.cluster.forget(name)
 
-    def delete_topics(self, names: Iterable[str]) -> None:
+    def delete_topics(self, names: str | Iterable[str]) -> None:
         """Deletes topics with all their records. The first refusal is raised, after all were
         asked for."""
-        names = list(names)
+        names = texts("names", names)
         kind = messages.DeleteTopicsRequest
         request = kind(
             topics=[kind.DeleteTopicState(name=name) for name in names],
@@ -310,7 +323,9 @@ class Admin(ClusterClient):
             kind.CreatePartitionsTopic.CreatePartitionsAssignment(broker_ids=list(replicas))
             for replicas in assignments
         ]
-        topic = kind.CreatePartitionsTopic(name=name, count=count, assignments=rows or None)
+        topic = kind.CreatePartitionsTopic(
+            name=text("name", name), count=whole("count", count), assignments=rows or None
+        )
         request = kind(topics=[topic], timeout_ms=self._timeout_ms)
 
         def ask() -> None:
@@ -380,7 +395,7 @@ class Admin(ClusterClient):
         self,
         resource_type: int,
         name: str,
-        changes: Mapping[str, str | None],
+        changes: Mapping[str, str | int | float | None],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -388,9 +403,11 @@ class Admin(ClusterClient):
         kind = messages.IncrementalAlterConfigsRequest
         rows = [
             kind.AlterConfigsResource.AlterableConfig(
-                name=key, config_operation=DELETE if value is None else SET, value=value
+                name=text("a name in changes", key),
+                config_operation=DELETE if value is None else SET,
+                value=None if value is None else config_text(f"changes[{key!r}]", value),
             )
-            for key, value in changes.items()
+            for key, value in mapping("changes", changes).items()
         ]
         resource = kind.AlterConfigsResource(
             resource_type=resource_type, resource_name=name, configs=rows
@@ -437,13 +454,18 @@ class Admin(ClusterClient):
     # --- offsets ----------------------------------------------------------------------------------
 
     def list_offsets(
-        self, timestamps: Mapping[Partition, int], *, committed: bool = False
+        self, timestamps: Mapping[Partition, int | datetime], *, committed: bool = False
     ) -> dict[Partition, ListedOffset]:
-        """The offset of the first record at or after a timestamp (ms), or of `LATEST`, `EARLIEST`,
-        `MAX_TIMESTAMP`, …; `committed` takes the last stable offset for the latest.
+        """The offset of the first record at or after a timestamp (ms, or a datetime with a zone),
+        or of `LATEST`, `EARLIEST`, `MAX_TIMESTAMP`, …; `committed` takes the last stable offset for
+        the latest.
 
         Raises `UnsupportedVersionError` for a kind that the broker does not know.
         """
+        asked = {
+            place: timestamp_ms(f"timestamps[{place!r}]", each)
+            for place, each in mapping("timestamps", timestamps).items()
+        }
 
         def build(partitions: Sequence[Partition]) -> Any:
             kind = messages.ListOffsetsRequest
@@ -455,7 +477,7 @@ class Admin(ClusterClient):
                     kind.ListOffsetsTopic(
                         name=topic,
                         partitions=[
-                            inner(partition_index=index, timestamp=timestamps[topic, index])
+                            inner(partition_index=index, timestamp=asked[topic, index])
                             for index in indexes
                         ],
                     )
@@ -465,11 +487,11 @@ class Admin(ClusterClient):
             )
 
         found: dict[Partition, ListedOffset] = {}
-        least = min(timestamps.values(), default=0)
-        for name, row in self._ask_leaders(list(timestamps), build, newest=least):
+        least = min(asked.values(), default=0)
+        for name, row in self._ask_leaders(list(asked), build, newest=least):
             listed = ListedOffset(row.offset, row.timestamp, row.leader_epoch)
             found[name, row.partition_index] = listed
-        return {partition: found[partition] for partition in timestamps}
+        return {partition: found[partition] for partition in asked}
 
     # --- asking -----------------------------------------------------------------------------------
 

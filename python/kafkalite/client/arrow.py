@@ -29,6 +29,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalite._native import FetchRead, LogRead
+from kafkalite.client.arguments import (
+    config_texts,
+    directory,
+    offsets,
+    text,
+    texts,
+    whole,
+    wrong_type,
+)
 
 if TYPE_CHECKING:
     import polars
@@ -44,7 +53,9 @@ class ArrowSchema(Protocol):
 
 
 Path = str | os.PathLike[str]
-Offsets = int | Mapping[int | str, int] | None
+Offsets = int | Mapping[int | str | tuple[str, int], int] | None
+
+OFFSET_MAX = 2**63 - 1
 
 # Many enough to make the cost of a batch vanish, small enough for a core's caches and for Spark.
 BATCH_ROWS = 32_768
@@ -55,7 +66,7 @@ def read_log(
     path: Path | Iterable[Path],
     start: Offsets = None,
     stop: Offsets = None,
-    columns: Iterable[str] | None = None,
+    columns: str | Iterable[str] | None = None,
     isolation: str = "read_uncommitted",
     *,
     topic: str | None = None,
@@ -76,7 +87,7 @@ def read_log(
     `start` and `stop` (exclusive) are offsets: a number for every partition, or a mapping with a
     number each, by directory name (`{"orders-0": 5}`) or, where there is but one topic, by
     partition (`{0: 5}`). Without them the range is the whole log; a `stop`
-    behind the log end means the end.
+    behind the log end means the end. `columns` is one column or several.
 
     `isolation="read_committed"` leaves out aborted transactions and ends at the last stable
     offset, as a consumer does. Control records are never among the rows.
@@ -95,23 +106,22 @@ def read_log(
     file, offsets that retention deleted meanwhile) the consumer raises in its own class, naming
     the file.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    start_for_all, start_by_partition = _offsets(start)
-    stop_for_all, stop_by_partition = _offsets(stop)
+    start_for_all, start_by_partition = _offsets("start", start)
+    stop_for_all, stop_by_partition = _offsets("stop", stop)
     return LogRecords(
         LogRead(
-            [os.path.realpath(each) for each in paths],
-            topic=topic,
+            _paths(path),
+            topic=None if topic is None else text("topic", topic),
             start=start_for_all,
             start_by_partition=start_by_partition,
             stop=stop_for_all,
             stop_by_partition=stop_by_partition,
-            columns=None if columns is None else list(columns),
-            isolation=isolation,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            key_schema=key_schema,
-            value_schema=value_schema,
+            columns=None if columns is None else texts("columns", columns),
+            isolation=text("isolation", isolation),
+            batch_rows=whole("batch_rows", batch_rows, 1),
+            batch_bytes=whole("batch_bytes", batch_bytes, 1),
+            key_schema=schema_of("key_schema", key_schema),
+            value_schema=schema_of("value_schema", value_schema),
             formats=formats_of(key_format, value_format, mode, format_options),
         )
     )
@@ -121,14 +131,35 @@ def formats_of(
     key_format: str, value_format: str, mode: str, others: Mapping[str, str] | None
 ) -> dict[str, str]:
     """The options of `_native.LogRead`."""
-    named = {"key.format": key_format, "value.format": value_format, "mode": mode}
-    return {**(others or {}), **named}
+    return {
+        **config_texts("format_options", others or {}),
+        "key.format": text("key_format", key_format),
+        "value.format": text("value_format", value_format),
+        "mode": text("mode", mode),
+    }
 
 
-def _offsets(offsets: Offsets) -> tuple[int | None, dict[str, int]]:
-    if offsets is None or isinstance(offsets, int):
-        return offsets, {}
-    return None, {str(partition): offset for partition, offset in offsets.items()}
+def schema_of(name: str, schema: ArrowSchema | None) -> ArrowSchema | None:
+    """Raises TypeError for what is no schema."""
+    if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
+        wanted = "a schema of pyarrow or any other that has __arrow_c_schema__"
+        raise wrong_type(name, schema, wanted)
+    return schema
+
+
+def _paths(given: Path | Iterable[Path]) -> list[str]:
+    """As the log knows them. A `~` is the user's home, as for pandas and polars."""
+    paths = [given] if isinstance(given, str | bytes | os.PathLike) else given
+    if not isinstance(paths, Iterable):
+        raise wrong_type("path", given, "a path, or several in a list")
+    return [os.path.realpath(directory("path", each)) for each in paths]
+
+
+def _offsets(name: str, given: Offsets) -> tuple[int | None, dict[str, int]]:
+    checked = offsets(name, given)
+    if isinstance(checked, dict):
+        return None, {place: min(each, OFFSET_MAX) for place, each in checked.items()}
+    return None if checked is None else min(checked, OFFSET_MAX), {}
 
 
 class LogRecords:

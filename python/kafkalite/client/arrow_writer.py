@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kafkalite._native import ArrowEncoder
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.arguments import text
+from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.connection import Closing
 from kafkalite.client.lane import Batch
 from kafkalite.client.producer import Producer
@@ -46,14 +47,15 @@ class Written(NamedTuple):
 def write_arrow(
     rows: object,
     topic: str | None = None,
-    bootstrap_servers: str = "localhost:9092",
+    bootstrap_servers: Servers = "localhost:9092",
     **settings: str | int | bool,
 ) -> Written:
     """Writes a table, or a stream of batches, to a topic; returns when the brokers have it all.
 
     `rows` is anything with `__arrow_c_stream__` or `__arrow_c_array__`: of pyarrow, polars, DuckDB,
     pandas, or what `read_arrow` gives. Columns: `value`, and, where they are there, `key`, `topic`
-    (unless `topic` says it), `partition`, `headers`, `timestamp`; others are not looked at.
+    (unless `topic` says it), `partition`, `headers`, `timestamp` (UTC, if it has no time zone);
+    others are not looked at.
     `settings` are those of Kafka's producer with underscores: `acks`, `compression_type`,
     `batch_size`, `max_request_size`, `delivery_timeout_ms`, …; with a `transactional_id` all rows
     are one transaction: either all of them are there for `read_committed` readers, or none.
@@ -65,6 +67,8 @@ def write_arrow(
     checked = ProducerSettings.of({name.replace("_", "."): each for name, each in settings.items()})
     if checked.unknown:
         raise TypeError(f"write_arrow has no setting {checked.unknown[0].replace('.', '_')}")
+    if topic is not None:
+        text("topic", topic)
     with ArrowWriter(bootstrap_servers, topic, checked) as writer:
         try:
             writer.write(rows)
@@ -82,23 +86,23 @@ class ArrowWriter(Closing):
 
     def __init__(
         self,
-        bootstrap_servers: str | Cluster,
+        bootstrap_servers: Servers | Cluster,
         topic: str | None,
         settings: ProducerSettings,
     ) -> None:
         """`topic` goes before the column of that name. With a `transactional_id` in the settings
         all rows are one transaction, which `end` ends, or whoever gets its handle; raises
         `BrokerError` if there can be none. Otherwise connects to nobody yet."""
-        self._owns = isinstance(bootstrap_servers, str)
+        self._owns = not isinstance(bootstrap_servers, Cluster)
         self.cluster = (
-            Cluster(
+            bootstrap_servers
+            if isinstance(bootstrap_servers, Cluster)
+            else Cluster(
                 bootstrap_servers,
                 client_id=settings.client_id,
                 timeout_ms=min(60_000, settings.delivery_timeout_ms),
                 request_timeout_ms=settings.request_timeout_ms,
             )
-            if isinstance(bootstrap_servers, str)
-            else bootstrap_servers
         )
         self.transaction = (
             None

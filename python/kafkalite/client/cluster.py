@@ -11,10 +11,12 @@ raised.
 """
 
 import random
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from kafkalite.client.arguments import texts, whole
 from kafkalite.client.connection import (
     CLIENT_ID,
     REQUEST_TIMEOUT_MS,
@@ -41,6 +43,11 @@ from kafkalite.protocol.error_codes import (
 __all__ = ["Cluster", "Node", "PartitionMetadata", "TopicMetadata", "parse_servers"]
 
 Result = TypeVar("Result")
+Servers = str | Sequence[str]
+"""`host:port,…`, or a list of them."""
+
+# What Kafka's `Utils.getHost` passes over.
+PROTOCOL = re.compile(r"[0-9a-zA-Z\-%._]*://")
 
 PORT = 9092
 # As default.api.timeout.ms, retry.backoff.ms and retry.backoff.max.ms of Kafka's clients.
@@ -88,11 +95,13 @@ class TopicMetadata(NamedTuple):
     partitions: dict[int, PartitionMetadata]
 
 
-def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
-    """`host:port,[::1]:9092` as pairs. Raises `InvalidArgumentError`."""
+def parse_servers(bootstrap_servers: Servers) -> list[tuple[str, int]]:
+    """`host:port,[::1]:9092`, or a list of such texts, as pairs. A protocol before an address, as
+    in `PLAINTEXT://host:port`, is passed over, as Kafka's Java client does. Raises
+    `InvalidArgumentError`, `TypeError`."""
     servers = []
-    for text in bootstrap_servers.split(","):
-        part = text.strip()
+    for text in ",".join(texts("bootstrap_servers", bootstrap_servers)).split(","):
+        part = PROTOCOL.sub("", text.strip())
         if not part:
             continue
         host, port = part, str(PORT)
@@ -115,7 +124,7 @@ class Cluster(Closing):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: Servers,
         *,
         client_id: str = CLIENT_ID,
         timeout_ms: int = TIMEOUT_MS,
@@ -124,6 +133,8 @@ class Cluster(Closing):
         """Connects to nobody yet. `timeout_ms` bounds a whole operation with its retries,
         `request_timeout_ms` a single answer."""
         self._servers = parse_servers(bootstrap_servers)
+        whole("timeout_ms", timeout_ms, 0)
+        whole("request_timeout_ms", request_timeout_ms, 0)
         self._client_id = client_id
         self.timeout_ms = timeout_ms
         self.request_timeout_ms = request_timeout_ms
@@ -365,14 +376,14 @@ def _topic(topic: Any) -> TopicMetadata:
 class ClusterClient(Closing):
     """Whoever asks a cluster: its own, or one that is the caller's to close."""
 
-    def __init__(self, bootstrap_servers: str | Cluster, *, timeout_ms: int = 60_000) -> None:
+    def __init__(self, bootstrap_servers: Servers | Cluster, *, timeout_ms: int = 60_000) -> None:
         """`timeout_ms` bounds each call with its retries. A `Cluster` that is given stays the
         caller's to close."""
-        self._owns = isinstance(bootstrap_servers, str)
+        self._owns = not isinstance(bootstrap_servers, Cluster)
         self.cluster = (
-            Cluster(bootstrap_servers, timeout_ms=timeout_ms)
-            if isinstance(bootstrap_servers, str)
-            else bootstrap_servers
+            bootstrap_servers
+            if isinstance(bootstrap_servers, Cluster)
+            else Cluster(bootstrap_servers, timeout_ms=timeout_ms)
         )
 
     def close(self) -> None:

@@ -16,12 +16,13 @@ next fetch is under way: of each broker at most one answer is being made and one
 import re
 import select
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite._native import count_fetched, fetched_end, read_fetched
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.arguments import text, texts, whole, wrong_type
+from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
 from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.client.membership import GroupOptions, Membership
 from kafkalite.errors import (
@@ -117,6 +118,23 @@ class _Place:
         """Nothing is fetched from here on."""
 
 
+def _places_of(given: object) -> list[Partition]:
+    """Raises TypeError for what are no pairs of topic and partition."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        wanted = "a list of pairs of topic and partition, as ('orders', 0)"
+        raise wrong_type("partitions", given, wanted)
+    places = []
+    for place in given:
+        match place:
+            case (str(topic), int(partition)):
+                places.append((topic, partition))
+            case _:
+                raise TypeError(
+                    f"partitions has {place!r}, which is no pair of topic and partition"
+                )
+    return places
+
+
 class _Flight(NamedTuple):
     """A fetch that was not answered yet: offset and version of each partition."""
 
@@ -129,7 +147,7 @@ class Consumer(Closing):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: Servers,
         *,
         group: str | GroupOptions | None = None,
         isolation: str = "read_uncommitted",
@@ -179,7 +197,9 @@ class Consumer(Closing):
         self._admin = Admin(self.cluster)
         self._group: Membership | None = None
         if group is not None:
-            options = GroupOptions(group) if isinstance(group, str) else group
+            options = (
+                group if isinstance(group, GroupOptions) else GroupOptions(text("group", group))
+            )
             self._group = Membership(bootstrap_servers, options, client_id)
         self._subscription: list[str] | re.Pattern[str] | None = None
         self._counts: dict[str, int] = {}
@@ -216,8 +236,11 @@ class Consumer(Closing):
         Nothing is fetched from an offset of `stops` on; what comes before it may come with records
         behind it, of the same batch or the next ones."""
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
+        places = _places_of(partitions)
+        for place, start in starts.items():
+            whole(f"the offset of {place[0]}-{place[1]}", start)
         self._subscription = None
-        self._take(list(partitions))
+        self._take(places)
         special = {partition: start for partition, start in starts.items() if start < 0}
         found = self._admin.list_offsets(special) if special else {}
         for partition, stop in (stops or {}).items():
@@ -225,12 +248,12 @@ class Consumer(Closing):
         for partition, start in starts.items():
             self.seek(partition, found[partition].offset if partition in found else start)
 
-    def subscribe(self, topics: Sequence[str] | re.Pattern[str]) -> None:
-        """Reads those partitions of the topics, or of all topics that match as a whole, that the
-        group gives; `poll` and `fetch` join it."""
+    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str]) -> None:
+        """Reads those partitions of a topic, of several, or of all topics that match as a whole,
+        that the group gives; `poll` and `fetch` join it."""
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group can only assign")
-        self._subscription = topics if isinstance(topics, re.Pattern) else list(topics)
+        self._subscription = topics if isinstance(topics, re.Pattern) else texts("topics", topics)
         self._counts_at = 0.0
 
     @property
@@ -241,7 +264,7 @@ class Consumer(Closing):
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on at an offset. Raises `InvalidArgumentError` for a partition not assigned."""
         place = self._place(partition)
-        place.position = place.fetch_offset = offset
+        place.position = place.fetch_offset = whole("offset", offset)
         place.version += 1
         place.paused_until = 0.0
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.connection import Connection, broker_error, check
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol import messages
@@ -85,7 +85,7 @@ class Membership:
     """One member of one group. `join`, `commit` and `leave` are called by one thread; heartbeats
     run beside them."""
 
-    def __init__(self, bootstrap_servers: str, options: GroupOptions, client_id: str) -> None:
+    def __init__(self, bootstrap_servers: Servers, options: GroupOptions, client_id: str) -> None:
         self.options = options
         self.member_id = ""
         self.generation = -1

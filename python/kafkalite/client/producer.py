@@ -26,7 +26,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
-from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, Cluster, TopicMetadata
+from kafkalite.client.arguments import Bytes, bytes_of, header, whole
+from kafkalite.client.cluster import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    Cluster,
+    Servers,
+    TopicMetadata,
+)
 from kafkalite.client.connection import Connection, broker_error, check
 from kafkalite.client.lane import Batch, Lane, OnDelivery, OpenBatch
 from kafkalite.client.transactions import Transaction
@@ -78,7 +85,7 @@ class Producer:
 
     def __init__(
         self,
-        bootstrap_servers: str | Cluster,
+        bootstrap_servers: Servers | Cluster,
         *,
         acks: str | int = "all",
         codec: str = "none",
@@ -125,16 +132,16 @@ class Producer:
         self._max_in_flight = max_in_flight
         self._delivery_s = delivery_timeout_ms / 1000
         self._request_timeout_ms = request_timeout_ms
-        self._owns = isinstance(bootstrap_servers, str)
+        self._owns = not isinstance(bootstrap_servers, Cluster)
         self.cluster = (
-            Cluster(
+            bootstrap_servers
+            if isinstance(bootstrap_servers, Cluster)
+            else Cluster(
                 bootstrap_servers,
                 client_id=client_id,
                 timeout_ms=min(60_000, delivery_timeout_ms),
                 request_timeout_ms=request_timeout_ms,
             )
-            if isinstance(bootstrap_servers, str)
-            else bootstrap_servers
         )
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, int] = {}
@@ -177,8 +184,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Bytes | None,
+        key: Bytes | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -187,9 +194,18 @@ class Producer:
     ) -> None:
         """Puts a record into a batch; waits only if `buffer_bytes` are under way.
 
-        Raises `BrokerError` for a topic or partition that there is not. What happens to the record
-        later, `on_delivery` is told and `flush` raises.
+        Raises `BrokerError` for a topic or partition that there is not, `TypeError` for what are no
+        bytes. What happens to the record later, `on_delivery` is told and `flush` raises.
         """
+        if type(value) is not bytes:
+            value = bytes_of("value", value)
+        if type(key) is not bytes:
+            key = bytes_of("key", key)
+        encoded = [header(each) for each in headers] if headers else []
+        if timestamp_ms is None:
+            wall_ms = time.time_ns() // 1_000_000
+        else:
+            wall_ms = whole("timestamp_ms", timestamp_ms)
         lane = self._lane(topic, partition, key)
         opened = lane.open
         size = len(value or b"") + len(key or b"") + RECORD_OVERHEAD_BYTES
@@ -203,9 +219,12 @@ class Producer:
         if opened is None:
             opened = lane.open = OpenBatch(self._codec, self._level)
             self._next_linger = min(self._next_linger, opened.made_at + self._linger_s)
-        wall_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        encoded = [(name.encode(), content) for name, content in headers] if headers else []
-        opened.builder.append(wall_ms, key, value, encoded)
+        try:
+            opened.builder.append(wall_ms, key, value, encoded)
+        except BaseException:
+            if opened.count == 0:
+                lane.open = None  # a batch without a record would be refused
+            raise
         if on_delivery is not None:
             opened.callbacks.append((opened.count, on_delivery))
         opened.count += 1
@@ -311,6 +330,7 @@ class Producer:
                 partition = sticky
         lane = self._lanes.get((topic, partition))
         if lane is None:
+            whole("partition", partition)
             count = len(self._topic(topic).partitions)
             if not 0 <= partition < count:
                 raise InvalidArgumentError(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from kafkalite._native import fetched_end
 from kafkalite.client.admin import EARLIEST, Admin
-from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
 from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.errors import (
     BrokerError,
@@ -84,7 +84,7 @@ class RangeSource(Closing):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: Servers,
         ranges: Iterable[Range],
         settings: FetchSettings,
         on_loss: Callable[[str], None] | None = None,

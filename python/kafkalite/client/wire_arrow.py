@@ -14,28 +14,31 @@ from collections.abc import Iterable, Mapping
 
 from kafkalite._native import FetchRead
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
+from kafkalite.client.arguments import offsets, texts, whole
 from kafkalite.client.arrow import (
     BATCH_BYTES,
     BATCH_ROWS,
     ArrowSchema,
     LogRecords,
+    Offsets,
     formats_of,
+    schema_of,
 )
+from kafkalite.client.cluster import Servers
 from kafkalite.client.range_source import ISOLATION, FetchSettings, RangeSource
 from kafkalite.errors import InvalidArgumentError
 
 __all__ = ["read_arrow"]
 
-Offsets = int | Mapping[int | str, int] | None
 Range = tuple[str, int, int, int]
 
 
 def read_arrow(
     topic: str | Iterable[str],
-    bootstrap_servers: str = "localhost:9092",
+    bootstrap_servers: Servers = "localhost:9092",
     start: Offsets = None,
     stop: Offsets = None,
-    columns: Iterable[str] | None = None,
+    columns: str | Iterable[str] | None = None,
     isolation: str = "read_uncommitted",
     *,
     batch_rows: int = BATCH_ROWS,
@@ -52,7 +55,8 @@ def read_arrow(
 
     `start` and `stop` (exclusive) are offsets: a number for every partition, or a mapping with a
     number each, by `"orders-0"` or, where there is but one topic, by partition (`{0: 5}`). Without
-    them the range is the whole log; a `stop` behind the end means the end.
+    them the range is the whole log; a `stop` behind the end means the end. `columns` is one column
+    or several.
 
     `isolation="read_committed"` leaves out aborted transactions and ends at the last stable offset.
     Control records are never among the rows, which come by topic and partition, in order.
@@ -64,12 +68,20 @@ def read_arrow(
     streaming (retention deleted what was still to be read, a broker was away for `timeout_ms`) the
     consumer raises in its own class.
     """
-    topics = [topic] if isinstance(topic, str) else list(topic)
+    topics = set(texts("topic", topic))
+    servers = texts("bootstrap_servers", bootstrap_servers)
+    wanted = None if columns is None else texts("columns", columns)
+    asked_start, asked_stop = offsets("start", start), offsets("stop", stop)
+    formats = formats_of(key_format, value_format, mode, format_options)
+    schemas = schema_of("key_schema", key_schema), schema_of("value_schema", value_schema)
+    whole("timeout_ms", timeout_ms, 1)
+    whole("batch_rows", batch_rows, 1)
+    whole("batch_bytes", batch_bytes, 1)
     if isolation not in ISOLATION:
         raise InvalidArgumentError(
             f"unknown isolation '{isolation}': it is read_uncommitted or read_committed"
         )
-    with Admin(bootstrap_servers, timeout_ms=timeout_ms) as admin:
+    with Admin(servers, timeout_ms=timeout_ms) as admin:
         places = [
             (name, partition)
             for name in sorted(topics)
@@ -78,8 +90,8 @@ def read_arrow(
         first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
         is_committed = isolation == "read_committed"
         last = admin.list_offsets(dict.fromkeys(places, LATEST), committed=is_committed)
-    starts = _requested("start", start, places)
-    stops = _requested("stop", stop, places)
+    starts = _requested("start", asked_start, places)
+    stops = _requested("stop", asked_stop, places)
     ranges = []
     for place in places:
         ends = (first[place].offset, last[place].offset)
@@ -89,38 +101,38 @@ def read_arrow(
     settings = FetchSettings(isolation, timeout_ms=timeout_ms)
 
     def open_source() -> RangeSource:
-        return RangeSource(bootstrap_servers, ranges, settings)
+        return RangeSource(servers, ranges, settings)
 
     return LogRecords(
         FetchRead(
             open_source,
             ranges=ranges,
-            columns=None if columns is None else list(columns),
+            columns=wanted,
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
-            key_schema=key_schema,
-            value_schema=value_schema,
-            formats=formats_of(key_format, value_format, mode, format_options),
+            key_schema=schemas[0],
+            value_schema=schemas[1],
+            formats=formats,
         )
     )
 
 
 def _requested(
-    what: str, offsets: Offsets, places: list[tuple[str, int]]
+    what: str, asked: int | dict[str, int] | None, places: list[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
     """By partition. Raises `InvalidArgumentError` for a partition that is not read."""
-    if offsets is None:
+    if asked is None:
         return {}
-    if isinstance(offsets, int):
-        return dict.fromkeys(places, offsets)
+    if isinstance(asked, int):
+        return dict.fromkeys(places, asked)
     by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in places}
     if len({topic for topic, _ in places}) == 1:
         by_name |= {str(partition): (topic, partition) for topic, partition in places}
     found = {}
-    for name, offset in offsets.items():
-        if str(name) not in by_name:
+    for name, offset in asked.items():
+        if name not in by_name:
             raise InvalidArgumentError(f"{what} names the partition {name}, which is not read")
-        found[by_name[str(name)]] = offset
+        found[by_name[name]] = offset
     return found
 
 

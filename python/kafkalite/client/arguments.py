@@ -1,0 +1,143 @@
+"""What programs give to the public functions. A wrong type is a TypeError that names the argument;
+one that Python would let by, above all a text where several are meant, is what was meant."""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from operator import index
+from typing import Any, SupportsIndex
+
+from kafkalite.errors import InvalidArgumentError
+
+Bytes = bytes | bytearray | memoryview
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def wrong_type(name: str, given: object, wanted: str) -> TypeError:
+    """The error for an argument of another type than the wanted one."""
+    return TypeError(f"{name} is of type {type(given).__name__}, it must be {wanted}")
+
+
+def text(name: str, given: object) -> str:
+    """A str, and nothing else. Raises TypeError."""
+    if not isinstance(given, str):
+        raise wrong_type(name, given, "str")
+    return given
+
+
+def texts(name: str, given: object) -> list[str]:
+    """Several texts; a single one is itself, not its letters. Raises TypeError."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise wrong_type(name, given, "str, or several in a list")
+    return [text(f"an element of {name}", each) for each in given]
+
+
+def directory(name: str, given: object) -> str:
+    """A path, in which a `~` is the user's home. Raises TypeError; InvalidArgumentError for ""."""
+    if not isinstance(given, str | bytes | os.PathLike):
+        raise wrong_type(name, given, "a path")
+    path = os.fsdecode(given)
+    if not path:
+        raise InvalidArgumentError(f"{name} is empty, it must be a path")
+    return os.path.expanduser(path)  # noqa: PTH111 - a Path would take "./orders" apart
+
+
+def whole(name: str, given: object, low: int | None = None) -> int:
+    """A whole number, numpy's too, which True is not. Raises TypeError; InvalidArgumentError below
+    `low`."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        raise wrong_type(name, given, "int")
+    number = index(given)
+    if low is not None and number < low:
+        raise InvalidArgumentError(f"{name}={number} is less than {low}")
+    return number
+
+
+def mapping(name: str, given: object) -> Mapping[Any, Any]:
+    """Raises TypeError for what is no mapping."""
+    if not isinstance(given, Mapping):
+        raise wrong_type(name, given, "a mapping, as a dict is")
+    return given
+
+
+def config_texts(name: str, given: object) -> dict[str, str]:
+    """Configurations by name, as texts; numbers and flags are written as Kafka writes them. Raises
+    TypeError."""
+    return {
+        text(f"a name in {name}", key): config_text(f"{name}[{key!r}]", value)
+        for key, value in mapping(name, given).items()
+    }
+
+
+def config_text(name: str, given: object) -> str:
+    """The text of one value. Raises TypeError."""
+    if isinstance(given, bool):
+        return str(given).lower()
+    if isinstance(given, int | float):
+        return str(given)
+    if not isinstance(given, str):
+        raise wrong_type(name, given, "str")
+    return given
+
+
+def bytes_of(name: str, given: object) -> bytes | None:
+    """Raises TypeError for what is no buffer of bytes."""
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    hint = ": .encode() makes them of a text" if isinstance(given, str) else ""
+    raise wrong_type(name, given, f"bytes{hint}")
+
+
+def header(given: object) -> tuple[bytes, bytes | None]:
+    """Raises TypeError for what is no pair of a text and bytes."""
+    match given:
+        case (str(name), content):
+            return name.encode(), bytes_of(f"the header {name!r}", content)
+    raise TypeError(f"headers has {given!r}, which is no pair of a text and bytes")
+
+
+def offsets(name: str, given: object) -> int | dict[str, int] | None:
+    """An offset for every partition; or one each, by `orders-0` or partition, or by the tuple of
+    both. Raises TypeError."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        return {
+            _partition_name(name, place): whole(f"{name}[{place!r}]", offset)
+            for place, offset in given.items()
+        }
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        is_time = isinstance(given, datetime)
+        hint = "; Admin.list_offsets gives that of a time" if is_time else ""
+        wanted = f"an offset: an int, or a mapping with an int a partition{hint}"
+        raise wrong_type(name, given, wanted)
+    return index(given)
+
+
+def _partition_name(name: str, place: object) -> str:
+    match place:
+        case bool():
+            pass
+        case str() | SupportsIndex():
+            return str(place)
+        case (str(topic), int(partition)):
+            return f"{topic}-{partition}"
+    raise wrong_type(f"{place!r} in {name}", place, 'a partition, as 0 or "orders-0" is')
+
+
+def timestamp_ms(name: str, given: object) -> int:
+    """Milliseconds since 1970, or a datetime that says its zone. Raises TypeError, and
+    InvalidArgumentError for one that does not."""
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise InvalidArgumentError(
+                f"{name}={given.isoformat()} does not say its time zone: .astimezone() takes it "
+                "for local time, .replace(tzinfo=datetime.UTC) for UTC"
+            )
+        since = given - EPOCH
+        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return whole(name, given)

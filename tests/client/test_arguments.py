@@ -1,0 +1,217 @@
+"""Slips of programs: a text where several are meant, another type, a time without a zone."""
+
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pyarrow
+import pytest
+
+import kafkalite
+from kafkalite.client import Admin, Consumer, Producer
+from kafkalite.client.cluster import parse_servers
+
+ROWS = pyarrow.table({"key": [b"k", None], "value": [b"one", b"two"]})
+NOWHERE = "127.0.0.1:1"
+JSON: dict[str, Any] = {"value_format": "json"}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with kafkalite.Broker() as broker:
+        kafkalite.write_arrow(ROWS, "orders", broker.bootstrap_servers)
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def any_type() -> Any:
+    """The functions as programs without types see them."""
+    return kafkalite
+
+
+def test_a_single_text_is_one_column_and_one_topic_and_a_list_is_several(servers: str) -> None:
+    """`columns="key"` was refused with "unknown column 'k'"."""
+    one = kafkalite.read_arrow("orders", servers, columns="value").to_pyarrow()
+    assert one.to_pydict() == {"value": [b"one", b"two"]}
+    several = kafkalite.read_arrow(["orders", "orders"], [servers], columns=["offset", "key"])
+    assert several.to_pyarrow().to_pydict() == {"offset": [0, 1], "key": [b"k", None]}
+
+
+def test_topics_are_subscribed_described_and_deleted_by_name_and_not_by_letter(
+    servers: str,
+) -> None:
+    """`subscribe("orders")` made the topics o, r, d, e and s; `delete_topics` would have deleted
+    them."""
+    with Admin(servers) as admin:
+        with Consumer(servers, group="readers", timeout_ms=20_000) as consumer:
+            consumer.subscribe("orders")
+            records = []
+            while len(records) < 2:
+                records += consumer.poll(1000)
+        admin.create_topic("gone", partitions=1)
+        assert [each.name for each in admin.describe_topics("gone")] == ["gone"]
+        admin.delete_topics("gone")
+        names = [each.name for each in admin.list_topics(include_internal=False)]
+    assert names == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "start", [1, numpy.int64(1), {0: 1}, {"orders-0": 1}, {"0": 1}, {("orders", 0): 1}]
+)
+def test_offsets_are_numbers_for_all_or_by_partition(servers: str, start: Any) -> None:
+    rows = kafkalite.read_arrow("orders", servers, start=start, columns="value").to_pyarrow()
+    assert rows.to_pydict() == {"value": [b"two"]}
+
+
+@pytest.mark.parametrize("start", ["1", 1.0, True, [1], {0: "1"}, {0.5: 1}, {True: 1}])
+def test_what_is_no_offset_is_refused_before_anybody_is_asked(any_type: Any, start: Any) -> None:
+    for read in (any_type.read_arrow, any_type.read_log):
+        with pytest.raises(TypeError, match=r"start.* (is|has|in start) .*it must be"):
+            read("orders", start=start)
+
+
+def test_a_time_in_place_of_an_offset_is_refused_with_the_way_to_one(any_type: Any) -> None:
+    with pytest.raises(TypeError, match=r"start is of type datetime.*Admin\.list_offsets"):
+        any_type.read_arrow("orders", NOWHERE, start=datetime.datetime.now(datetime.UTC))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda lite: lite.read_arrow(None), "topic is of type NoneType, it must be str, or"),
+        (lambda lite: lite.read_arrow(b"orders"), "topic is of type bytes, it must be str, or"),
+        (lambda lite: lite.read_arrow(Path("orders")), "topic is of type PosixPath, it must be"),
+        (lambda lite: lite.read_arrow("t", 9092), "bootstrap_servers is of type int, it must be"),
+        (lambda lite: lite.read_arrow("t", columns=[1]), "an element of columns is of type int"),
+        (lambda lite: lite.read_arrow("t", timeout_ms=1.5), "timeout_ms is of type float"),
+        (lambda lite: lite.read_arrow("t", batch_rows="9"), "batch_rows is of type str"),
+        (lambda lite: lite.read_arrow("t", mode=None), "mode is of type NoneType"),
+        (
+            lambda lite: lite.read_arrow("t", value_schema="id LONG", **JSON),
+            "value_schema is of type str, it must be a schema of pyarrow",
+        ),
+        (
+            lambda lite: lite.read_arrow("t", format_options="value.flatten", **JSON),
+            "format_options is of type str, it must be a mapping",
+        ),
+        (lambda lite: lite.read_log(None), "path is of type NoneType, it must be a path, or"),
+        (lambda lite: lite.read_log("d", topic=["t"]), "topic is of type list, it must be str"),
+        (lambda lite: lite.write_arrow("orders", ROWS), "topic is of type Table, it must be str"),
+        (lambda lite: lite.Broker(5), "data is of type int, it must be a path"),
+        (lambda lite: lite.Broker(listen=9092), "listen is of type int, it must be str"),
+        (lambda lite: lite.Broker(config="a=b"), "config is of type str, it must be a mapping"),
+        (lambda lite: lite.Broker(config={"a": None}), r"config\['a'\] is of type NoneType"),
+        (lambda lite: lite.Broker(start_timeout_s="5"), "start_timeout_s is of type str"),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_argument(
+    any_type: Any, call: Callable[[Any], object], sentence: str
+) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        call(any_type)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda lite: lite.read_arrow("t", timeout_ms=0), "timeout_ms=0 is less than 1"),
+        (lambda lite: lite.read_arrow("t", batch_bytes=-1), "batch_bytes=-1 is less than 1"),
+        (lambda lite: lite.read_log("d", batch_rows=-1), "batch_rows=-1 is less than 1"),
+        (lambda lite: lite.Broker(""), "data is empty"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_argument(
+    any_type: Any, call: Callable[[Any], object], sentence: str
+) -> None:
+    with pytest.raises(kafkalite.KafkaliteError, match=sentence):
+        call(any_type)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("a:1, b:2", [("a", 1), ("b", 2)]),
+        (["a:1", "b"], [("a", 1), ("b", 9092)]),
+        ("PLAINTEXT://a:1,[::1]:2", [("a", 1), ("::1", 2)]),
+        ("SASL_SSL://[::1]:2", [("::1", 2)]),
+    ],
+)
+def test_servers_are_taken_as_kafkas_clients_take_them(
+    given: Any, wanted: list[tuple[str, int]]
+) -> None:
+    assert parse_servers(given) == wanted
+
+
+def test_configurations_may_be_numbers_and_flags(servers: str) -> None:
+    with Admin(servers) as admin:
+        admin.create_topic("kept", partitions=1, configs={"retention.ms": 9000})
+        admin.alter_configs(2, "kept", {"preallocate": True, "retention.ms": None})
+        entries = {each.name: each.value for each in admin.describe_configs(2, "kept")}
+        admin.delete_topics("kept")
+    assert (entries["preallocate"], entries["retention.ms"]) == ("true", "604800000")
+    config = {"num.partitions": 3, "auto.create.topics.enable": True}
+    with kafkalite.Broker(config=config) as broker, Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("default")
+        (topic,) = admin.describe_topics("default")
+    assert len(topic.partitions) == 3
+
+
+def test_a_time_with_a_zone_is_looked_up_and_one_without_is_refused(servers: str) -> None:
+    place = ("orders", 0)
+    now = datetime.datetime.now(datetime.UTC)
+    hour = datetime.timedelta(hours=1)
+    east = datetime.timezone(datetime.timedelta(hours=9))
+    with Admin(servers) as admin:
+        assert admin.list_offsets({place: now - hour})[place].offset == 0
+        assert admin.list_offsets({place: (now - hour).astimezone(east)})[place].offset == 0
+        assert admin.list_offsets({place: now + hour})[place].offset == -1
+        with pytest.raises(kafkalite.KafkaliteError, match="does not say its time zone"):
+            admin.list_offsets({place: datetime.datetime(2026, 1, 1)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"value": "text"}, r"value is of type str, it must be bytes: \.encode\(\) makes them"),
+        ({"value": 5}, "value is of type int, it must be bytes"),
+        ({"value": b"", "key": "k"}, "key is of type str, it must be bytes"),
+        ({"value": b"", "headers": {"name": b"1"}}, "headers has 'name', which is no pair"),
+        ({"value": b"", "headers": [("name", "1")]}, "the header 'name' is of type str"),
+        ({"value": b"", "timestamp_ms": 1.5}, "timestamp_ms is of type float, it must be int"),
+        ({"value": b"", "partition": "0"}, "partition is of type str, it must be int"),
+    ],
+)
+def test_a_record_of_wrong_types_is_refused_and_spoils_no_batch(
+    servers: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    """An empty batch was left behind, which the broker refused at the next flush."""
+    started_ms = time.time_ns() // 1_000_000
+    with Producer(servers) as producer:
+        with pytest.raises(TypeError, match=sentence):
+            producer.send("typed", **arguments)
+        producer.flush()
+        producer.send("typed", bytearray(b"good"), memoryview(b"key"), timestamp_ms=started_ms)
+        producer.flush()
+        assert producer.sent_count == 1
+
+
+@pytest.mark.parametrize("partitions", ["orders", ("orders", 0), [("orders", "0")], [0], 5])
+def test_partitions_that_are_none_are_refused(servers: str, partitions: Any) -> None:
+    with (
+        Consumer(servers) as consumer,
+        pytest.raises(TypeError, match=r"^partitions (is|has) .*pair"),
+    ):
+        consumer.assign(partitions)
+
+
+def test_a_path_begins_with_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Broker("~/data")` made a folder of the name `~`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with kafkalite.Broker("~/data") as broker:
+        kafkalite.write_arrow(ROWS, "orders", broker.bootstrap_servers)
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+    assert kafkalite.read_log("~/data", topic="orders", columns="offset").to_pyarrow().num_rows == 2
