@@ -261,6 +261,22 @@ def test_a_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None
     assert play.synced(play.sync(answer.member_id, 1, None, "i")).assignment == b"mine"
 
 
+def test_a_static_member_that_comes_back_has_its_old_session_until_it_is_heard_of() -> None:
+    play = Play()
+    first = play.join(instance="i", session_ms=60_000)
+    play.pass_time(0)
+    old = play.joined(first).member_id
+    play.sync(old, 1, {old: b"mine"}, "i")
+    play.stored()
+    again = play.join(instance="i", session_ms=1000)
+    play.stored()
+    member_id = play.joined(again).member_id
+    play.pass_time(59_000)
+    assert play.heartbeat(member_id, 1, "i") == codes.NONE
+    play.pass_time(1001)
+    assert play.heartbeat(member_id, 1, "i") == codes.UNKNOWN_MEMBER_ID
+
+
 def test_an_old_client_that_comes_back_as_leader_is_not_told_to_assign() -> None:
     play = Play()
     first = play.join(instance="i")

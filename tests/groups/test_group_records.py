@@ -10,7 +10,7 @@ from kafkalite.groups.coordinator import java_address
 from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import messages
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java import hash_map_order, java_hash
 
 TOPIC_ID = bytes.fromhex("917cee62633f46a1a120efd36cf9c6d9")
 
@@ -132,6 +132,20 @@ def test_any_bytes_are_a_record_or_refused(key: bytes, value: bytes | None) -> N
 )
 def test_groups_are_hashed_as_java_hashes_strings(text: str, hashed: int) -> None:
     assert java_hash(text) == hashed
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        ["own", "sticky", "range"],
+        ["", "max.message.bytes", "preallocate", "internal.segment.bytes"],
+        ["Aa", "BB"],
+        ["k0", "k1", "k2", "k3", "k4", "k11", "k5", "k10", "k6", "k7", "k12", "k8", "k9"],
+    ],
+)
+def test_keys_come_out_of_a_hash_map_in_the_order_of_java(ordered: list[str]) -> None:
+    """The orders are those of OpenJDK 17. The last map has grown; the one before is one bucket."""
+    assert hash_map_order(sorted(ordered)) == ordered
 
 
 @pytest.mark.parametrize(

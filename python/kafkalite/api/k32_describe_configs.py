@@ -6,9 +6,9 @@ brokers (4, the empty name), the log's levels (8, this broker's id), a subscript
 metrics (16), a group (32). A group or subscription need not exist: it is described by its defaults.
 Values of passwords, and of keys that have no row, are null.
 
-Refusals, per resource, in Kafka's order (`ConfigHelper`): topic: INVALID_TOPIC_EXCEPTION,
-UNKNOWN_TOPIC_OR_PARTITION; the others: INVALID_REQUEST for an empty name or a name that is not this
-broker's id; INVALID_REQUEST for an unknown type.
+Refusals: INVALID_REQUEST for all resources if one is of an unknown type. Per resource, in Kafka's
+order (`ConfigHelper`): topic: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION; the others:
+INVALID_REQUEST for an empty name or a name that is not this broker's id.
 
 Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
 """
@@ -35,11 +35,13 @@ from kafkalite.protocol.java import java_int
 NAME = "DescribeConfigs"
 
 LOGGER_SOURCE = 6
+KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """A result for each resource, in order."""
     response = messages.DescribeConfigsResponse()
+    unknown = [each.resource_type for each in message.resources if each.resource_type not in KINDS]
     for resource in message.resources:
         result = messages.DescribeConfigsResponse.DescribeConfigsResult(
             error_message="",
@@ -47,6 +49,8 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             resource_name=resource.resource_name,
         )
         try:
+            if unknown:
+                raise ChangeRefusedError(INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
             described = _describe(context, resource.resource_type, resource.resource_name)
             wanted = resource.configuration_keys
             result.configs = [
@@ -83,11 +87,9 @@ def _describe(context: Context, kind: int, name: str) -> list[Described]:
             sentence = "Client metrics subscription name must not be empty"
             raise ChangeRefusedError(INVALID_REQUEST, sentence)
         return describe.describe_client_metrics(own)
-    if kind == GROUP:
-        if not name:
-            raise ChangeRefusedError(INVALID_REQUEST, "Group name must not be empty")
-        return describe.describe_group(context.config, own)
-    raise ChangeRefusedError(INVALID_REQUEST, f"Unknown resource type {kind}")
+    if not name:
+        raise ChangeRefusedError(INVALID_REQUEST, "Group name must not be empty")
+    return describe.describe_group(context.config, own)
 
 
 def _check_broker_id(context: Context, name: str, alternative: str) -> None:

@@ -12,7 +12,8 @@ INVALID_REQUEST for a resource or a key that comes twice, for a null value and f
 id; INVALID_CONFIG for appending to what is no list of a topic or broker; INVALID_REQUEST or
 INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: INVALID_REQUEST) for a
 key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
-while it runs is INVALID_REQUEST.
+while it runs is INVALID_REQUEST. An operation that there is none of is UNKNOWN_SERVER_ERROR for all
+resources but loggers and those that were refused before Kafka's controller was asked.
 
 Version notes: v1 is flexible; nothing else differs.
 """
@@ -20,22 +21,46 @@ Version notes: v1 is flexible; nothing else differs.
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalite.api.config_resources import BROKER_LOGGER, alter, alter_loggers, answer_each
-from kafkalite.config.changes import Changes, check_texts, incremental_changes
+from kafkalite.api.config_resources import (
+    BROKER_LOGGER,
+    NO_LISTS,
+    alter,
+    alter_loggers,
+    answer_each,
+)
+from kafkalite.config.changes import (
+    UNKNOWN_SERVER_ERROR,
+    ChangeRefusedError,
+    Changes,
+    check_texts,
+    incremental_changes,
+)
 from kafkalite.config.keys import Key
 from kafkalite.context import Context
+from kafkalite.metadata.image import CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import messages
 
 NAME = "IncrementalAlterConfigs"
 
+# What a broker is asked about its own configs, Kafka's broker judges itself.
+JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
+
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """A result for each resource, in order."""
+    names = [(each.resource_type, each.resource_name) for each in message.resources]
+    is_broken = any(
+        _breaks(context, each)
+        for each in message.resources
+        if names.count((each.resource_type, each.resource_name)) == 1
+    )
 
     def alter_one(resource: Any) -> None:
-        operations = [(each.name, each.config_operation, each.value) for each in resource.configs]
+        operations = _operations(resource)
         kind, name = resource.resource_type, resource.resource_name
         check_texts(operations)
+        if is_broken and kind in JUDGED_BY_CONTROLLER:
+            raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
 
         def changes_of(
             own: Mapping[str, str], keys: Mapping[str, Key], defaults: Mapping[str, str | None]
@@ -44,6 +69,9 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
         if kind == BROKER_LOGGER:
             alter_loggers(context, name, operations, validate_only=message.validate_only)
+        elif is_broken:
+            alter(context, kind, name, changes_of, validate_only=True)
+            raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
         else:
             alter(context, kind, name, changes_of, validate_only=message.validate_only)
 
@@ -51,3 +79,20 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     return response(
         responses=answer_each(message.resources, response.AlterConfigsResourceResponse, alter_one)
     )
+
+
+def _operations(resource: Any) -> list[tuple[str, int, str | None]]:
+    return [(each.name, each.config_operation, each.value) for each in resource.configs]
+
+
+def _breaks(context: Context, resource: Any) -> bool:
+    """Whether Kafka's controller would come upon an operation that there is none of."""
+    if resource.resource_type not in JUDGED_BY_CONTROLLER:
+        return False
+    keys = context.config.topic_keys if resource.resource_type == TOPIC else NO_LISTS
+    try:
+        check_texts(_operations(resource))
+        incremental_changes({}, _operations(resource), keys, {})
+    except ChangeRefusedError as refusal:
+        return refusal.code == UNKNOWN_SERVER_ERROR
+    return False

@@ -5,8 +5,8 @@ full: `response_partition_limit` partitions, at least 1, at most `max.request.pa
 `next_cursor` says where the next page begins, and is where the client's next request does.
 
 Refusals: INVALID_TOPIC_EXCEPTION and UNKNOWN_TOPIC_OR_PARTITION per topic. For every topic that was
-named: UNKNOWN_SERVER_ERROR if one of the names is empty, INVALID_REQUEST if the cursor's partition
-is negative or its topic is not one of those named.
+named: INVALID_REQUEST if the cursor's partition is negative or its topic is not one of those named,
+UNKNOWN_SERVER_ERROR if one of the names is empty and there is no cursor.
 """
 
 from typing import Any
@@ -30,12 +30,12 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     """A page of topics and partitions."""
     named = [topic.name for topic in message.topics]
     cursor = message.cursor
-    if "" in named:
-        return _refuse(named, UNKNOWN_SERVER_ERROR)
     if cursor is not None and (
         cursor.partition_index < 0 or (named and cursor.topic_name not in named)
     ):
         return _refuse(named, INVALID_REQUEST)
+    if "" in named and cursor is None:
+        return _refuse(named, UNKNOWN_SERVER_ERROR)
     names = sorted(set(named)) or sorted(context.image.topics)
     first_partition = 0
     if cursor is not None:

@@ -156,7 +156,9 @@ class Config(Mapping[str, Any]):
         """What the engine is told of a topic that has `own` set."""
         texts = {each.name: each.value for each in self.topic_configs(own)}
         if "internal.segment.bytes" in texts:
-            texts["segment.bytes"] = texts.pop("internal.segment.bytes")
+            # No batch fits into less.
+            size = max(14, int(texts.pop("internal.segment.bytes")))
+            texts["segment.bytes"] = str(size)
         for name in _ENGINE_KEYS:
             texts[name] = text_of(self[name]) or ""
         return texts

@@ -12,6 +12,7 @@ from kafkalite.config import Config
 from kafkalite.config.keys import Key, KeyTable
 from kafkalite.config.values import parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.protocol.java import hash_map_order
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_CONFIG = 40
@@ -20,6 +21,44 @@ INVALID_REQUEST = 42
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 Changes = dict[str, str | None]
+
+# In this order Kafka reads a topic's values (`LogConfig`), and names the first that is wrong.
+_TOPIC_ORDER = (
+    "segment.bytes",
+    "segment.ms",
+    "segment.jitter.ms",
+    "segment.index.bytes",
+    "flush.messages",
+    "flush.ms",
+    "retention.bytes",
+    "retention.ms",
+    "max.message.bytes",
+    "index.interval.bytes",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "file.delete.delay.ms",
+    "min.cleanable.dirty.ratio",
+    "cleanup.policy",
+    "unclean.leader.election.enable",
+    "min.insync.replicas",
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "preallocate",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    "remote.storage.enable",
+    "local.retention.ms",
+    "local.retention.bytes",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "internal.segment.bytes",
+)
 
 # A group's key, and the broker's keys that bound it (`GroupConfig.validateValues`).
 _GROUP_BOUNDS = {
@@ -81,7 +120,9 @@ def incremental_changes(
     """What (key, operation, text) make of `own`; `check_texts` has passed them. `defaults` is what
     a list is taken to be that is not set. Raises ChangeRefusedError."""
     changes: Changes = {}
-    for name, kind, text in operations:
+    asked = {name: (kind, text) for name, kind, text in operations}
+    for name in hash_map_order(asked):
+        kind, text = asked[name]
         if kind == DELETE:
             changes[name] = None
         elif kind == SET:
@@ -124,7 +165,9 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
 
 def check_topic(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a topic cannot have all of `after` set."""
-    values = _parsed(config.topic_keys, after, "Unknown topic config name: ")
+    _check_known(config.topic_keys, after, "Unknown topic config name: ")
+    ordered = {name: after[name] for name in _TOPIC_ORDER if name in after}
+    values = _parsed_as(INVALID_CONFIG, config.topic_keys, ordered)
     effective = {each.name: each.value for each in config.topic_configs(after)}
     least, most = (effective[f"{each}.compaction.lag.ms"] for each in ("min", "max"))
     if int(least) > int(most):
@@ -271,10 +314,14 @@ def _thread_count(name: str, value: int) -> str:
 
 
 def _parsed(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> dict[str, Any]:
-    for name in texts:
+    _check_known(table, texts, unknown)
+    return _parsed_as(INVALID_CONFIG, table, texts)
+
+
+def _check_known(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> None:
+    for name in hash_map_order(texts):
         if name not in table:
             raise ChangeRefusedError(INVALID_CONFIG, unknown + name)
-    return _parsed_as(INVALID_CONFIG, table, texts)
 
 
 def _parsed_as(code: int, table: Mapping[str, Key], texts: Mapping[str, str]) -> dict[str, Any]:

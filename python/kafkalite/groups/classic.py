@@ -420,6 +420,7 @@ class ClassicGroup:
             request.can_skip_assignment,
         )
         self._rename(member, request.fresh_member_id)
+        # By the time-out of before, as in Kafka: the new one counts from the next heartbeat on.
         self._extend_session(member, moment.now_ms)
         self._update(member, request, token)
         reason = f"static member {request.group_instance_id} is now {member.member_id}"
@@ -455,6 +456,7 @@ class ClassicGroup:
             member.rebalance_timeout_ms = what.old_rebalance_timeout_ms
             member.session_timeout_ms = what.old_session_timeout_ms
             self._rename(member, what.old_member_id)
+            self._extend_session(member, moment.now_ms)
         elif self.state == STABLE and what.can_skip_assignment:
             is_leader = self.members.leader == member.member_id
             self._answer_join(member, self._join_answer(member)._replace(skip_assignment=is_leader))
@@ -462,7 +464,6 @@ class ClassicGroup:
             # To be told that the old id leads keeps an old client from assigning partitions.
             answer = self._join_answer(member)._replace(leader=what.old_leader, members=())
             self._answer_join(member, answer)
-        self._extend_session(member, moment.now_ms)
 
     def _rename(self, member: Member, member_id: str) -> None:
         if member.member_id in self.pending_sync:

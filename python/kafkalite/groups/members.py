@@ -9,6 +9,8 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kafkalite.protocol.java import hash_map_order
+
 Protocols = tuple[tuple[str, bytes], ...]
 """Name and metadata of each protocol that a member can do, in its order of preference."""
 
@@ -173,14 +175,14 @@ class Members:
 
     def select_protocol(self) -> str:
         """Every member votes for the first of its protocols that all members know; the most votes
-        win, and among equals the one voted for first."""
+        win, and among equals the one that Kafka's hash map of votes gives back first."""
         size = len(self._by_id)
         candidates = {name for name, count in self._protocol_counts.items() if count == size}
         votes: dict[str, int] = {}
         for member in self:
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=votes.__getitem__)
+        return max(hash_map_order(votes), key=votes.__getitem__)
 
     def rebalance_timeout_ms(self) -> int:
         """The longest time that a member asks for."""

@@ -1,20 +1,43 @@
 """What Java makes of texts, where an answer of Kafka's hangs on it."""
 
+from collections.abc import Iterable
+
 
 def java_length(text: str) -> int:
     """Java's `String.length`: a character beyond the basic plane counts twice."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def java_hash(text: str) -> int:
-    """The absolute value of Java's `String.hashCode`, as Kafka takes it (`Utils.abs`)."""
+def _hash_code(text: str) -> int:
+    """Java's `String.hashCode`, its 32 bits as they are without a sign."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFF_FFFF
+    return value
+
+
+def java_hash(text: str) -> int:
+    """The absolute value of Java's `String.hashCode`, as Kafka takes it (`Utils.abs`)."""
+    value = _hash_code(text)
     if value >= 0x8000_0000:
         value = 0x1_0000_0000 - value
     return 0 if value == 0x8000_0000 else value
+
+
+def hash_map_order(texts: Iterable[str]) -> list[str]:
+    """The texts, each once, in the order in which a `HashMap` gives them back that took them in
+    this order. By it Kafka comes upon the first of several faults."""
+    keys = list(dict.fromkeys(texts))
+    buckets = 16
+    while len(keys) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(text: str) -> int:
+        value = _hash_code(text)
+        return (value ^ value >> 16) & (buckets - 1)
+
+    return sorted(keys, key=bucket)
 
 
 def java_int(text: str) -> int | None:

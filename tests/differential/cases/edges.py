@@ -201,6 +201,8 @@ TOPICS = [
             ("from a cursor behind all", ["e-cut"], 9, ("e-cut", 1)),
             ("from an unknown topic on", ["e-cut", "e-cux", "e-plain"], 9, ("e-cux", 5)),
             ("behind an illegal name", ["d/x", "e-cut"], 9, ("d/x", 0)),
+            ("without a name before the cursor", ["", "e-cut"], 9, ("e-cut", 0)),
+            ("without a name, behind the cursor", ["", "e-cut"], 9, ("", 0)),
             ("of unknown topics, one at most", ["e-u1", "e-u2", "e-cut"], 1, None),
         ]
     ],
@@ -248,6 +250,60 @@ CONFIGS = [
             ("no.such.key", APPEND, "x"),
         ]
     ],
+    # Of several faults, the first in the order in which Kafka looks.
+    altered(
+        "two wrong values", TOPIC, "e-cut", ("retention.ms", SET, "x"), ("segment.ms", SET, "0")
+    ),
+    altered("two unknown keys", TOPIC, "e-cut", ("no.such.key", SET, "1"), ("log.dir", SET, "1")),
+    altered(
+        "two appends to no lists",
+        TOPIC,
+        "e-cut",
+        ("preallocate", APPEND, "1"),
+        ("max.message.bytes", SUBTRACT, "1"),
+        ("", APPEND, "1"),
+    ),
+    *[
+        ask(
+            f"alter: an operation that is none beside {name}",
+            "IncrementalAlterConfigs",
+            1,
+            resources=[
+                {"resource_type": kind, "resource_name": of, "configs": configs}
+                for kind, of, configs in [
+                    (TOPIC, "e-cut", [{"name": "flush.ms", "config_operation": 0, "value": "9"}]),
+                    (TOPIC, "e-plain", wrong),
+                    (TOPIC, UNKNOWN, []),
+                    (GROUP, "e-g", []),
+                    (BROKER, "9", []),
+                    (99, "x", []),
+                ]
+            ],
+        )
+        for name, wrong in [
+            ("others", [{"name": "flush.ms", "config_operation": 9, "value": "1"}]),
+            ("a null", [{"name": "flush.ms", "config_operation": 9, "value": None}]),
+            (
+                "an append to no list",
+                [
+                    {"name": "flush.ms", "config_operation": 9, "value": "1"},
+                    {"name": "max.message.bytes", "config_operation": 2, "value": "1"},
+                ],
+            ),
+        ]
+    ],
+    altered("a segment without room", TOPIC, "e-cut", ("internal.segment.bytes", SET, "-1")),
+    altered("a segment of no size", TOPIC, "e-cut", ("internal.segment.bytes", SET, "x")),
+    altered("a segment with room", TOPIC, "e-cut", ("internal.segment.bytes", DELETE, None)),
+    ask(
+        "configs of a known and an unknown kind",
+        "DescribeConfigs",
+        4,
+        resources=[
+            {"resource_type": TOPIC, "resource_name": "e-cut", "configuration_keys": ["flush.ms"]},
+            {"resource_type": 99, "resource_name": "x", "configuration_keys": None},
+        ],
+    ),
     altered("a metric appended", METRICS, "e-m", ("metrics", APPEND, "org.")),
     altered("a level in small letters", LOGGER, "1", ("root", SET, "info"), validate_only=True),
     altered("no level", LOGGER, "1", ("root", DELETE, None)),
@@ -316,13 +372,13 @@ def listed(name: str, states: Sequence[str], types: Sequence[str] = ()) -> Case:
     return Case(f"list groups: {name}", "ListGroups", 5, fields, only="e-")
 
 
-def alone(group: str, version: int = 9) -> list[Case]:
+def alone(group: str, version: int = 9, **options: object) -> list[Case]:
     """A group of one member, in generation 1."""
-    asked = join(f"{group} asks for an id", group, version=version)
+    asked = join(f"{group} asks for an id", group, version=version, **options)
     who = member(group)
     return [
         replace(asked, keep={f"member {group}": "member_id"}),
-        join(f"{group} begins", group, who, version=version),
+        join(f"{group} begins", group, who, version=version, **options),
         sync(f"{group} begins", group, who, 1, who),
     ]
 
@@ -382,7 +438,7 @@ GROUPS = [
                 ("an empty instance", 5, {"group_instance_id": ""}),
                 ("an instance of odd characters", 5, {"group_instance_id": "a b/ü"}),
                 ("a rebalance of -1", 3, {"rebalance_timeout_ms": -1}),
-                ("a session of 5999", 3, {"session_timeout_ms": 5999}),
+                ("a session too short by one", 3, {"session_timeout_ms": 499}),
                 ("a session too long by one", 3, {"session_timeout_ms": 1_800_001}),
                 ("a protocol without a name", 3, {"protocols": ("",)}),
                 ("no protocol and no type", 9, {"protocols": (), "protocol_type": ""}),
@@ -420,6 +476,21 @@ GROUPS = [
     leave("an instance by its old id", "e-static", {"member_id": STATIC, "group_instance_id": "i"}),
     leave("an old id", "e-static", {"member_id": STATIC}),
     ask("describe an instance", "DescribeGroups", 5, groups=["e-static"]),
+    # Two members that vote for one protocol each.
+    *alone("e-vote", protocols=("range", "sticky")),
+    replace(join("a voter's id", "e-vote"), keep={"member e-voter": "member_id"}),
+    started(
+        replace(
+            join("a voter", "e-vote", member("e-voter"), protocols=("sticky", "range")), on="edges"
+        )
+    ),
+    replace(beat("a voter is heard of", "e-vote", member("e-vote"), 1), until={"error_code": 27}),
+    join("against a voter", "e-vote", member("e-vote"), protocols=("range", "sticky")),
+    finished(
+        replace(
+            join("a voter", "e-vote", member("e-voter"), protocols=("sticky", "range")), on="edges"
+        )
+    ),
     # Two members, in every state.
     *alone("e-two"),
     replace(join("a second id", "e-two"), keep={"member e-second": "member_id"}),
