@@ -65,9 +65,13 @@ class Runner:
                 if case.part != "send":
                     answers[case.name] = answer
         finally:
-            for connection in self._connections.values():
-                connection.socket.close()
+            self.close()
         return answers
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for connection in self._connections.values():
+            connection.socket.close()
 
     def _play(self, case: Case) -> Any:
         deadline = time.monotonic() + UNTIL_S
@@ -75,13 +79,13 @@ class Runner:
             if case.part == "receive":
                 correlation_id = self._started.pop(case.name)
             else:
-                correlation_id = self._send(case)
+                correlation_id = self.send(case)
             if case.part == "send":
                 self._started[case.name] = correlation_id
                 return None
             if case.api == "Produce" and case.fields.get("acks") == 0:
                 return "no answer is due"
-            answer = self._receive(case, correlation_id)
+            answer = self.message(case, correlation_id)
             if isinstance(answer, str):
                 return answer
             reached = all(_at(answer, path) == value for path, value in case.until.items())
@@ -89,14 +93,16 @@ class Runner:
                 break
             time.sleep(0.02)  # polls the broker until the case has what it waits for
         self._keep(case, answer)
-        return self._shared(case, answer)
+        return self.shared(case, answer)
 
-    def _connection(self, name: str) -> Connection:
+    def connection(self, name: str) -> Connection:
+        """The connection of that name, opened when it is first asked for."""
         if name not in self._connections:
             self._connections[name] = Connection(self._bootstrap_servers)
         return self._connections[name]
 
-    def _send(self, case: Case) -> int:
+    def send(self, case: Case) -> int:
+        """Sends the request of a case; returns its correlation id."""
         body = case.body
         if body is None:
             schema = TABLE[f"{case.api}Request"]
@@ -104,13 +110,14 @@ class Runner:
             body = self._message(kind, schema.fields, case.fields).encode(case.version)
         key = KEYS[case.api] if case.api in KEYS else int(case.api)
         try:
-            return self._connection(case.on).send(key, case.version, body + case.behind)
+            return self.connection(case.on).send(key, case.version, body + case.behind)
         except OSError:  # closed by what went before it on this connection
             self._connections.pop(case.on).socket.close()
-            return self._connection(case.on).send(key, case.version, body + case.behind)
+            return self.connection(case.on).send(key, case.version, body + case.behind)
 
-    def _receive(self, case: Case, correlation_id: int) -> Any:
-        connection = self._connection(case.on)
+    def message(self, case: Case, correlation_id: int) -> Any:
+        """The answer to a request that was sent, or CLOSED or SILENT in its place."""
+        connection = self.connection(case.on)
         connection.socket.settimeout(case.patience_s)
         try:
             frame = connection.receive_frame()
@@ -163,6 +170,10 @@ class Runner:
             return kept + value.plus if value.plus else kept
         return value
 
+    def keep(self, name: str, value: Any) -> None:
+        """Lets `Kept(name)` stand for the value."""
+        self._kept[name] = value
+
     def _keep(self, case: Case, answer: Any) -> None:
         for name, path in case.keep.items():
             self._kept[name] = _at(answer, path)
@@ -177,7 +188,8 @@ class Runner:
 
     # --- shared words -----------------------------------------------------------------------------
 
-    def _shared(self, case: Case, answer: Any) -> Any:
+    def shared(self, case: Case, answer: Any) -> Any:
+        """An answer in shared words."""
         fields = TABLE[f"{case.api}Response"].fields
         return self._struct(case, fields, answer, case.name)
 
