@@ -95,8 +95,8 @@ pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Bytes of a frame, or of answers, that a connection may hold without their being counted.
 pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 
-/// When memory is short, a connection that holds some and has moved nothing for so long is closed,
-/// milliseconds; one that waits for memory itself after three times that.
+/// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
+/// or read nothing of its answers, for so long, milliseconds.
 pub const SLOW_FRAME_MS: u64 = 10_000;
 
 /// Work that a connection may have begun in one turn before it is the next connection's turn, and what
@@ -151,7 +151,12 @@ pub const SPARE_PARTITIONS_MAX: usize = 16;
 pub const SPARE_ANSWERS_MAX: usize = 64;
 pub const SPARE_ANSWER_BYTES_MAX: usize = 4 * 1024;
 
-/// Answers in bytes that a connection may leave unread before its next request is looked at.
+/// How long a client that has closed its side is owed each answer, milliseconds; then its connection is
+/// closed.
+pub const GONE_WAIT_MS: u64 = 10_000;
+
+/// Answers in bytes that a connection may leave unread before its next request is looked at. All of them
+/// together count as requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
 pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes sent to one connection before the next connection's turn.

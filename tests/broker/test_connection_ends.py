@@ -7,6 +7,7 @@ import pytest
 
 import kafkalite
 from api.batches import batch
+from api.group_requests import find_coordinator, join_request
 from api.raw import KEYS, Connection
 from kafkalite.protocol import messages
 
@@ -14,6 +15,7 @@ PROMPT_S = 20.0
 """Long on a busy machine, and short against the waits that these tests ask for."""
 LONG_MS = 600_000
 FETCH, METADATA, PRODUCE = KEYS["Fetch"], KEYS["Metadata"], KEYS["Produce"]
+JOIN = KEYS["JoinGroup"]
 
 
 @pytest.fixture(scope="module")
@@ -72,4 +74,36 @@ def test_a_fetch_that_is_begun_after_its_client_has_gone_does_not_wait_either(
     client.socket.shutdown(socket.SHUT_WR)
     for fetch in fetches:
         client.receive(FETCH, 12, fetch)
+    assert client.is_closed()
+
+
+@pytest.mark.long
+def test_clients_that_went_while_they_waited_for_their_group_hold_no_connections() -> None:
+    """Each kept its connection until the rebalance was over: those of clients that came again and
+    again filled `max.connections`."""
+    config = {
+        "group.initial.rebalance.delay.ms": "120000",
+        "max.connections": "3",
+        "num.network.threads": "1",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            find_coordinator(connection, "g")
+        for _ in range(3):
+            with Connection(broker.bootstrap_servers) as gone:
+                request = join_request("g", rebalance_ms=120_000)
+                gone.send(JOIN, 3, request.encode(3))
+                # It sends no more, and nobody will read the answer.
+                gone.socket.shutdown(socket.SHUT_WR)
+        with Connection(broker.bootstrap_servers) as client:
+            client.socket.settimeout(2 * PROMPT_S)
+            assert client.ask("Metadata", 9, messages.MetadataRequest(topics=[])).brokers
+
+
+def test_who_sends_no_more_gets_the_answers_to_all_it_asked(client: Connection) -> None:
+    ask = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]).encode(4)
+    sent = [client.send(KEYS["FindCoordinator"], 4, ask) for _ in range(50)]
+    client.socket.shutdown(socket.SHUT_WR)
+    for number in sent:
+        assert client.receive(KEYS["FindCoordinator"], 4, number).coordinators
     assert client.is_closed()

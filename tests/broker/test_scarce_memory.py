@@ -2,11 +2,14 @@
 
 import os
 import signal
+import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 import kafkalite
@@ -15,6 +18,8 @@ from api.raw import KEYS, Connection
 from kafkalite.protocol import messages
 
 ASK = messages.MetadataRequest(topics=[])
+VERSIONS = messages.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+LONG_MS = 600_000
 
 BUDGET_BYTES = 300_000
 LARGE_BYTES = 200_000
@@ -67,3 +72,75 @@ def test_beginnings_of_frames_that_fill_the_memory_do_not_wait_for_each_other(
         answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
         assert answer.error_code == 0
         client.socket.close()
+
+
+def ports(broker: kafkalite.Broker) -> set[int]:
+    """Those of the clients that the broker has connections to."""
+    connections = psutil.Process(broker.pid).net_connections("tcp")
+    return {each.raddr.port for each in connections if each.raddr}
+
+
+@pytest.mark.long
+def test_who_reads_no_answers_is_closed_though_it_asks_for_more(
+    scarce: kafkalite.Broker,
+) -> None:
+    """It had left almost 1 MB unread, and waited for records for as long as it liked: so did as
+    many as came, far beyond the memory that there was for them."""
+    with (
+        Connection(scarce.bootstrap_servers) as reader,
+        Connection(scarce.bootstrap_servers) as one,
+    ):
+        reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        one.socket.sendall(framed("ApiVersions", 3, VERSIONS))
+        answer_bytes = 4 + len(one.receive_frame() or b"")
+        fetch = reader.fetch_request("t", 0, max_wait_ms=LONG_MS, min_bytes=1 << 20)
+        count = (900 << 10) // answer_bytes
+        asked = framed("ApiVersions", 3, VERSIONS) * count + framed("Fetch", 12, fetch)
+        reader.socket.sendall(asked)
+        port = reader.socket.getsockname()[1]
+        began = time.monotonic()
+        while port in ports(scarce):
+            assert time.monotonic() - began < 30
+            time.sleep(0.2)  # between polls of the system
+        assert one.ask("Metadata", 9, ASK).brokers
+
+
+@pytest.mark.long
+def test_who_does_not_send_the_rest_of_a_frame_is_closed_though_it_waits_for_an_answer(
+    scarce: kafkalite.Broker,
+) -> None:
+    """The frame had its room reserved for as long as a Fetch before it waited."""
+    with Connection(scarce.bootstrap_servers) as hoarder:
+        fetch = hoarder.fetch_request("t", 0, max_wait_ms=LONG_MS, min_bytes=1 << 20)
+        record = batch([bytes(2 * BUDGET_BYTES)])
+        frame = framed("Produce", 9, hoarder.produce_request("t", record))
+        hoarder.socket.sendall(framed("Fetch", 12, fetch) + frame[:BEGINNING_BYTES])
+        assert hoarder.is_closed()
+
+
+@pytest.mark.long
+def test_who_waits_for_memory_waits_as_long_as_it_takes(scarce: kafkalite.Broker) -> None:
+    """It was closed after half a minute, though it had done nothing but wait."""
+    clients = [Connection(scarce.bootstrap_servers) for _ in range(4)]
+    record = batch([bytes(LARGE_BYTES)])
+    frames = [framed("Produce", 9, each.produce_request("t", record)) for each in clients]
+    slow = list(zip(clients, frames, strict=True))[:3]
+    # Two reserve more than there is, the third exceeds it; all send a little now and then.
+    for client, frame in slow:
+        client.socket.sendall(frame[:BEGINNING_BYTES])
+        with Connection(scarce.bootstrap_servers) as other:
+            assert other.ask("Metadata", 9, ASK).brokers
+    sender = threading.Thread(target=clients[3].socket.sendall, args=[frames[3]])
+    sender.start()
+    waits_s = 45
+    for at in range(BEGINNING_BYTES, BEGINNING_BYTES + waits_s):
+        for client, frame in slow:
+            client.socket.sendall(frame[at : at + 1])
+        sender.join(1)
+    for client, frame in slow:
+        client.socket.sendall(frame[BEGINNING_BYTES + waits_s :])
+    for client in clients:
+        answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
+        assert answer.error_code == 0
+        client.socket.close()
+    sender.join()

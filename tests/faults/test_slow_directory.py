@@ -199,6 +199,74 @@ def test_an_append_that_returns_beside_reads_lets_the_next_ones_through(
             reader.join()
 
 
+@pytest.mark.long
+def test_a_producer_that_waits_behind_a_freeze_is_not_closed_and_fills_half_of_the_memory(
+    slow: Mount, tmp_path: Path
+) -> None:
+    """Without answers to wait for, its next frame looked like one that a client does not finish,
+    and it was closed for that after ten seconds. Meanwhile there was no memory for anybody."""
+    config = {
+        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+        "queued.max.request.bytes": "1000000",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
+        with Connection(broker.bootstrap_servers) as producer:
+            count = 40
+            request = producer.produce_request(stalled, batch([bytes(100_000)]), acks=0)
+            body = request.encode(9)
+            slow.freeze()
+            try:
+                sender = threading.Thread(
+                    target=lambda: [producer.send(0, 9, body) for _ in range(count)]
+                )
+                sender.start()
+                until = time.monotonic() + 14
+                with Connection(broker.bootstrap_servers) as other:
+                    other.socket.settimeout(PROMPT_S)
+                    while time.monotonic() < until:
+                        assert other.produce(going, batch([bytes(200_000)])).error_code == 0
+                        sender.join(0.05)
+            finally:
+                slow.thaw()
+            sender.join()
+            # Behind all of them, and asked for by the same client: it is still there.
+            assert producer.produce(stalled, batch([b"x"])).base_offset == count
+
+
+def test_epochs_are_told_while_their_file_cannot_be_written(
+    two: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    """The first append after a start notes the leader's epoch, and held its lock for as long as the
+    file took: whoever asked for the log's epochs waited with it."""
+    stalled, going = partitions_by_directory(two, slow, tmp_path / "quick")
+    for topic in (stalled, going):
+        with Connection(two.bootstrap_servers) as seed:
+            assert seed.produce(topic, batch([b"before"])).error_code == 0
+    assert two.stop() == 0
+    two.start()
+    slow.freeze()
+    try:
+        with (
+            Connection(two.bootstrap_servers) as waiting,
+            Connection(two.bootstrap_servers) as other,
+        ):
+            request = waiting.produce_request(stalled, batch([b"during"]), acks=1)
+            waiting.send(0, 9, request.encode(9))
+            other.socket.settimeout(PROMPT_S)
+            for _ in range(20):
+                assert other.list_offsets(stalled, -2).offset == 0
+                assert other.fetch(going, 0).error_code == 0
+    finally:
+        slow.thaw()
+    with Connection(two.bootstrap_servers) as connection:
+        connection.socket.settimeout(PROMPT_S)
+        while connection.list_offsets(stalled, -1).offset < 2:
+            pass
+
+
 def groups_in(logs: Path, connection: Connection) -> list[str]:
     """Groups of twenty whose offsets lie in a log directory."""
     find_coordinator(connection, "any")

@@ -1,9 +1,10 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
 //! Behaviour: `read` reads the request and finds its session (`fetch_sessions.rs`); `Fetch::look` reads
-//! the logs and says whether the answer is due: `min_bytes` are there, or all that a segment will ever
-//! give, or a log refused, or nothing may be waited for; else the caller parks the request on its
-//! partitions (`wait_for`) and looks again when woken, at the latest after `max_wait_ms`. `answer` writes
+//! the logs, those of one log directory at a time, and `is_due` says whether the answer is due:
+//! `min_bytes` are there, or all that a segment will ever give, or a log refused, or nothing may be waited
+//! for; else the caller parks the request on its partitions (`wait_for`) and looks again when woken, at
+//! the latest after `max_wait_ms`. `answer` writes
 //! the response as a queue of chunks, the records being ranges of segment files. Partitions are read in
 //! order until `max_bytes` are full. The first one with records gives its first batch whole, even if
 //! that is larger than the limits (KIP-74); a later one whose first batch does not fit gives nothing. An
@@ -33,6 +34,7 @@ use crate::access::{Operation, Resource};
 use crate::error::{Error, Result};
 use crate::image::{Image, Partition, Topic};
 use crate::log::aborted::AbortedTransaction;
+use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::park::WaitFor;
 use crate::wire::header::begin_response;
@@ -81,13 +83,27 @@ struct FetchPartition {
     partition: Option<Arc<Partition>>,
 }
 
-/// What the logs hold for a request at one moment, partition by partition in its order.
+/// What the logs hold for a request at one moment, partition by partition in its order, as far as they
+/// were looked at.
+#[derive(Default)]
 pub struct Looked {
     parts: Vec<Part>,
     size_bytes: u64,
     must_be_told: bool,
     /// A reader is on a segment that will not grow (`DelayedFetch`, case F).
     is_on_older_segment: bool,
+}
+
+impl Looked {
+    /// As if nothing had been looked at.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+        let parts = std::mem::take(&mut self.parts);
+        *self = Looked {
+            parts,
+            ..Looked::default()
+        };
+    }
 }
 
 struct Part {
@@ -370,16 +386,24 @@ impl Fetch {
         self.partitions.get(..self.readable).unwrap_or_default()
     }
 
-    /// Reads the logs. Cheap where nothing is new: a few comparisons a partition. May block: it reads
-    /// indexes and headers of segments.
-    pub fn look(&self) -> Looked {
-        let mut looked = Looked {
-            parts: Vec::with_capacity(self.partitions.len()),
-            size_bytes: 0,
-            must_be_told: false,
-            is_on_older_segment: false,
-        };
-        for asked in self.readable() {
+    /// Goes on reading the logs, in which it may block: it reads indexes and headers of segments. Cheap
+    /// where nothing is new: a few comparisons a partition. False: the next one has records in a log
+    /// directory that `may_read` does not allow.
+    pub fn look(&self, looked: &mut Looked, may_read: impl Fn(&Arc<LogDirectory>) -> bool) -> bool {
+        if looked.parts.is_empty() {
+            looked.parts.reserve_exact(self.partitions.len());
+        }
+        let mut here = None;
+        for asked in self.readable().iter().skip(looked.parts.len()) {
+            if let Some(directory) = asked.partition.as_ref().map(|each| &each.directory)
+                && here.is_none_or(|here| !Arc::ptr_eq(here, directory))
+            {
+                if may_read(directory) {
+                    here = Some(directory);
+                } else if self.has_records(asked) {
+                    return false;
+                }
+            }
             let part = match (asked.error_code, &asked.partition) {
                 (code::NONE, Some(partition)) => self
                     .read_partition(&asked.member.wanted, partition, looked.size_bytes)
@@ -397,7 +421,29 @@ impl Fetch {
             aborted: Some(Vec::new()),
             ..Part::refused(asked.error_code)
         }));
-        looked
+        true
+    }
+
+    /// The log directory in which `look` has to read next.
+    pub fn next_directory(&self, looked: &Looked) -> Option<&Arc<LogDirectory>> {
+        let mut left = self.readable().iter().skip(looked.parts.len());
+        let next = left.find(|asked| self.has_records(asked))?;
+        next.partition
+            .as_ref()
+            .map(|partition| &partition.directory)
+    }
+
+    /// There is something to read, or an offset that may be none: all else is in memory.
+    fn has_records(&self, asked: &FetchPartition) -> bool {
+        let (code::NONE, Some(partition)) = (asked.error_code, &asked.partition) else {
+            return false;
+        };
+        let offsets = partition.log.offsets();
+        let end = match self.isolation {
+            ReadIsolation::LastStable => offsets.last_stable_offset,
+            _ => offsets.high_watermark,
+        };
+        asked.member.wanted.fetch_offset < end
     }
 
     fn error_code(&self, error: &Error) -> i16 {

@@ -77,7 +77,17 @@ struct Asked {
     timestamp: i64,
     /// Where to look, and the end that the client may see; else the refusal.
     place: std::result::Result<(Arc<Partition>, i64), i16>,
-    found: Found,
+    /// `None`: not looked up yet.
+    found: Option<Found>,
+}
+
+impl Asked {
+    /// Batches have to be read and perhaps inflated; all else is in memory.
+    fn must_search(&self) -> bool {
+        self.place.is_ok()
+            && self.found.is_none()
+            && (self.timestamp >= 0 || self.timestamp == MAX_TIMESTAMP)
+    }
 }
 
 /// Reads the request. `reader` stands behind the header.
@@ -131,7 +141,7 @@ pub fn read(
                 index,
                 timestamp,
                 place,
-                found: NOTHING,
+                found: None,
             });
         }
         reader.skip_tags(flexible)?;
@@ -149,29 +159,24 @@ pub fn read(
 }
 
 impl ListOffsets {
-    /// Batches have to be read and perhaps inflated.
-    pub fn must_search(&self) -> bool {
-        self.partitions.iter().any(|asked| {
-            asked.place.is_ok() && (asked.timestamp >= 0 || asked.timestamp == MAX_TIMESTAMP)
-        })
+    /// The log directory that has to be searched next; `None` if nothing is to be searched any more.
+    pub fn next_directory(&self) -> Option<&Arc<LogDirectory>> {
+        let next = self.partitions.iter().find(|asked| asked.must_search())?;
+        let place = next.place.as_ref().ok();
+        place.map(|(partition, _)| &partition.directory)
     }
 
-    /// The log directories in which `search` looks.
-    pub fn directories(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {
-        let places = self
-            .partitions
-            .iter()
-            .filter_map(|asked| asked.place.as_ref().ok());
-        places.map(|(partition, _)| &partition.directory)
-    }
-
-    /// Looks into the logs. May block: costs an index look-up and up to `index.interval.bytes` of
-    /// reading for a time, and the inflation of a batch.
-    pub fn search(&mut self) {
+    /// Looks up what is in memory, and searches the logs that lie where `may_search` allows it. May block
+    /// there: costs an index look-up and up to `index.interval.bytes` of reading for a time, and the
+    /// inflation of a batch.
+    pub fn search(&mut self, may_search: impl Fn(&Arc<LogDirectory>) -> bool) {
         for asked in &mut self.partitions {
-            if let Ok((partition, end)) = &asked.place {
+            if let Ok((partition, end)) = &asked.place
+                && asked.found.is_none()
+                && (!asked.must_search() || may_search(&partition.directory))
+            {
                 match look_up(partition, asked.timestamp, *end) {
-                    Ok(found) => asked.found = found,
+                    Ok(found) => asked.found = Some(found),
                     Err(error) => asked.place = Err(error.kafka_code()),
                 }
             }
@@ -210,7 +215,7 @@ impl ListOffsets {
 
     fn write_partition(&self, writer: &mut Writer, asked: &Asked) {
         let (error_code, found) = match &asked.place {
-            Ok(_) => (code::NONE, &asked.found),
+            Ok(_) => (code::NONE, asked.found.as_ref().unwrap_or(&NOTHING)),
             Err(error_code) => (*error_code, &NOTHING),
         };
         writer.i32(asked.index);

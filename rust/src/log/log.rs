@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 
 use crate::batch::validate::Scratch;
 use crate::error::{Error, Result};
@@ -263,15 +263,29 @@ impl Log {
     }
 
     pub(super) fn assign_epoch(&self, epoch: i32, start_offset: i64) -> Result<()> {
-        let mut epochs = self.epochs.write();
-        let before = epochs.clone();
-        if epochs.assign(epoch, start_offset)?
-            && let Err(error) = self.write_epochs(&epochs)
-        {
-            *epochs = before;
-            return Err(error);
+        let known = self.epochs.upgradable_read();
+        let mut next = known.clone();
+        if next.assign(epoch, start_offset)? {
+            self.write_epochs(&next)?;
+            *RwLockUpgradableReadGuard::upgrade(known) = next;
         }
         Ok(())
+    }
+
+    /// Forgets epochs, in memory even where the file cannot be written. Here as in `assign_epoch`
+    /// readers of the epochs do not wait for the file, which may be on a frozen file system.
+    pub(super) fn truncate_epochs(
+        &self,
+        truncate: impl FnOnce(&mut LeaderEpochs) -> bool,
+    ) -> Result<()> {
+        let known = self.epochs.upgradable_read();
+        let mut next = known.clone();
+        if !truncate(&mut next) {
+            return Ok(());
+        }
+        let written = self.write_epochs(&next);
+        *RwLockUpgradableReadGuard::upgrade(known) = next;
+        written
     }
 
     /// A new leader's epoch starts at the log end, before its first record.
@@ -292,7 +306,7 @@ impl Log {
         epochs.write_unsynced(self.storage(), &self.directory.read())
     }
 
-    pub(super) fn write_epochs(&self, epochs: &LeaderEpochs) -> Result<()> {
+    fn write_epochs(&self, epochs: &LeaderEpochs) -> Result<()> {
         epochs.write(self.storage(), &self.directory.read())
     }
 

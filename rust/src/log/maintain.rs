@@ -75,12 +75,7 @@ impl Log {
         cut.truncate(position_byte, offset, now_ms)?;
         cut.truncate_aborted(offset)?;
         cut.sync_log()?;
-        {
-            let mut epochs = self.epochs.write();
-            if epochs.truncate_from_end(offset) {
-                self.write_epochs(&epochs)?;
-            }
-        }
+        self.truncate_epochs(|epochs| epochs.truncate_from_end(offset))?;
         self.reload_producers(appender, offset, now_ms)?;
         let unstable = appender.producers.first_unstable_offset();
         self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
@@ -129,9 +124,10 @@ impl Log {
             .snapshots
             .truncate_fully(self.storage(), &mut appender.producers, offset)?;
         self.sync_directory()?;
-        let mut epochs = self.epochs.write();
-        epochs.clear();
-        self.write_epochs(&epochs)
+        self.truncate_epochs(|epochs| {
+            epochs.clear();
+            true
+        })
     }
 
     /// No number may lie above `position` when bytes above it go.
@@ -176,11 +172,7 @@ impl Log {
         let unstable = appender.producers.first_unstable_offset();
         self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
         drop(appender);
-        let mut epochs = self.epochs.write();
-        if epochs.truncate_from_start(offset) {
-            self.write_epochs(&epochs)?;
-        }
-        drop(epochs);
+        self.truncate_epochs(|epochs| epochs.truncate_from_start(offset))?;
         self.notify();
         Ok(offset)
     }

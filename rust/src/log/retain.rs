@@ -46,11 +46,7 @@ impl Log {
         self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
         drop((appender, flushing));
         removed.inspect_err(|error| self.health.fail(error))?;
-        let mut epochs = self.epochs.write();
-        if epochs.truncate_from_start(log_start_offset) {
-            self.write_epochs(&epochs)?;
-        }
-        drop(epochs);
+        self.truncate_epochs(|epochs| epochs.truncate_from_start(log_start_offset))?;
         self.notify();
         Ok(doomed.len())
     }

@@ -45,6 +45,12 @@ impl ReceiveBudget {
         self.used_bytes() >= self.size_bytes
     }
 
+    /// What waits for one log directory that does not answer takes no more than half, so that the others
+    /// go on.
+    pub fn is_half_used(&self) -> bool {
+        self.used_bytes() >= self.size_bytes / 2
+    }
+
     /// Takes so many bytes if anything is left. Whoever is refused is told when there is room again.
     pub fn reserve(&self, bytes: usize) -> bool {
         if self.is_exhausted() {

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 use super::plane::Message;
 use super::poller::Readiness;
-use super::reactor::{LISTENER_TOKEN, Reactor};
+use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::deregister_fetch;
 use crate::api::k00_produce::Outcome;
-use crate::limits::{IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS};
+use crate::limits::{GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS};
 use crate::park::Parked;
 
 pub struct Connection {
@@ -40,6 +40,8 @@ pub struct Connection {
     /// The peer will send no more, though there may be bytes in the socket still.
     pub peer_has_closed: bool,
     pub last_active_ms: u64,
+    /// When it last took something of its answers, or all of them.
+    pub last_sent_ms: u64,
     /// Memory of the budget.
     pub held_bytes: usize,
     /// When a timer looks for Produce requests whose time is over.
@@ -47,6 +49,30 @@ pub struct Connection {
     /// The turn in which requests were last begun, and how much work they were.
     pub turn: u64,
     pub work_in_turn: u32,
+}
+
+impl Connection {
+    /// It holds memory, and it is the client that does not go on: it does not read its answers, whatever
+    /// else it has asked for, or does not send the rest of a frame. One that waits for a log directory,
+    /// for memory or for an answer of ours is not to blame.
+    fn is_hoarding(&self, now_ms: u64) -> bool {
+        let since_ms = match self {
+            Connection { held_bytes: 0, .. } => return false,
+            Connection {
+                is_sending: true, ..
+            } => return false,
+            Connection { is_full: true, .. } => self.last_sent_ms,
+            Connection {
+                is_blocked: true, ..
+            } => return false,
+            Connection {
+                waits_for_memory: true,
+                ..
+            } => return false,
+            _ => self.last_active_ms,
+        };
+        now_ms.saturating_sub(since_ms) > SLOW_FRAME_MS
+    }
 }
 
 /// A place for a connection; the generation tells it from earlier ones at the same place.
@@ -223,6 +249,7 @@ impl Reactor {
             has_ended: false,
             peer_has_closed: false,
             last_active_ms: self.now_ms,
+            last_sent_ms: self.now_ms,
             held_bytes: 0,
             late_timer_ms: u64::MAX,
             turn: 0,
@@ -268,12 +295,37 @@ impl Reactor {
         }
     }
 
-    /// Who will ask for nothing more does not wait for more records.
+    /// Who will ask for nothing more does not wait for more records, and for any other answer not long:
+    /// most likely nobody reads it.
     pub(super) fn on_peer_closed(&mut self, index: usize) {
         if let Some(connection) = self.connections.get(index)
             && !std::mem::replace(&mut connection.peer_has_closed, true)
         {
             self.end_waits(index);
+            self.give_up_later(index);
+        }
+    }
+
+    fn give_up_later(&mut self, index: usize) {
+        if let Some(connection) = self.connections.get(index) {
+            let timer = Timer::GiveUp(connection.session.oldest_slot());
+            let token = self.connections.token_of(index);
+            self.set_timer(self.now_ms + GONE_WAIT_MS, token, timer);
+        }
+    }
+
+    /// Closes a connection whose client has closed its side if the same request is still to be answered
+    /// as the last time.
+    pub(super) fn give_up(&mut self, token: u64, oldest_slot: u64) {
+        let Some(index) = self.connections.place_of(token) else {
+            return;
+        };
+        let waits = self.connections.get(index).is_some_and(|connection| {
+            connection.session.has_open_slots() && connection.session.oldest_slot() == oldest_slot
+        });
+        match waits {
+            true => self.close(index),
+            false => self.give_up_later(index),
         }
     }
 
@@ -367,13 +419,17 @@ impl Reactor {
         let free = |bytes: usize| if bytes > MEMORY_FREE_BYTES { bytes } else { 0 };
         let target = free(wanted) + free(unsent);
         let present = free(received) + free(unsent);
-        connection.waits_for_memory = false;
+        if std::mem::take(&mut connection.waits_for_memory) {
+            // It could send nothing so far.
+            connection.last_active_ms = self.now_ms;
+        }
         if target <= connection.held_bytes {
             shared.release_memory(connection.held_bytes - target);
             connection.held_bytes = target;
         } else if shared.budget.reserve(target - connection.held_bytes) {
             connection.held_bytes = target;
         } else if (1..target).contains(&present)
+            && session.may_go_on(self.now_ms)
             && (connection.exceeds_memory || shared.budget.exceed())
         {
             shared.budget.charge(target - connection.held_bytes);
@@ -390,8 +446,7 @@ impl Reactor {
         }
     }
 
-    /// When there is no memory left, those go that hold some and make no progress: a frame that does not
-    /// grow, or answers that are not read.
+    /// When there is no memory left, those go that hold some and make no progress.
     pub(super) fn close_hoarders(&mut self) {
         if !self.shared.budget.is_exhausted() {
             return;
@@ -401,14 +456,7 @@ impl Reactor {
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
-            let is_ours = connection.session.has_open_slots() || connection.is_sending;
-            // One that waits for memory cannot move, and gets longer.
-            let patience_ms = match connection.waits_for_memory {
-                true => 3 * SLOW_FRAME_MS,
-                false => SLOW_FRAME_MS,
-            };
-            let is_slow = now_ms.saturating_sub(connection.last_active_ms) > patience_ms;
-            if connection.held_bytes > 0 && is_slow && !is_ours {
+            if connection.is_hoarding(now_ms) {
                 self.shared
                     .counts
                     .hoarders_closed

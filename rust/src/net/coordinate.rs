@@ -70,7 +70,7 @@ impl CoordinatorAppend {
         let control = shared.control();
         let mut work = Work::Coordinate(self);
         let Some(gate) = work.gate(&shared.gates).cloned() else {
-            work.run(shared, false);
+            work.run(shared, None, false);
             return Some(turn);
         };
         if !gate.is_open() || !control.has_spare() {
@@ -83,7 +83,7 @@ impl CoordinatorAppend {
         let call = control
             .seat
             .leave(turn, thread_id, gate.clone(), &shared.watch);
-        work.run(shared, false);
+        work.run(shared, Some(gate.directory), false);
         let turn = control.seat.back(call);
         if turn.is_none() {
             gate.recover();

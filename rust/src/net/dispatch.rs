@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::control::ControlFrame;
 use super::plane::Shared;
@@ -10,7 +9,7 @@ use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
 use super::stage::Source;
 use super::work::{Asker, Work};
-use crate::api::k00_produce::{self, Outcome};
+use crate::api::k00_produce::{self, Outcome, Produce};
 use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::error::{Error, Result};
 use crate::image::Image;
@@ -34,6 +33,18 @@ impl Place<'_> {
             authorizer: &*self.shared.authorizer,
         }
     }
+}
+
+/// A log directory does not answer in which the request has records to be appended.
+fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
+    produce.partitions.iter().any(|each| match &each.outcome {
+        Outcome::Pending(partition, _) => {
+            let number = shared.gates.number_of(&partition.directory);
+            let gates = shared.gates.get(number);
+            gates.is_some_and(|gates| !gates.writes.is_open())
+        }
+        _ => false,
+    })
 }
 
 impl Reactor {
@@ -91,16 +102,19 @@ impl Reactor {
             )));
         }
         session.name_client(header.client_id);
-        if header.api_key == PRODUCE && !shared.gates.are_open() && !shared.budget.reserve(0) {
-            // Its records would wait in memory for a directory that does not answer.
-            self.wait_for_memory.push(token);
-            return Ok(false);
-        }
-        shared.counts.requests.fetch_add(1, Ordering::Relaxed);
         let answer = match header.api_key {
             PRODUCE => {
                 let spare = &mut self.spare_requests;
                 let produce = k00_produce::read(&header, &mut reader, &place.ask(session), spare)?;
+                if !shared.gates.are_open()
+                    && shared.budget.is_half_used()
+                    && waits_for_directory(&produce, shared)
+                {
+                    // Its records would wait in memory.
+                    self.spare_requests.put(produce);
+                    self.wait_for_memory.push(token);
+                    return Ok(false);
+                }
                 self.begin_produce(index, produce, bytes, base)?;
                 return Ok(true);
             }
@@ -123,16 +137,22 @@ impl Reactor {
                 return Ok(true);
             }
             LIST_OFFSETS => {
-                let request = k02_list_offsets::read(&header, &mut reader, &place.ask(session))?;
-                let slot = session.begin(Slot::Searching);
-                self.work.push_back(Work::Search {
-                    asker: Asker {
-                        connection: token,
-                        slot,
-                    },
-                    request: Box::new(request),
-                });
-                return Ok(true);
+                let ask = place.ask(session);
+                let mut request = k02_list_offsets::read(&header, &mut reader, &ask)?;
+                if request.next_directory().is_none() {
+                    request.search(|_| false);
+                    request.answer()
+                } else {
+                    let slot = session.begin(Slot::Searching);
+                    self.work.push_back(Work::Search {
+                        asker: Asker {
+                            connection: token,
+                            slot,
+                        },
+                        request: Box::new(request),
+                    });
+                    return Ok(true);
+                }
             }
             METADATA => {
                 let creates = shared.settings.auto_create_topics
@@ -163,7 +183,7 @@ impl Reactor {
     fn begin_produce(
         &mut self,
         index: usize,
-        produce: k00_produce::Produce,
+        produce: Produce,
         bytes: &[u8],
         base: usize,
     ) -> Result<()> {

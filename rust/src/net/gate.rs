@@ -53,6 +53,8 @@ enum Kind {
 
 pub struct Gate {
     name: String,
+    /// The number of its log directory.
+    pub directory: usize,
     kind: Kind,
     is_closed: AtomicBool,
     state: Mutex<State>,
@@ -60,9 +62,10 @@ pub struct Gate {
 }
 
 impl Gate {
-    fn new(name: String, kind: Kind) -> Arc<Gate> {
+    fn new(name: char, directory: usize, kind: Kind) -> Arc<Gate> {
         Arc::new(Gate {
-            name,
+            name: format!("{name}{directory}"),
+            directory,
             kind,
             is_closed: AtomicBool::new(false),
             state: Mutex::default(),
@@ -139,7 +142,8 @@ impl Gate {
             state.is_running = true;
             drop(state);
             let begun = Instant::now();
-            let done = job.work.run(&shared, self.kind == Kind::Patient);
+            let is_patient = self.kind == Kind::Patient;
+            let done = job.work.run(&shared, Some(self.directory), is_patient);
             let took = begun.elapsed();
             // Before the result is out: what follows from it finds the gate as it is now.
             self.ran(&mut self.state.lock(), took);
@@ -179,11 +183,11 @@ impl Gates {
             .enumerate()
             .map(|(number, directory)| DirectoryGates {
                 directory: directory.clone(),
-                writes: Gate::new(format!("w{number}"), Kind::Ordered),
-                reads: Gate::new(format!("r{number}"), Kind::Unordered),
-                searches: Gate::new(format!("s{number}"), Kind::Unordered),
-                coordinators: Gate::new(format!("c{number}"), Kind::Ordered),
-                long_answers: Gate::new(format!("l{number}"), Kind::Patient),
+                writes: Gate::new('w', number, Kind::Ordered),
+                reads: Gate::new('r', number, Kind::Unordered),
+                searches: Gate::new('s', number, Kind::Unordered),
+                coordinators: Gate::new('c', number, Kind::Ordered),
+                long_answers: Gate::new('l', number, Kind::Patient),
             });
         Gates(gates.collect())
     }
@@ -194,30 +198,25 @@ impl Gates {
         self.0.iter().position(same).unwrap_or(0)
     }
 
+    /// Whether a directory has this number; a stranger has that of the first one.
+    pub fn is_number_of(&self, number: usize, directory: &Arc<LogDirectory>) -> bool {
+        self.0.len() == 1 || self.number_of(directory) == number
+    }
+
     pub fn get(&self, number: usize) -> Option<&DirectoryGates> {
         self.0.get(number)
     }
 
-    /// Of these directories the first whose reads do not come back, else the first.
+    /// The gate for reading in a directory, which is not asked for where there is only one.
     pub fn reads_of<'a>(
         &self,
-        directories: impl Iterator<Item = &'a Arc<LogDirectory>>,
+        directory: impl FnOnce() -> Option<&'a Arc<LogDirectory>>,
     ) -> Option<&Arc<Gate>> {
-        if let [only] = &self.0[..] {
-            return Some(&only.reads);
-        }
-        let mut first = None;
-        for directory in directories {
-            let reads = self
-                .0
-                .get(self.number_of(directory))
-                .map(|gates| &gates.reads);
-            if reads.is_some_and(|gate| !gate.is_open()) {
-                return reads;
-            }
-            first = first.or(reads);
-        }
-        first.or(self.0.first().map(|gates| &gates.reads))
+        let number = match self.0.len() {
+            1 => 0,
+            _ => self.number_of(directory()?),
+        };
+        self.0.get(number).map(|gates| &gates.reads)
     }
 
     pub fn are_open(&self) -> bool {
@@ -245,7 +244,7 @@ mod tests {
 
     /// A gate that a call has closed which did not return, with another one queued behind it.
     fn closed(kind: Kind) -> Arc<Gate> {
-        let gate = Gate::new("x".to_owned(), kind);
+        let gate = Gate::new('x', 0, kind);
         gate.stall();
         gate.state.lock().queue.push_back(Job {
             work: Work::Append(AppendBatch::default()),

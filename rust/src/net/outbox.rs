@@ -78,6 +78,8 @@ pub enum Flushed {
     All,
     /// The socket takes no more, or it is the next connection's turn.
     Part,
+    /// What comes next lies in another log directory.
+    Elsewhere,
 }
 
 impl Outbox {
@@ -159,12 +161,27 @@ impl Outbox {
     /// Sends what the socket takes, at most `SEND_BYTES_PER_TURN`. An error is the end of the
     /// connection: a file that is shorter than its range too, since the frame cannot be completed.
     pub fn flush(&mut self, socket: &impl Sink, spare: &mut SpareAnswers) -> io::Result<Flushed> {
+        self.flush_from(socket, spare, |_| true)
+    }
+
+    /// The same, as long as files lie where `may_read` allows it.
+    pub fn flush_from(
+        &mut self,
+        socket: &impl Sink,
+        spare: &mut SpareAnswers,
+        may_read: impl Fn(&Arc<LogDirectory>) -> bool,
+    ) -> io::Result<Flushed> {
         let mut budget = SEND_BYTES_PER_TURN;
         while !self.chunks.is_empty() {
             if budget == 0 {
                 return Ok(Flushed::Part);
             }
             let result = match self.chunks.front() {
+                Some(Chunk::File(_, directory)) if !may_read(directory) => {
+                    // Its reader has kept up so far.
+                    self.has_begun = false;
+                    return Ok(Flushed::Elsewhere);
+                }
                 Some(Chunk::File(..)) => self.send_range(socket, budget),
                 _ => self.send_bytes(socket),
             };

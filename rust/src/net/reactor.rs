@@ -54,6 +54,8 @@ pub(super) enum Timer {
     Late,
     /// A client that was held back may go on.
     Unmute,
+    /// The client has closed its side, and this was the slot to be answered next.
+    GiveUp(u64),
 }
 
 pub struct Reactor {
@@ -134,7 +136,8 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     let index = reactor.index;
     let Some(gate) = work.gate(&shared.gates).cloned() else {
         shared.budget.charge(work.size_bytes());
-        let done = work.run(&shared, false);
+        // Nothing of it lies in a log directory.
+        let done = work.run(&shared, None, false);
         reactor.complete(done);
         return Some(reactor);
     };
@@ -150,7 +153,7 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     };
     let thread_id = reactor.thread_id;
     let call = seat.leave(reactor, thread_id, gate.clone(), &shared.watch);
-    let done = work.run(&shared, false);
+    let done = work.run(&shared, Some(gate.directory), false);
     match seat.back(call) {
         Some(mut reactor) => {
             reactor.complete(done);
@@ -438,7 +441,7 @@ impl Reactor {
             let connection = self.connections.by_token(*token);
             connection.is_some_and(|connection| match timer {
                 Timer::Fetch(slot) => connection.session.slot(*slot).is_some(),
-                Timer::Late | Timer::Unmute => true,
+                Timer::Late | Timer::Unmute | Timer::GiveUp(_) => true,
             })
         });
         self.timers = alive.collect();
@@ -454,6 +457,7 @@ impl Reactor {
                 Timer::Fetch(slot) => self.end_wait(token, slot),
                 Timer::Late => self.on_late_timer(token),
                 Timer::Unmute => self.touched.push(token),
+                Timer::GiveUp(oldest_slot) => self.give_up(token, oldest_slot),
             }
         }
     }
@@ -558,11 +562,18 @@ impl Reactor {
             .sent_bytes
             .fetch_add(sent_bytes as u64, Ordering::Relaxed);
         let is_stopping = self.stop_deadline_ms.is_some();
+        let token = self.connections.token_of(index);
         let (Ok(flushed), Some(connection)) = (result, self.connections.get(index)) else {
             self.close(index);
             return;
         };
         connection.is_full = flushed == Flushed::Part;
+        if sent_bytes > 0 || !connection.is_full {
+            connection.last_sent_ms = self.now_ms;
+        }
+        if flushed == Flushed::Elsewhere {
+            self.touched.push(token);
+        }
         if connection.is_blocked && !is_stopping && !connection.has_ended {
             connection.is_blocked = false;
             let input = std::mem::take(&mut connection.session.input);

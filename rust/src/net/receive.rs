@@ -151,7 +151,7 @@ impl Reactor {
                 (end, false)
             }
         };
-        if at > start || is_blocked {
+        if at > start {
             self.end_exceeding(index);
         }
         let Some(connection) = self.connections.get(index) else {
@@ -205,6 +205,7 @@ impl Reactor {
             if !self.dispatch(index, bytes, content, (&image, &shared))? {
                 return Ok((at, true));
             }
+            shared.counts.requests.fetch_add(1, Ordering::Relaxed);
             at += size;
         }
         Ok((at, false))

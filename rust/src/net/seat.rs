@@ -179,6 +179,10 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
                 quiet_ticks = 0;
             }
         }
+        // Threads that could not be started a moment ago.
+        if !threads.staff(shared) {
+            quiet_ticks = 0;
+        }
         let (has_room, go_on) = (|| control.has_spare(), |turn| control.pass(turn));
         if look_at(&control.seat, &mut seen_control, has_room, go_on, shared) {
             quiet_ticks = 0;
@@ -224,14 +228,17 @@ fn look_at<T>(
 
 #[derive(Default)]
 struct Pool {
+    /// Reactors that no thread has yet.
     waiting: VecDeque<Box<Reactor>>,
-    /// Threads that wait for a reactor.
+    /// Threads that wait for a reactor, or are about to.
     idle: usize,
     /// Threads there are, those that are stuck among them.
     count: usize,
     /// Reactors that have not ended.
     running: usize,
     is_stopping: bool,
+    /// The log has been told that no thread can be started.
+    is_short: bool,
     handles: Vec<JoinHandle<()>>,
 }
 
@@ -258,23 +265,28 @@ impl Threads {
         reactor: Box<Reactor>,
         shared: &Arc<Shared>,
     ) -> std::io::Result<()> {
-        self.pool.lock().running += 1;
-        self.spawn(reactor, shared)
+        let mut pool = self.pool.lock();
+        pool.running += 1;
+        let number = reactor.index();
+        pool.waiting.push_back(reactor);
+        self.spawn(&mut pool, number, shared)
     }
 
+    /// Starts a thread that takes the next reactor that waits.
     fn spawn(
         self: &Arc<Threads>,
-        reactor: Box<Reactor>,
+        pool: &mut Pool,
+        number: usize,
         shared: &Arc<Shared>,
     ) -> std::io::Result<()> {
-        let mut pool = self.pool.lock();
         let (threads, shared) = (self.clone(), shared.clone());
-        let name = format!("network-{}", reactor.index());
         let body = move || {
             poller::ask_for_short_slices(NETWORK_SLICE);
-            threads.run(reactor, &shared);
+            threads.run(&shared);
         };
-        let handle = std::thread::Builder::new().name(name).spawn(body)?;
+        let builder = std::thread::Builder::new().name(format!("network-{number}"));
+        let handle = builder.spawn(body)?;
+        pool.idle += 1;
         pool.count += 1;
         pool.handles.retain(|handle| !handle.is_finished());
         pool.handles.push(handle);
@@ -288,24 +300,37 @@ impl Threads {
     }
 
     fn go_on(self: &Arc<Threads>, reactor: Box<Reactor>, shared: &Arc<Shared>) {
-        let mut pool = self.pool.lock();
-        if pool.idle > pool.waiting.len() {
-            pool.waiting.push_back(reactor);
-            self.changed.notify_all();
-            return;
-        }
-        drop(pool);
-        let index = reactor.index();
-        if let Err(error) = self.spawn(reactor, shared) {
-            let sentence =
-                format!("network thread {index} ended: no thread to go on with: {error}");
-            shared.control().notice(sentence);
-            self.ended();
-        }
+        self.pool.lock().waiting.push_back(reactor);
+        self.staff(shared);
     }
 
-    fn run(self: Arc<Threads>, mut reactor: Box<Reactor>, shared: &Arc<Shared>) {
-        loop {
+    /// Has a thread take each reactor that waits for one. False: none can be started now, so one that
+    /// comes back takes it, or this is to be tried again.
+    fn staff(self: &Arc<Threads>, shared: &Arc<Shared>) -> bool {
+        let mut pool = self.pool.lock();
+        if pool.waiting.is_empty() {
+            pool.is_short = false;
+            return true;
+        }
+        self.changed.notify_all();
+        while let Some(reactor) = pool.waiting.get(pool.idle) {
+            let number = reactor.index();
+            let Err(error) = self.spawn(&mut pool, number, shared) else {
+                continue;
+            };
+            if !std::mem::replace(&mut pool.is_short, true) {
+                let sentence =
+                    format!("network thread {number} waits for a thread to go on with: {error}");
+                shared.control().notice(sentence);
+            }
+            return false;
+        }
+        pool.is_short = false;
+        true
+    }
+
+    fn run(self: Arc<Threads>, shared: &Arc<Shared>) {
+        while let Some(reactor) = self.next_reactor() {
             match drive(reactor) {
                 Ended::HandedOver => {}
                 Ended::Stopped(Ok(())) => self.ended(),
@@ -316,26 +341,25 @@ impl Threads {
                     self.ended();
                 }
             }
-            let mut pool = self.pool.lock();
-            pool.idle += 1;
-            let next = loop {
-                if let Some(next) = pool.waiting.pop_front() {
-                    break Some(next);
-                }
-                if pool.is_stopping || pool.idle > SPARE_THREADS_MAX {
-                    break None;
-                }
-                self.changed.wait(&mut pool);
-            };
-            pool.idle -= 1;
-            match next {
-                Some(next) => reactor = next,
-                None => {
-                    pool.count -= 1;
-                    return;
-                }
-            }
+            self.pool.lock().idle += 1;
         }
+    }
+
+    /// The next reactor for a thread that is idle. `None`: it has to end.
+    fn next_reactor(&self) -> Option<Box<Reactor>> {
+        let mut pool = self.pool.lock();
+        let next = loop {
+            if let Some(next) = pool.waiting.pop_front() {
+                break Some(next);
+            }
+            if pool.is_stopping || pool.idle > SPARE_THREADS_MAX {
+                break None;
+            }
+            self.changed.wait(&mut pool);
+        };
+        pool.idle -= 1;
+        pool.count -= usize::from(next.is_none());
+        next
     }
 
     fn ended(&self) {

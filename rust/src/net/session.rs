@@ -111,6 +111,12 @@ impl Session {
         self.slots.is_empty() || follows
     }
 
+    /// Whether a frame that arrives may be worked on as soon as it is whole, or once earlier records are
+    /// on disk: nothing else holds it back.
+    pub fn may_go_on(&self, now_ms: u64) -> bool {
+        self.others == 0 && !self.is_muted(now_ms) && self.outbox.queued_bytes() <= UNSENT_BYTES_MAX
+    }
+
     /// Holds back what follows for so long.
     pub fn mute(&mut self, throttle_ms: u32, now_ms: u64) {
         let until_ms = now_ms + u64::from(throttle_ms);
@@ -151,6 +157,11 @@ impl Session {
     /// The number of the slot that is opened next.
     pub fn next_slot(&self) -> u64 {
         self.first_slot + self.slots.len() as u64
+    }
+
+    /// The number of the request that is to be answered next, come or not.
+    pub fn oldest_slot(&self) -> u64 {
+        self.first_slot
     }
 
     /// The slot of this number, unless it was answered.

@@ -5,7 +5,7 @@ use super::connections::deregister;
 use super::control::ControlAnswer;
 use super::reactor::{Reactor, Timer};
 use super::session::Slot;
-use super::work::{Appended, Asker, Done, Work, deregister_fetch};
+use super::work::{Appended, Asker, Done, Look, Work, deregister_fetch};
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{Chunk, code};
@@ -64,15 +64,12 @@ impl Reactor {
         if let Some(state) = self.slot(token, slot)
             && let Slot::Fetch(fetch) = std::mem::replace(state, looking)
         {
-            self.work.push_back(Work::Look {
-                asker: Asker {
-                    connection: token,
-                    slot,
-                },
-                parked,
-                fetch,
-                is_over,
-            });
+            let asker = Asker {
+                connection: token,
+                slot,
+            };
+            let look = Look::new(asker, parked, fetch, is_over);
+            self.work.push_back(Work::Look(look));
         }
     }
 
@@ -145,6 +142,7 @@ impl Reactor {
 
     pub(super) fn complete(&mut self, done: Done) {
         match done {
+            Done::Elsewhere(work) => self.go_on_elsewhere(work),
             Done::Appended(appended) => self.on_appended(appended),
             Done::Coordinated => {}
             Done::Looked {
@@ -178,6 +176,25 @@ impl Reactor {
                 self.after_flush(index, sent_bytes, result);
             }
         }
+    }
+
+    /// A call goes on in another log directory, unless nobody waits for it any more.
+    fn go_on_elsewhere(&mut self, mut work: Work) {
+        match &mut work {
+            Work::Look(look) => {
+                let state = self.slot(look.asker.connection, look.asker.slot);
+                let Some(Slot::Looking { is_over, .. }) = state else {
+                    deregister_fetch(&look.fetch, look.parked);
+                    return;
+                };
+                look.is_over |= *is_over;
+            }
+            Work::Search { asker, .. } if self.slot(asker.connection, asker.slot).is_none() => {
+                return;
+            }
+            _ => {}
+        }
+        self.work.push_back(work);
     }
 
     fn on_appended(&mut self, appended: Appended) {

@@ -1,5 +1,8 @@
 //! Calls of a network thread that may block: they carry all they need, so that any thread can make them
 //! (`seat.rs`, `gate.rs`), and what becomes of them goes back to the reactor.
+//!
+//! A call stays within the log directory whose gate it has passed. What concerns several is made by a
+//! call each (`Done::Elsewhere`): whoever does not return is then known to be stuck in that directory.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,6 +20,7 @@ use crate::batch::validate::AppendOrigin;
 use crate::error::Result;
 use crate::image::Partition;
 use crate::limits::{LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS};
+use crate::log::directory::LogDirectory;
 use crate::log::log::{AppendInfo, AppendRequest};
 use crate::park::Parked;
 
@@ -33,13 +37,7 @@ pub enum Work {
     /// Records of a coordinator in Python.
     Coordinate(CoordinatorAppend),
     /// What the logs hold for a Fetch.
-    Look {
-        asker: Asker,
-        parked: Parked,
-        fetch: Box<Fetch>,
-        /// Its time has come, so it does not wait any more.
-        is_over: bool,
-    },
+    Look(Look),
     /// Offsets by time.
     Search {
         asker: Asker,
@@ -53,8 +51,23 @@ pub enum Work {
     },
 }
 
+/// A Fetch whose logs are being looked at.
+pub struct Look {
+    pub asker: Asker,
+    pub parked: Parked,
+    pub fetch: Box<Fetch>,
+    /// Its time has come, so it does not wait any more.
+    pub is_over: bool,
+    /// What was found so far.
+    pub looked: Looked,
+    /// It waits at its partitions already; what came before that is looked for.
+    pub is_registered: bool,
+}
+
 /// What became of a `Work`.
 pub enum Done {
+    /// It has to go on in another log directory.
+    Elsewhere(Work),
     Appended(Appended),
     /// Python has been told.
     Coordinated,
@@ -85,25 +98,18 @@ impl Work {
                 let number = gates.number_of(&append.partition.directory);
                 gates.get(number).map(|gates| &gates.coordinators)
             }
-            Work::Look { fetch, .. } => {
-                gates.reads_of(fetch.parked_at().map(|partition| &partition.directory))
-            }
-            Work::Search { request, .. } if request.must_search() => {
-                let directory = request.directories().next();
-                let number = directory.map_or(0, |directory| gates.number_of(directory));
+            Work::Look(look) => gates.reads_of(|| look.fetch.next_directory(&look.looked)),
+            Work::Search { request, .. } => {
+                let number = gates.number_of(request.next_directory()?);
                 gates.get(number).map(|gates| &gates.searches)
             }
-            Work::Search { request, .. } => gates.reads_of(request.directories()),
-            Work::Send { outbox, .. } => gates.reads_of(outbox.directory().into_iter()),
+            Work::Send { outbox, .. } => gates.reads_of(|| outbox.directory()),
         }
     }
 
     /// It reads and perhaps inflates whole batches: never for a network thread.
     pub fn is_long(&self) -> bool {
-        match self {
-            Work::Search { request, .. } => request.must_search(),
-            _ => false,
-        }
+        matches!(self, Work::Search { .. })
     }
 
     /// The directory's thread for long answers, if this is one.
@@ -125,27 +131,25 @@ impl Work {
         }
     }
 
-    /// Makes the call. `is_patient`: the thread may wait for a socket to have room.
-    pub fn run(self, shared: &Shared, is_patient: bool) -> Done {
+    /// Makes the call, as far as it concerns the log directory `here`. `is_patient`: the thread may wait
+    /// for a socket to have room.
+    pub fn run(self, shared: &Shared, here: Option<usize>, is_patient: bool) -> Done {
+        let is_here = |directory: &Arc<LogDirectory>| {
+            here.is_some_and(|number| shared.gates.is_number_of(number, directory))
+        };
         match self {
             Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
             Work::Coordinate(append) => {
                 append.run(shared.control(), shared.wall_ms());
                 Done::Coordinated
             }
-            Work::Look {
-                asker,
-                parked,
-                fetch,
-                is_over,
-            } => Done::Looked {
-                looked: settle_fetch(&fetch, parked, is_over),
-                asker,
-                fetch,
-            },
+            Work::Look(look) => look.run(is_here),
             Work::Search { asker, mut request } => {
-                request.search();
-                Done::Searched { asker, request }
+                request.search(is_here);
+                match request.next_directory() {
+                    Some(_) => Done::Elsewhere(Work::Search { asker, request }),
+                    None => Done::Searched { asker, request },
+                }
             }
             Work::Send {
                 connection,
@@ -154,8 +158,8 @@ impl Work {
             } => {
                 let before = outbox.queued_bytes();
                 let result = match is_patient {
-                    true => send_patiently(&stream, &mut outbox),
-                    false => outbox.flush(&*stream, &mut SpareAnswers::default()),
+                    true => send_patiently(&stream, &mut outbox, is_here),
+                    false => outbox.flush_from(&*stream, &mut SpareAnswers::default(), is_here),
                 };
                 Done::Sent {
                     connection,
@@ -168,13 +172,17 @@ impl Work {
     }
 }
 
-/// Sends until nothing is left, the socket has had no room for a while, or much has gone.
-fn send_patiently(stream: &TcpStream, outbox: &mut Outbox) -> io::Result<Flushed> {
+/// Sends until nothing is left here, the socket has had no room for a while, or much has gone.
+fn send_patiently(
+    stream: &TcpStream,
+    outbox: &mut Outbox,
+    is_here: impl Fn(&Arc<LogDirectory>) -> bool,
+) -> io::Result<Flushed> {
     let before = outbox.queued_bytes();
     loop {
-        let flushed = outbox.flush(stream, &mut SpareAnswers::default())?;
+        let flushed = outbox.flush_from(stream, &mut SpareAnswers::default(), &is_here)?;
         let has_had_its_share = before - outbox.queued_bytes() >= LONG_ANSWER_BYTES_PER_TURN;
-        if flushed == Flushed::All
+        if flushed != Flushed::Part
             || has_had_its_share
             || !poller::wait_for_room(stream.as_raw_fd(), LONG_ANSWER_WAIT_MS)?
         {
@@ -183,23 +191,58 @@ fn send_patiently(stream: &TcpStream, outbox: &mut Outbox) -> io::Result<Flushed
     }
 }
 
-/// What the logs hold if the answer is due; else the request is registered at its partitions.
-fn settle_fetch(fetch: &Fetch, parked: Parked, is_over: bool) -> Option<Looked> {
-    let looked = fetch.look();
-    deregister_fetch(fetch, parked);
-    if is_over || fetch.is_due(&looked) {
-        return Some(looked);
+impl Look {
+    /// `asker`'s request; `parked` is its name where it waits.
+    pub fn new(asker: Asker, parked: Parked, fetch: Box<Fetch>, is_over: bool) -> Look {
+        Look {
+            asker,
+            parked,
+            fetch,
+            is_over,
+            looked: Looked::default(),
+            is_registered: false,
+        }
     }
-    for (partition, wait_for) in fetch.wait_for(&looked) {
-        partition.waiters.register(parked, wait_for);
+
+    /// Goes on where the logs are `is_here`. Gives what they hold if the answer is due; else the request
+    /// is registered at its partitions.
+    fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> Done {
+        if !self.fetch.look(&mut self.looked, &is_here) {
+            return Done::Elsewhere(Work::Look(self));
+        }
+        if !self.is_registered {
+            deregister_fetch(&self.fetch, self.parked);
+            if self.is_due() {
+                return self.end(true);
+            }
+            for (partition, wait_for) in self.fetch.wait_for(&self.looked) {
+                partition.waiters.register(self.parked, wait_for);
+            }
+            self.is_registered = true;
+            // What came between the look and the registration woke nobody.
+            self.looked.clear();
+            if !self.fetch.look(&mut self.looked, &is_here) {
+                return Done::Elsewhere(Work::Look(self));
+            }
+        }
+        let is_due = self.is_due();
+        if is_due {
+            deregister_fetch(&self.fetch, self.parked);
+        }
+        self.end(is_due)
     }
-    // What came between the look and the registration woke nobody.
-    let looked = fetch.look();
-    if !fetch.is_due(&looked) {
-        return None;
+
+    fn is_due(&self) -> bool {
+        self.is_over || self.fetch.is_due(&self.looked)
     }
-    deregister_fetch(fetch, parked);
-    Some(looked)
+
+    fn end(self, is_due: bool) -> Done {
+        Done::Looked {
+            asker: self.asker,
+            fetch: self.fetch,
+            looked: is_due.then_some(self.looked),
+        }
+    }
 }
 
 pub fn deregister_fetch(fetch: &Fetch, parked: Parked) {

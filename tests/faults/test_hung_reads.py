@@ -1,0 +1,169 @@
+"""Reads of a log directory that do not come back stall its own partitions, and nothing else,
+whoever asks for them together with others."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kafkalite
+from api.batches import batch
+from api.raw import KEYS, Connection
+from faults.held_reads import HeldReads
+from kafkalite.protocol import messages
+
+PROMPT_S = 15.0
+"""A request that is held has no answer before the release, which comes after."""
+BATCH_BYTES = 1_000_000
+BATCHES = 4
+FETCH, LIST_OFFSETS = KEYS["Fetch"], KEYS["ListOffsets"]
+
+
+class Two(NamedTuple):
+    """A broker with two log directories, and a topic in each, with `BATCHES` batches; the reads of
+    one of them can be held."""
+
+    servers: str
+    going: str
+    stalled: str
+    reads: HeldReads
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Two]:
+    directories = [tmp_path / "one", tmp_path / "other"]
+    config = {
+        "log.dirs": ",".join(map(str, directories)),
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        names: dict[Path, str] = {}
+        records = batch([bytes(BATCH_BYTES)])
+        with Connection(broker.bootstrap_servers) as connection:
+            for name in ("a", "b", "c", "d"):
+                assert connection.create_topic(name).error_code == 0
+                for _ in range(BATCHES):
+                    assert connection.produce(name, records).error_code == 0
+                found = [each for each in directories if (each / f"{name}-0").is_dir()]
+                names.setdefault(found[0], name)
+        going, stalled = (names[each] for each in directories)
+        assert broker.stop() == 0
+        with HeldReads(directories[1] / f"{stalled}-0") as reads:
+            broker.start()
+            yield Two(broker.bootstrap_servers, going, stalled, reads)
+            reads.release()
+            assert broker.stop() == 0
+
+
+def fetch_request(topics: list[str], max_bytes: int = 1 << 20, offset: int = 0) -> bytes:
+    kind = messages.FetchRequest
+    partition = kind.FetchTopic.FetchPartition(
+        partition=0, fetch_offset=offset, last_fetched_epoch=0, partition_max_bytes=max_bytes
+    )
+    return kind(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=100 << 20,
+        session_id=0,
+        session_epoch=-1,
+        topics=[kind.FetchTopic(topic=each, partitions=[partition]) for each in topics],
+    ).encode(12)
+
+
+def list_offsets_request(topics: list[str], timestamp: int) -> bytes:
+    kind = messages.ListOffsetsRequest
+    partition = kind.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    named = [kind.ListOffsetsTopic(name=each, partitions=[partition]) for each in topics]
+    return kind(replica_id=-1, topics=named).encode(7)
+
+
+def fetched(answer: Any) -> dict[str, int]:
+    return {each.topic: len(each.partitions[0].records or b"") for each in answer.responses}
+
+
+def assert_that_the_other_directory_serves(two: Two) -> None:
+    for _ in range(3):
+        with Connection(two.servers) as connection:
+            connection.socket.settimeout(PROMPT_S)
+            assert connection.fetch(two.going, 0).records
+            long = connection.fetch(two.going, 0, max_bytes=100 << 20)
+            assert len(long.records) > BATCHES * BATCH_BYTES
+            assert connection.list_offsets(two.going, 1).offset == 0
+            assert connection.produce(two.going, batch([b"x"])).error_code == 0
+            # What is in memory is told of every log.
+            assert connection.list_offsets(two.stalled, -1).offset == BATCHES
+            assert connection.list_offsets(two.stalled, -2).offset == 0
+
+
+@pytest.mark.parametrize("stalled_first", [False, True])
+def test_a_fetch_that_hangs_in_one_directory_closes_no_other(two: Two, stalled_first: bool) -> None:
+    """It went through the gate of its first directory, which then was closed for what hung in the
+    second."""
+    topics = [two.stalled, two.going] if stalled_first else [two.going, two.stalled]
+    two.reads.hold()
+    with Connection(two.servers) as first, Connection(two.servers) as second:
+        sent = [each.send(FETCH, 12, fetch_request(topics)) for each in (first, second)]
+        two.reads.wait_for_one(PROMPT_S)
+        assert_that_the_other_directory_serves(two)
+        two.reads.release()
+        for connection, number in zip((first, second), sent, strict=True):
+            assert all(fetched(connection.receive(FETCH, 12, number)).values())
+    assert_that_the_other_directory_serves(two)
+
+
+def test_a_fetch_gets_what_is_new_where_nothing_is_to_be_read_in_the_hung_directory(
+    two: Two,
+) -> None:
+    """A consumer at the end of a log in a directory that hangs has nothing to read there."""
+    two.reads.hold()
+    with Connection(two.servers) as stuck, Connection(two.servers) as reader:
+        number = stuck.send(FETCH, 12, fetch_request([two.stalled]))
+        two.reads.wait_for_one(PROMPT_S)
+        reader.socket.settimeout(PROMPT_S)
+        for offset in range(BATCHES, BATCHES + 5):
+            with Connection(two.servers) as producer:
+                produced = producer.produce(two.going, batch([b"x"]))
+                assert produced.base_offset == offset
+            asked = fetch_request([two.stalled, two.going], offset=BATCHES)
+            answer = reader.receive(FETCH, 12, reader.send(FETCH, 12, asked))
+            assert fetched(answer)[two.going] > 0
+        two.reads.release()
+        assert fetched(stuck.receive(FETCH, 12, number))[two.stalled] > 0
+
+
+def test_a_long_answer_that_hangs_in_one_directory_closes_no_other(two: Two) -> None:
+    with Connection(two.servers) as reader:
+        reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        asked = fetch_request([two.going, two.stalled], 100 << 20)
+        reader.send(FETCH, 12, asked)
+        size = int.from_bytes(reader.socket.recv(4, socket.MSG_WAITALL), "big")
+        assert size > 2 * BATCHES * BATCH_BYTES
+        # Most of the first topic's records are to be sent still, and all of the second's.
+        two.reads.hold()
+        left = size
+        while left > size - BATCHES * BATCH_BYTES:
+            left -= len(reader.socket.recv(min(1 << 16, left)))
+        two.reads.wait_for_one(PROMPT_S)
+        assert_that_the_other_directory_serves(two)
+        two.reads.release()
+        while left > 0:
+            data = reader.socket.recv(min(1 << 20, left))
+            assert data, "the broker closed the connection"
+            left -= len(data)
+    assert_that_the_other_directory_serves(two)
+
+
+def test_a_search_that_hangs_in_one_directory_closes_no_other(two: Two) -> None:
+    two.reads.hold()
+    with Connection(two.servers) as connection:
+        asked = list_offsets_request([two.going, two.stalled], 1)
+        number = connection.send(LIST_OFFSETS, 7, asked)
+        two.reads.wait_for_one(PROMPT_S)
+        assert_that_the_other_directory_serves(two)
+        two.reads.release()
+        answer = connection.receive(LIST_OFFSETS, 7, number)
+        offsets = {each.name: each.partitions[0].offset for each in answer.topics}
+        assert offsets == {two.going: 0, two.stalled: 0}

@@ -1,0 +1,125 @@
+"""A network thread is stuck in a storage call, and the system gives no other thread."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kafkalite
+from api.batches import batch, values_of
+from api.raw import Connection
+from faults.mount import Mount
+from faults.test_slow_directory import PROMPT_S, partitions_by_directory
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+class Threads:
+    """How many threads a process may have (the control group `pids`)."""
+
+    def __init__(self, process: int) -> None:
+        version_1 = CONTROL_GROUPS / "pids"
+        root = version_1 if version_1.is_dir() else CONTROL_GROUPS
+        self.group = root / f"kafkalite-test-{os.getpid()}"
+        try:
+            if root is CONTROL_GROUPS:
+                (root / "cgroup.subtree_control").write_text("+pids")
+            self.group.mkdir()
+            (self.group / "cgroup.procs").write_text(str(process))
+        except OSError as error:
+            pytest.skip(f"a control group cannot be had: {error}")
+
+    def allow_no_more(self) -> None:
+        count = (self.group / "pids.current").read_text()
+        (self.group / "pids.max").write_text(count)
+
+    def allow_all(self) -> None:
+        (self.group / "pids.max").write_text("max")
+
+    def close(self) -> None:
+        self.group.rmdir()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Mount]:
+    mount = Mount(tmp_path)
+    yield mount
+    mount.unmount()
+
+
+def test_connections_wait_for_a_thread_where_none_can_be_started(
+    slow: Mount, tmp_path: Path
+) -> None:
+    """The network thread's connections were all dropped, and its listeners with them."""
+    config = {
+        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
+        servers = broker.bootstrap_servers
+        threads = Threads(broker.pid)
+        try:
+            with Connection(servers) as stuck, Connection(servers) as other:
+                assert other.produce(going, batch([b"0"])).base_offset == 0
+                slow.freeze()
+                try:
+                    threads.allow_no_more()
+                    request = stuck.produce_request(stalled, batch([b"x"]), acks=1)
+                    request.timeout_ms = 60_000
+                    sent = stuck.send(0, 9, request.encode(9))
+                    began = time.monotonic()
+                    while "waits for a thread" not in broker.log_tail():
+                        assert time.monotonic() - began < PROMPT_S
+                        time.sleep(0.01)  # between polls of the log
+                    threads.allow_all()
+                    other.socket.settimeout(PROMPT_S)
+                    assert other.produce(going, batch([b"1"])).base_offset == 1
+                    with Connection(servers) as new:
+                        new.socket.settimeout(PROMPT_S)
+                        assert len(values_of(new.fetch(going, 0).records)) == 2
+                finally:
+                    slow.thaw()
+                answer = stuck.receive(0, 9, sent).responses[0].partition_responses[0]
+                assert (answer.error_code, answer.base_offset) == (0, 0)
+        finally:
+            assert broker.stop() == 0
+            threads.close()
+
+
+def test_a_thread_that_comes_back_takes_the_connections_that_wait(
+    slow: Mount, tmp_path: Path
+) -> None:
+    config = {
+        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
+        threads = Threads(broker.pid)
+        try:
+            with Connection(broker.bootstrap_servers) as connection:
+                connection.socket.settimeout(PROMPT_S)
+                for offset in range(3):
+                    slow.freeze()
+                    try:
+                        threads.allow_no_more()
+                        request = connection.produce_request(stalled, batch([b"x"]), acks=1)
+                        sent = connection.send(0, 9, request.encode(9))
+                        began = time.monotonic()
+                        while broker.log_tail().count("waits for a thread") <= offset:
+                            assert time.monotonic() - began < PROMPT_S
+                            time.sleep(0.01)  # between polls of the log
+                    finally:
+                        slow.thaw()
+                    answer = connection.receive(0, 9, sent).responses[0].partition_responses[0]
+                    assert (answer.error_code, answer.base_offset) == (0, offset)
+                    assert connection.produce(going, batch([b"y"])).base_offset == offset
+        finally:
+            threads.allow_all()
+            assert broker.stop() == 0
+            threads.close()
