@@ -165,10 +165,12 @@ def bench_spark(arguments: list[str]) -> None:
 
 
 def release_wheel() -> None:
-    """A wheel as it is published: link-time optimised, stripped, with Spark's columnar engine."""
+    """A wheel as it is published: link-time optimised, stripped, with Spark's columnar engine, for
+    any Linux with glibc 2.17 (2012) or later, by Zig's linker."""
     jar()
-    install_tools([])
-    call([BIN / "maturin", "build", "--profile", "dist", "--out", "dist"])
+    install_tools(["wheel"])
+    libc = ["--zig", "--compatibility", "manylinux2014"]
+    call([BIN / "maturin", "build", "--profile", "dist", *libc, "--out", "dist"])
 
 
 def jar() -> None:

@@ -2,13 +2,13 @@
 //!
 //! Behaviour: `read` reads the request and finds its session (`fetch_sessions.rs`); `Fetch::look` reads
 //! the logs, those of one log directory at a time, and `is_due` says whether the answer is due:
-//! `min_bytes` are there, or all that a segment will ever give, or a log refused, or nothing may be waited
-//! for; else the caller parks the request on its partitions (`wait_for`) and looks again when woken, at
-//! the latest after `max_wait_ms`. `answer` writes
-//! the response as a queue of chunks, the records being ranges of segment files. Partitions are read in
-//! order until `max_bytes` are full. The first one with records gives its first batch whole, even if
-//! that is larger than the limits (KIP-74); a later one whose first batch does not fit gives nothing. An
-//! incremental answer holds only partitions with something new (KIP-227).
+//! `min_bytes` are there, or all that a segment will ever give, or a log refused, or nothing may be
+//! waited for; else the caller parks the request on its partitions (`wait_for`) and looks again when
+//! woken, at the latest after `max_wait_ms`. `answer` writes the response as a queue of chunks, the
+//! records being ranges of segment files. Partitions are read in order until `max_bytes` are full. The
+//! first one with records gives its first batch whole, even if that is larger than the limits (KIP-74);
+//! a later one whose first batch does not fit gives nothing. An incremental answer holds only
+//! partitions with something new (KIP-227).
 //!
 //! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 //! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
