@@ -281,9 +281,12 @@ class BrokerPlane:
     def place(self, count: int) -> list[bytes]:
         """Ids of the log directories where `count` new partitions go."""
 
-    def publish_topic(self, name: str, topic: _TopicFacts) -> None:
-        """Has clients see a topic as it is now. Logs that it lacks are made, and survive a power
-        cut."""
+    def make_logs(self, topics: Mapping[str, _TopicFacts]) -> None:
+        """Makes the logs that topics lack, which survive a power cut then: all of them, or none."""
+
+    def publish_topics(self, topics: Mapping[str, _TopicFacts]) -> None:
+        """Has clients see topics as they are now. Logs that they lack are made, as by `make_logs`;
+        if they cannot be, all topics are what they were."""
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Takes topics away and has their logs deleted, with one sync of each log directory;

@@ -2,13 +2,13 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.controller import Controller, ControllerError
+from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
 from kafkalite.metadata.image import Image, TopicImage
 from kafkalite.timers import Timers
 
@@ -177,8 +177,10 @@ class Context:
         """Every config of a topic with `own` set, as CreateTopics answers them."""
         return self.config.topic_configs(own, as_written=True)
 
-    def create_topic(self, name: str, partition_count: int, own: Mapping[str, str]) -> TopicImage:
-        """Makes a topic whose configs were checked. It is on disk then, and clients see it."""
-        topic = self.controller.create_topic(name, partition_count, own)
-        self.log.info(f"created topic {name} with {partition_count} partition(s)")
-        return topic
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicImage]:
+        """Makes topics that were checked, all of them or none. They are on disk then, and clients
+        see them."""
+        topics = self.controller.create_topics(wanted)
+        for each in wanted:
+            self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
+        return topics

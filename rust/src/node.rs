@@ -19,7 +19,7 @@ use crate::image::{Broker, Features, Image, Partition, Topic};
 use crate::log::checkpoint::Uuid as DirectoryUuid;
 use crate::log::config::LogConfig;
 use crate::log::directories::LogDirectories;
-use crate::log::directory::{DirectoryOptions, LogDirectory};
+use crate::log::directory::{DirectoryOptions, LogDirectory, NewLog};
 use crate::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use crate::log::log::Log;
 use crate::log::meta_properties::MetaProperties;
@@ -294,9 +294,10 @@ impl Node {
             changing: Mutex::new(()),
             waker,
         };
+        node.make_logs(&topics, options.now_ms)?;
         let mut image = (*node.image()).clone();
         for topic in &topics {
-            image.insert_topic(Arc::new(node.make_topic(topic, None, options.now_ms)?));
+            image.insert_topic(Arc::new(node.make_topic(topic, None)));
         }
         *node.image.write() = Arc::new(image);
         let moved = node.moved(&topics);
@@ -385,18 +386,19 @@ impl Node {
         }
     }
 
-    /// What a topic is now, after its metadata changed: makes the logs that it has not yet, and
-    /// publishes it. After it returns, the new logs survive a power cut.
+    /// What topics are now, after their metadata changed: makes the logs that they have not yet, and
+    /// publishes them. After it returns, the new logs survive a power cut.
     ///
-    /// Errors: those of `LogDirectory::create_log`, and then the topic is what it was, though empty
-    /// partition directories of it may be there.
-    pub fn publish_topic(&self, plan: &TopicPlan, now_ms: i64) -> Result<()> {
+    /// Errors: those of `make_logs`, and then all topics are what they were.
+    pub fn publish_topics(&self, plans: &[TopicPlan], now_ms: i64) -> Result<()> {
+        self.make_logs(plans, now_ms)?;
         let _changing = self.changing.lock();
         let image = self.image();
-        let older = image.topic(&plan.name).filter(|older| older.id == plan.id);
-        let topic = self.make_topic(plan, older, now_ms)?;
         let mut next = (*image).clone();
-        next.insert_topic(Arc::new(topic));
+        for plan in plans {
+            let older = image.topic(&plan.name).filter(|older| older.id == plan.id);
+            next.insert_topic(Arc::new(self.make_topic(plan, older)));
+        }
         *self.image.write() = Arc::new(next);
         Ok(())
     }
@@ -423,10 +425,7 @@ impl Node {
                 .map(|each| (&topic.name, each))
         }) {
             let directory = &partition.directory;
-            let unique: String = random_uuid()?
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
+            let unique = unique_text()?;
             let deleted = directory.delete_log(name, partition.index, &unique, now_ms);
             outcome = outcome.and(deleted.map(drop));
             partition.waiters.abandon();
@@ -454,14 +453,9 @@ impl Node {
         *self.image.write() = Arc::new(next);
     }
 
-    /// The topic of a plan; a partition that `older` has with the same leader epoch stays as it is.
-    fn make_topic(
-        &self,
-        plan: &TopicPlan,
-        older: Option<&Arc<Topic>>,
-        now_ms: i64,
-    ) -> Result<Topic> {
-        self.make_logs(plan, now_ms)?;
+    /// The topic of a plan whose logs have been made; a partition that `older` has with the same
+    /// leader epoch stays as it is.
+    fn make_topic(&self, plan: &TopicPlan, older: Option<&Arc<Topic>>) -> Topic {
         let mut partitions = Vec::with_capacity(plan.partitions.len());
         for (index, (leader_epoch, _)) in (0_i32..).zip(&plan.partitions) {
             let known = older.and_then(|topic| topic.partition(index));
@@ -475,32 +469,48 @@ impl Node {
             };
             partitions.push(partition);
         }
-        Ok(Topic {
+        Topic {
             name: plan.name.as_str().into(),
             id: plan.id,
             is_internal: plan.is_internal,
             partitions,
-        })
+        }
     }
 
-    /// Makes the logs that a topic has not yet, as far as their directories are online.
-    fn make_logs(&self, plan: &TopicPlan, now_ms: i64) -> Result<()> {
-        let mut missing: HashMap<Uuid, Vec<i32>> = HashMap::new();
-        for (index, (_, directory)) in (0_i32..).zip(&plan.partitions) {
-            if self.directories.log(&plan.name, index).is_none() {
-                missing.entry(*directory).or_default().push(index);
+    /// Makes the logs that topics have not yet, as far as their directories are online. After it
+    /// returns, they survive a power cut.
+    ///
+    /// Errors: those of `LogDirectory::create_log`, and then none of them is there.
+    pub fn make_logs(&self, plans: &[TopicPlan], now_ms: i64) -> Result<()> {
+        let mut missing: HashMap<Uuid, Vec<NewLog>> = HashMap::new();
+        for plan in plans {
+            let topic: Arc<str> = Arc::from(plan.name.as_str());
+            for (index, (leader_epoch, directory)) in (0_i32..).zip(&plan.partitions) {
+                if self.directories.log(&plan.name, index).is_none() {
+                    missing.entry(*directory).or_default().push(NewLog {
+                        topic: topic.clone(),
+                        partition: index,
+                        topic_id: DirectoryUuid(plan.id),
+                        config: plan.config.clone(),
+                        leader_epoch: Some(*leader_epoch),
+                    });
+                }
             }
         }
-        for (directory, partitions) in missing {
+        let mut made = Vec::new();
+        for (directory, wanted) in missing {
             if let Some(directory) = self.directories.by_id(DirectoryUuid(directory)) {
-                let id = DirectoryUuid(plan.id);
-                let made =
-                    directory.create_logs(&plan.name, &partitions, id, &plan.config, now_ms)?;
-                for (log, index) in made.iter().zip(&partitions) {
-                    let facts = usize::try_from(*index)
-                        .ok()
-                        .and_then(|at| plan.partitions.get(at));
-                    log.begin_first_epoch(facts.map_or(0, |(leader_epoch, _)| *leader_epoch))?;
+                match directory.create_logs(wanted, now_ms) {
+                    Ok(logs) => made.push((directory, logs)),
+                    Err(error) => {
+                        let unique = unique_text()?;
+                        for (directory, logs) in made {
+                            // What cannot be removed either, the next start calls stray.
+                            let discarded = directory.discard_logs(&logs, &unique, now_ms);
+                            discarded.unwrap_or(());
+                        }
+                        return Err(error);
+                    }
                 }
             }
         }
@@ -544,6 +554,12 @@ impl Node {
 /// A random number.
 pub fn random_u64() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::InvalidArgument(format!("no randomness: {error}")))
+}
+
+/// What makes the name of a directory that is to be removed unique.
+fn unique_text() -> Result<String> {
+    let id = random_uuid()?;
+    Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A random id (version 4 of RFC 9562), as Kafka makes them: none that begins with a dash in base64.

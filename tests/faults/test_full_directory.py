@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import kafkalite
+from api.raw import Connection
 from faults.mount import Mount
 from kafkalite.client import Producer
 from kafkalite.client.admin import Admin
 from kafkalite.errors import ClientError
+from kafkalite.protocol import messages
 
 
 @pytest.fixture
@@ -65,3 +67,48 @@ def test_a_broker_whose_metadata_cannot_be_written_says_so_and_stops(
         broker.start()
         with Admin(broker.bootstrap_servers) as admin:
             assert "kept" in [each.name for each in admin.list_topics()]
+
+
+def partitions_in(*folders: Path) -> list[str]:
+    """The directories of partitions, but for the metadata's."""
+    names = [each.name for folder in folders for each in folder.iterdir() if each.is_dir()]
+    return sorted(name for name in names if name != "__cluster_metadata-0")
+
+
+def test_topics_that_cannot_be_made_leave_nothing_behind(full: Mount, tmp_path: Path) -> None:
+    """The topic stayed in the metadata, where no client saw it, and kept its name from being given
+    again; the directories of its first partitions stayed too."""
+    roomy, logs = tmp_path / "roomy", full.path / "logs"
+    config = {"log.dirs": f"{roomy},{logs}", "metadata.log.dir": str(tmp_path / "metadata")}
+    with kafkalite.Broker(config=config) as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("kept", partitions=2)
+            before = partitions_in(roomy, logs)
+            assert before == ["kept-0", "kept-1"]
+            full.fill()
+        with Connection(broker.bootstrap_servers) as connection:
+            kind = messages.CreateTopicsRequest
+            topics = [
+                kind.CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+                for name, count in (("one", 1), ("many", 500), ("bad name", 1))
+            ]
+            answer = connection.ask("CreateTopics", 7, kind(topics=topics))
+            assert [each.error_code for each in answer.topics] == [56, 56, 17]
+            assert "No space left on device" in answer.topics[0].error_message
+            grow = messages.CreatePartitionsRequest
+            row = grow.CreatePartitionsTopic(name="kept", count=500, assignments=None)
+            grown = connection.ask("CreatePartitions", 3, grow(topics=[row], timeout_ms=5_000))
+            assert grown.results[0].error_code == 56
+            assert "No space left on device" in grown.results[0].error_message
+        assert partitions_in(roomy, logs) == before
+        with Admin(broker.bootstrap_servers) as admin:
+            assert [each.name for each in admin.list_topics()] == ["kept"]
+            (full.path / "filler").unlink()
+            for name in ("one", "many"):
+                admin.create_topic(name, partitions=20)
+            admin.create_partitions("kept", 4)
+            described = admin.describe_topics(["one", "many", "kept"])
+            assert [len(each.partitions) for each in described] == [20, 20, 4]
+        assert broker.stop() == 0
+        broker.start()
+        assert "stray" not in broker.log_tail(1_000)

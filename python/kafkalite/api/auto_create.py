@@ -11,34 +11,41 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller import ControllerError, NewTopic
 
 NAME = "Metadata"
 
 
 def handle(context: Context, request: Any, message: Any) -> None:
     """Makes what is missing and hands the request back."""
-    for topic in message.topics:
-        if topic.name is not None and topic.name not in context.image.topics:
-            try:
-                _create(context, topic.name)
-            except ControllerError as refusal:
-                context.log.info(f"topic {topic.name!r} is not created: {refusal}")
+    wanted: dict[str, NewTopic] = {}
+    for name in dict.fromkeys(topic.name for topic in message.topics):
+        if name is None or name in context.image.topics:
+            continue
+        try:
+            if name == "__consumer_offsets":
+                context.groups.make_topic()
+            else:
+                context.controller.check_new_topic(name, wanted)
+                wanted[name] = _new_topic(context.config, name)
+        except ControllerError as refusal:
+            context.log.info(f"topic {name!r} is not created: {refusal}")
+    if wanted:
+        try:
+            context.create_topics(list(wanted.values()))
+        except ControllerError as refusal:
+            context.log.error(f"topics {', '.join(wanted)} are not created: {refusal}")
     context.plane.answer_again(request)
 
 
-def _create(context: Context, name: str) -> None:
-    config = context.config
-    if name == "__consumer_offsets":
-        context.groups.make_topic()
-    elif name == "__transaction_state":
-        configs = _transaction_configs(config)
-        context.create_topic(name, config["transaction.state.log.num.partitions"], configs)
-    elif name == "__share_group_state":
-        configs = _share_configs(config)
-        context.create_topic(name, config["share.coordinator.state.topic.num.partitions"], configs)
-    else:
-        context.create_topic(name, config["num.partitions"], {})
+def _new_topic(config: Mapping[str, Any], name: str) -> NewTopic:
+    if name == "__transaction_state":
+        count = config["transaction.state.log.num.partitions"]
+        return NewTopic(name, count, _transaction_configs(config))
+    if name == "__share_group_state":
+        count = config["share.coordinator.state.topic.num.partitions"]
+        return NewTopic(name, count, _share_configs(config))
+    return NewTopic(name, config["num.partitions"], {})
 
 
 def _transaction_configs(config: Mapping[str, Any]) -> dict[str, str]:

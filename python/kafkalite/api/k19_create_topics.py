@@ -1,8 +1,9 @@
 """CreateTopics (key 19), versions 2 to 7.
 
-Behaviour: each topic of the request is made or refused on its own. A topic has a new id, the given
-number of partitions (-1: `num.partitions`), and the broker's configuration with the given configs
-on top; it is on disk before the answer. `validate_only` judges and makes nothing.
+Behaviour: each topic of the request is refused on its own, and the others are made together. A
+topic has a new id, the given number of partitions (-1: `num.partitions`), and the broker's
+configuration with the given configs on top; it is on disk before the answer. `validate_only` judges
+and makes nothing.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createTopics`): REQUEST_TIMED_OUT
 for all without a positive time-out; INVALID_REQUEST if it is named twice, or is
@@ -10,16 +11,18 @@ for all without a positive time-out; INVALID_REQUEST if it is named twice, or is
 INVALID_TOPIC_EXCEPTION for an illegal name; TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION for a
 name that collides with another (`.` and `_` are one in metric names); INVALID_CONFIG; with a manual
 assignment INVALID_REQUEST, INVALID_REPLICA_ASSIGNMENT; without one INVALID_REPLICATION_FACTOR,
-INVALID_PARTITIONS; POLICY_VIOLATION for a topic that takes more than 10,000 records.
+INVALID_PARTITIONS; POLICY_VIOLATION for a topic that takes more than 10,000 records. Then
+KAFKA_STORAGE_ERROR for all that were to be made, if the disk takes one of them not.
 
 Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KIP-516).
 """
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import METADATA_TOPIC, ControllerError
+from kafkalite.metadata.controller import METADATA_TOPIC, ControllerError, NewTopic
 from kafkalite.protocol import messages
 
 NAME = "CreateTopics"
@@ -49,6 +52,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         for topic in single
     )
     response = messages.CreateTopicsResponse()
+    made: dict[str, tuple[NewTopic, Any]] = {}
     for name, count in counts.items():
         result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         try:
@@ -59,12 +63,17 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
                     POLICY_VIOLATION, "Excessively large number of partitions per request."
                 )
             topic = next(each for each in single if each.name == name)
-            _create(context, topic, message.validate_only, result)
+            made[name] = _judged(context, topic, made), result
         except ControllerError as refusal:
-            result.error_code = refusal.code
-            result.error_message = str(refusal)
+            _refuse(result, refusal)
         response.topics.append(result)
+    _create(context, list(made.values()), message.validate_only)
     return response
+
+
+def _refuse(result: Any, refusal: ControllerError) -> None:
+    result.error_code = refusal.code
+    result.error_message = str(refusal)
 
 
 def _late(message: Any) -> Any:
@@ -81,9 +90,9 @@ def _late(message: Any) -> Any:
     )
 
 
-def _create(context: Context, topic: Any, validate_only: bool, result: Any) -> None:
-    """Fills in `result`."""
-    context.controller.check_new_topic(topic.name)
+def _judged(context: Context, topic: Any, others: Collection[str]) -> NewTopic:
+    """What is to be made, after the `others`. Raises ControllerError where it cannot be."""
+    context.controller.check_new_topic(topic.name, others)
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         sentence = f"Null value not supported for topic configs: {','.join(nulls)}"
@@ -95,20 +104,33 @@ def _create(context: Context, topic: Any, validate_only: bool, result: Any) -> N
         raise ControllerError(
             POLICY_VIOLATION, "Unable to perform excessively large batch operation."
         )
-    if not validate_only:
-        result.topic_id = context.create_topic(topic.name, partition_count, configs).id
-    result.num_partitions = partition_count
-    result.replication_factor = 1
-    result.configs = [
-        messages.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
-            name=each.name,
-            value=each.value,
-            read_only=False,
-            config_source=each.source,
-            is_sensitive=False,
-        )
-        for each in context.describe_topic_configs(configs)
-    ]
+    return NewTopic(topic.name, partition_count, configs)
+
+
+def _create(context: Context, judged: list[tuple[NewTopic, Any]], validate_only: bool) -> None:
+    """Makes what was judged, all of it or nothing, and fills in the results."""
+    if not validate_only and judged:
+        try:
+            topics = context.create_topics([wanted for wanted, _ in judged])
+        except ControllerError as refusal:
+            for _, result in judged:
+                _refuse(result, refusal)
+            return
+        for (_, result), topic in zip(judged, topics, strict=True):
+            result.topic_id = topic.id
+    for wanted, result in judged:
+        result.num_partitions = wanted.partition_count
+        result.replication_factor = 1
+        result.configs = [
+            messages.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+                name=each.name,
+                value=each.value,
+                read_only=False,
+                config_source=each.source,
+                is_sensitive=False,
+            )
+            for each in context.describe_topic_configs(wanted.configs)
+        ]
 
 
 def _or_default(context: Context, partition_count: int) -> int:

@@ -15,7 +15,8 @@ Kafka: `QuorumController`, `ReplicationControlManager`, `ClusterControlManager`,
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,6 +101,14 @@ class Registration(NamedTuple):
     """The broker's default, which eligible.leader.replicas.version 1 takes into the metadata."""
 
 
+class NewTopic(NamedTuple):
+    """A topic that is to be made."""
+
+    name: str
+    partition_count: int
+    configs: Mapping[str, str]
+
+
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
@@ -163,8 +172,9 @@ class Controller:
         """`watcher(sentence)` is called when the metadata cannot be written any more."""
         self._on_failure = watcher
 
-    def check_new_topic(self, name: str) -> None:
-        """Raises ControllerError where a topic of this name cannot be made."""
+    def check_new_topic(self, name: str, others: Collection[str] = ()) -> None:
+        """Raises ControllerError where a topic of this name cannot be made; `others` will be made
+        before it."""
         if name == METADATA_TOPIC:
             raise ControllerError(
                 INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
@@ -177,7 +187,7 @@ class Controller:
             raise ControllerError(TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:
             metric_name = name.replace(".", "_")
-            for other in sorted(topics):
+            for other in sorted([*topics, *others]):
                 if other.replace(".", "_") == metric_name:
                     raise ControllerError(
                         INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}"
@@ -213,17 +223,30 @@ class Controller:
             raise ControllerError(
                 INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        topic_id = _native.random_uuid_bytes()
-        partitions = self._new_partitions(0, partition_count)
-        self._append(
-            [
-                messages.TopicRecord(name=name, topic_id=topic_id),
-                *(_config_record(TOPIC, name, key, value) for key, value in configs.items()),
-                *(partition_record(topic_id, each) for each in partitions),
-            ]
-        )
-        self._publish_topic(name)
-        return self.image.topics[name]
+        return self.create_topics([NewTopic(name, partition_count, configs)])[0]
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicImage]:
+        """Makes topics with new ids, which must have been checked, by one flush of the metadata:
+        all of them, or none if the metadata or a log cannot be written."""
+        places = iter(self._place(sum(each.partition_count for each in wanted)))
+        records: list[Any] = []
+        topic_ids = []
+        for each in wanted:
+            topic_id = _native.random_uuid_bytes()
+            topic_ids.append(topic_id)
+            records.append(messages.TopicRecord(name=each.name, topic_id=topic_id))
+            configs = each.configs.items()
+            records += [_config_record(TOPIC, each.name, key, value) for key, value in configs]
+            partitions = self._new_partitions(0, list(islice(places, each.partition_count)))
+            records += [partition_record(topic_id, partition) for partition in partitions]
+        self._append(records)
+        try:
+            self._publish_topics([each.name for each in wanted])
+        except KafkaliteError as error:
+            # Kafka's broker takes the directory offline, and the topic stays, without logs.
+            self._append([messages.RemoveTopicRecord(topic_id=each) for each in topic_ids])
+            raise _logs_not_made(error) from error
+        return [self.image.topics[each.name] for each in wanted]
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Takes topics away, with their records and configs: all of them, or none if one is not
@@ -243,9 +266,15 @@ class Controller:
                 f"Topic currently has {count} partitions, which is higher than the requested "
                 f"{total_count}.",
             )
-        partitions = self._new_partitions(count, total_count)
+        partitions = self._new_partitions(count, self._place(total_count - count))
+        grown = topic._replace(partitions=(*topic.partitions, *partitions))
+        try:
+            # Before the metadata, from which no partition can be taken again.
+            self._serving().make_logs({name: self._facts(grown)})
+        except KafkaliteError as error:
+            raise _logs_not_made(error) from error
         self._append([partition_record(topic.id, each) for each in partitions])
-        self._publish_topic(name)
+        self._publish_topics([name])
         return self.image.topics[name]
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
@@ -425,9 +454,12 @@ class Controller:
         )
         return [each for each in changes if each is not None]
 
-    def _new_partitions(self, begin: int, end: int) -> list[PartitionImage]:
+    def _place(self, count: int) -> list[bytes]:
+        """The directories of new partitions."""
+        return self._serving().place(count)
+
+    def _new_partitions(self, first: int, directories: Sequence[bytes]) -> list[PartitionImage]:
         node = (self._node_id,)
-        directories = self._serving().place(end - begin)
         return [
             PartitionImage(
                 index=index,
@@ -438,7 +470,7 @@ class Controller:
                 isr=node,
                 directories=(directory,),
             )
-            for index, directory in zip(range(begin, end), directories, strict=True)
+            for index, directory in enumerate(directories, first)
         ]
 
     def _topic(self, name: str) -> TopicImage:
@@ -463,8 +495,9 @@ class Controller:
         partitions = [(each.leader_epoch, each.directory) for each in topic.partitions]
         return topic.id, topic.is_internal, dict(self._engine_configs(own)), partitions
 
-    def _publish_topic(self, name: str) -> None:
-        self._serving().publish_topic(name, self._facts(self.image.topics[name]))
+    def _publish_topics(self, names: Sequence[str]) -> None:
+        facts = {name: self._facts(self.image.topics[name]) for name in names}
+        self._serving().publish_topics(facts)
 
     def _set_engine_configs(self, name: str) -> None:
         own = self.image.configs.get((TOPIC, name), {})
@@ -587,6 +620,10 @@ def _refuse_strangers(found: store.Found, node_id: int, log_dirs: Sequence[Path]
                     f"{topic.name}-{partition.index} has the replicas {list(partition.replicas)}, "
                     f"and this node is {node_id}: it belongs to a cluster of several brokers"
                 )
+
+
+def _logs_not_made(error: KafkaliteError) -> ControllerError:
+    return ControllerError(KAFKA_STORAGE_ERROR, f"the logs cannot be made: {error}")
 
 
 def _config_record(resource_type: int, resource_name: str, name: str, value: str | None) -> Any:

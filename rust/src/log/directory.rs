@@ -64,6 +64,17 @@ pub struct DirectoryOptions<'a> {
     pub jitter_seed: u64,
 }
 
+/// An empty log that is to be made.
+#[derive(Clone)]
+pub struct NewLog {
+    pub topic: Arc<str>,
+    pub partition: i32,
+    pub topic_id: Uuid,
+    pub config: LogConfig,
+    /// Of its first leader, if it has one already.
+    pub leader_epoch: Option<i32>,
+}
+
 type LogsByPartition = HashMap<(Arc<str>, i32), Arc<Log>>;
 
 /// A log directory in use. Dropping it releases the lock; without `close` before, that is a crash.
@@ -279,65 +290,109 @@ impl LogDirectory {
         config: LogConfig,
         now_ms: i64,
     ) -> Result<Arc<Log>> {
-        let made = self.create_logs(topic, &[partition], topic_id, &config, now_ms)?;
+        let wanted = NewLog {
+            topic: Arc::from(topic),
+            partition,
+            topic_id,
+            config,
+            leader_epoch: None,
+        };
+        let made = self.create_logs(vec![wanted], now_ms)?;
         made.into_iter()
             .next()
             .ok_or_else(|| Error::InvalidArgument(format!("{topic}-{partition} has not been made")))
     }
 
-    /// Makes empty logs of one topic, several at a time, so that their fsyncs share commits of the
-    /// file system. After it returns, all of them and the topic id survive a power cut.
+    /// Makes empty logs, several at a time, so that their fsyncs share commits of the file system.
+    /// After it returns, all of them and their topic ids survive a power cut. They come by topic and
+    /// partition.
     ///
-    /// Errors: those of `create_log`, and then none of them is there, though some of their directories
-    /// may be.
-    pub fn create_logs(
-        &self,
-        topic: &str,
-        partitions: &[i32],
-        topic_id: Uuid,
-        config: &LogConfig,
-        now_ms: i64,
-    ) -> Result<Vec<Arc<Log>>> {
+    /// Errors: those of `create_log`, and then none of them is there, nor are their directories,
+    /// unless these cannot be removed either.
+    pub fn create_logs(&self, wanted: Vec<NewLog>, now_ms: i64) -> Result<Vec<Arc<Log>>> {
         self.health.check()?;
         let _creating = self.creating.lock();
-        let name: Arc<str> = Arc::from(topic);
-        for partition in partitions {
-            if self.logs.read().contains_key(&(name.clone(), *partition)) {
+        for each in &wanted {
+            let key = (each.topic.clone(), each.partition);
+            if self.logs.read().contains_key(&key) {
                 return Err(Error::InvalidArgument(format!(
-                    "{topic}-{partition} exists already"
+                    "{}-{} exists already",
+                    each.topic, each.partition
                 )));
             }
         }
-        let made = Mutex::new(Vec::with_capacity(partitions.len()));
-        in_parallel(CREATING_THREADS, partitions.to_vec(), |partition| {
-            let directory = self.path.join(format!("{topic}-{partition}"));
-            begin_directory(self.storage(), &directory, topic_id)?;
-            let parameters = LogParameters {
-                directory,
-                topic: topic.to_owned(),
-                partition,
-                config: config.clone(),
-                log_start_offset: 0,
-                recovery_point: 0,
-                high_watermark: None,
-                was_clean: false,
-                now_ms,
-                jitter_seed: self.next_seed(),
-            };
-            let (log, _) = load(&self.open_segments, &self.health, parameters)?;
+        let begun = Mutex::new(Vec::new());
+        let made = Mutex::new(Vec::with_capacity(wanted.len()));
+        let done = in_parallel(CREATING_THREADS, wanted, |each| {
+            let log = self.make_log(each, now_ms, &begun)?;
             made.lock().push(log);
             Ok(())
-        })?;
-        self.storage()
-            .sync_directory(&self.path)
-            .map_err(Error::io("fsync", &self.path))?;
+        });
         let mut made = made.into_inner();
-        made.sort_by_key(|log| log.partition());
+        if let Err(error) = done.and_then(|()| self.sync_names()) {
+            made.clear();
+            for path in begun.into_inner() {
+                // What cannot be removed either, the next start calls stray.
+                self.remove_deleted(&path).unwrap_or(());
+            }
+            return Err(error);
+        }
+        made.sort_by(|one, other| {
+            (one.topic(), one.partition()).cmp(&(other.topic(), other.partition()))
+        });
         let mut logs = self.logs.write();
         for log in &made {
-            logs.insert((name.clone(), log.partition()), log.clone());
+            logs.insert((Arc::from(log.topic()), log.partition()), log.clone());
         }
         Ok(made)
+    }
+
+    /// One of `create_logs`. Its directory is noted in `begun`, if it is not an older one.
+    fn make_log(
+        &self,
+        wanted: NewLog,
+        now_ms: i64,
+        begun: &Mutex<Vec<PathBuf>>,
+    ) -> Result<Arc<Log>> {
+        let directory = self
+            .path
+            .join(format!("{}-{}", wanted.topic, wanted.partition));
+        let metadata = directory.join(names::PARTITION_METADATA);
+        let known = self.storage().file_size(&metadata);
+        if known.map_err(Error::io("stat", &metadata))?.is_none() {
+            begun.lock().push(directory.clone());
+        }
+        begin_directory(self.storage(), &directory, wanted.topic_id)?;
+        let parameters = LogParameters {
+            directory,
+            topic: wanted.topic.to_string(),
+            partition: wanted.partition,
+            config: wanted.config,
+            log_start_offset: 0,
+            recovery_point: 0,
+            high_watermark: None,
+            was_clean: false,
+            now_ms,
+            jitter_seed: self.next_seed(),
+        };
+        let (log, _) = load(&self.open_segments, &self.health, parameters)?;
+        if let Some(epoch) = wanted.leader_epoch {
+            log.begin_first_epoch(epoch)?;
+        }
+        Ok(log)
+    }
+
+    /// Takes logs out that nobody has used yet, and removes their directories. Errors: the first
+    /// failure, after all have had their turn.
+    pub fn discard_logs(&self, logs: &[Arc<Log>], unique: &str, now_ms: i64) -> Result<()> {
+        let deleted = logs.iter().map(|log| {
+            // As if it had been deleted long ago.
+            self.delete_log(log.topic(), log.partition(), unique, i64::MIN)
+                .map(drop)
+        });
+        deleted
+            .fold(Ok(()), Result::and)
+            .and(self.remove_condemned(now_ms))
     }
 
     /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`; whoever reads

@@ -174,10 +174,7 @@ impl BrokerPlane {
             };
             let mailboxes = Mailboxes::new(plane_settings.network_threads)
                 .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
-            let plans = topics
-                .into_iter()
-                .map(|(name, facts)| topic_plan(name, facts))
-                .collect::<Result<Vec<TopicPlan>>>()?;
+            let plans = topic_plans(topics)?;
             let (node, repairs, moved) = Node::load(claimed.take()?, plans, mailboxes.clone())?;
             Ok(BrokerPlane {
                 node: Arc::new(node),
@@ -403,11 +400,19 @@ impl BrokerPlane {
         Ok(ids.iter().map(|id| PyBytes::new(py, id)).collect())
     }
 
-    /// Has clients see a topic as it is now, with its partitions: logs that it lacks are made.
-    fn publish_topic(&self, py: Python<'_>, name: String, topic: TopicFacts) -> PyResult<()> {
+    /// Makes the logs that topics lack.
+    fn make_logs(&self, py: Python<'_>, topics: HashMap<String, TopicFacts>) -> PyResult<()> {
         enter(py, || {
-            let plan = topic_plan(name, topic)?;
-            self.node.publish_topic(&plan, wall_ms())
+            let plans = topic_plans(topics)?;
+            self.node.make_logs(&plans, wall_ms())
+        })
+    }
+
+    /// Has clients see topics as they are now, with their partitions: logs that they lack are made.
+    fn publish_topics(&self, py: Python<'_>, topics: HashMap<String, TopicFacts>) -> PyResult<()> {
+        enter(py, || {
+            let plans = topic_plans(topics)?;
+            self.node.publish_topics(&plans, wall_ms())
         })
     }
 
@@ -531,6 +536,11 @@ impl BrokerPlane {
             .shared
             .post(parked.thread, Message::Control(parked, answer));
     }
+}
+
+fn topic_plans(topics: HashMap<String, TopicFacts>) -> Result<Vec<TopicPlan>> {
+    let plans = topics.into_iter();
+    plans.map(|(name, facts)| topic_plan(name, facts)).collect()
 }
 
 fn topic_plan(

@@ -7,7 +7,7 @@ use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
 use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
+use kafkalite::log::directory::{DirectoryOptions, LogDirectory, NewLog};
 use kafkalite::log::log::Log;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
@@ -40,7 +40,27 @@ fn reopened(storage: &MemoryStorage) -> LogDirectory {
 }
 
 fn create(directory: &LogDirectory) -> Result<Vec<Arc<Log>>> {
-    directory.create_logs("t", &PARTITIONS, ID, &LogConfig::default(), NOW_MS)
+    directory.create_logs(wanted(PARTITIONS), NOW_MS)
+}
+
+fn wanted(partitions: impl IntoIterator<Item = i32>) -> Vec<NewLog> {
+    let partitions = partitions.into_iter();
+    partitions
+        .map(|partition| NewLog {
+            topic: Arc::from("t"),
+            partition,
+            topic_id: ID,
+            config: LogConfig::default(),
+            leader_epoch: Some(0),
+        })
+        .collect()
+}
+
+/// The directories of partitions that are there.
+fn directories(storage: &MemoryStorage) -> Vec<String> {
+    let entries = storage.read_directory(Path::new(HOME)).unwrap();
+    let names = entries.into_iter().filter(|entry| entry.is_directory);
+    names.map(|entry| entry.name).collect()
 }
 
 /// After a power cut every partition of the topic is there, with its id and these records.
@@ -104,6 +124,7 @@ fn wherever_it_fails_no_log_is_there_and_a_power_cut_leaves_a_directory_that_ope
                 .all(|each| directory.log("t", *each).is_none()),
             "call {nth}"
         );
+        assert_eq!(directories(&storage), [""; 0], "call {nth}");
         for seed in 0..2 {
             let left = storage.crash(Crash::Seeded(nth * 2 + seed));
             let directory = reopened(&left);
@@ -111,10 +132,23 @@ fn wherever_it_fails_no_log_is_there_and_a_power_cut_leaves_a_directory_that_ope
                 .into_iter()
                 .filter(|partition| directory.log("t", *partition).is_none())
                 .collect();
-            let made = directory.create_logs("t", &missing, ID, &LogConfig::default(), NOW_MS);
+            let made = directory.create_logs(wanted(missing), NOW_MS);
             made.unwrap_or_else(|error| panic!("call {nth}: {error}"));
             check_durable(&left, 0, &format!("call {nth}, after a restart"));
         }
     }
     assert!(failures > 5 * PARTITIONS.len(), "{failures}");
+}
+
+#[test]
+fn logs_that_nobody_has_used_are_discarded_with_their_directories() {
+    let (storage, directory) = empty();
+    let logs = create(&directory).unwrap();
+    assert_eq!(directories(&storage).len(), PARTITIONS.len());
+    directory
+        .discard_logs(&logs, "0123456789abcdef0123456789abcdef", NOW_MS)
+        .unwrap();
+    assert!(directory.logs().is_empty());
+    assert_eq!(directories(&storage), [""; 0]);
+    create(&directory).unwrap();
 }
