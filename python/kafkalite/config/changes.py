@@ -166,7 +166,7 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
 def check_topic(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a topic cannot have all of `after` set."""
     _check_known(config.topic_keys, after, "Unknown topic config name: ")
-    ordered = {name: after[name] for name in _TOPIC_ORDER if name in after}
+    ordered = {name: after[name] for name in sorted(after, key=_TOPIC_ORDER.index)}
     values = _parsed_as(INVALID_CONFIG, config.topic_keys, ordered)
     effective = {each.name: each.value for each in config.topic_configs(after)}
     least, most = (effective[f"{each}.compaction.lag.ms"] for each in ("min", "max"))
