@@ -72,6 +72,9 @@ pub const REQUEST_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// `recv` takes at most. A frame that is larger gets a buffer of its own, as it arrives.
 pub const RECEIVE_BYTES: usize = 128 * 1024;
 
+/// Connections taken from a listener before it is the turn of those that there are.
+pub const ACCEPTS_PER_TURN: usize = 64;
+
 /// Calls of `recv` for one connection before the next connection's turn.
 pub const RECEIVES_PER_TURN: usize = 4;
 

@@ -27,6 +27,9 @@ BOUND_S = 20.0
 
 PARTITIONS = 4
 BIG_BATCHES, BIG_BATCH_BYTES = 4, 1 << 20
+LONG_BYTES = 1 << 20
+"""Whoever has so much of an answer to come may be reset."""
+REST_S = 3.0
 HEAD_BYTES = 64
 """What is looked at of an answer."""
 
@@ -120,6 +123,8 @@ def kinds() -> list[Kind]:
         Kind("fetch at once", fetch, 12, _fetch("a", start, 0), 3),
         Kind("fetch out of range", fetch, 12, _fetch("a", late, 500), 2),
         Kind("fetch much", fetch, 12, _fetch("big", {0: 0}, 0), 6),
+        Kind("fetch much everywhere", fetch, 12, _fetch("big", start, 0), 2),
+        Kind("fetch a little everywhere", fetch, 12, _fetch("a", start, 100, 1), 3),
         Kind("fetch all", fetch, 12, _fetch("b", start, 300, 1 << 30), 2),
         *(Kind(f"wait {ms}", fetch, 12, _fetch("empty", start, ms), 3) for ms in (1, 20, 300)),
         *(Kind("commit", KEYS["OffsetCommit"], 8, _commit(f"g{number}"), 1) for number in range(4)),
@@ -159,7 +164,7 @@ class Client:
         self.owed: deque[Owed] = deque()
         self.head = bytearray()
         self.left = 0
-        self.paused_until = 0.0
+        self.paused_until = self.rests_until = 0.0
         self.read_bytes = choice_of_reads(choose)
         self.moved_at = time.monotonic()
         self.ends_when_sent = False
@@ -258,7 +263,8 @@ def choice_of_reads(choose: random.Random) -> int:
 class Pipelines:
     """So many clients of one broker, driven by one thread."""
 
-    def __init__(self, servers: str, seed: int, count: int) -> None:
+    def __init__(self, servers: str, seed: int, count: int, idle_s: float = math.inf) -> None:
+        """The broker may close those over which nothing has gone for `idle_s`."""
         host, port = servers.rsplit(":", 1)
         self._address = (host, int(port))
         self._choose = random.Random(seed)
@@ -266,21 +272,26 @@ class Pipelines:
         self._weights = [kind.weight for kind in self._kinds]
         self._numbers = itertools.count()
         self._count = count
+        self._idle_s = idle_s
         self._new_topics = 0
         self.clients: list[Client] = []
         self.answers = 0
         self.ended = 0
+        self.idle = 0
 
     @staticmethod
     def prepare(servers: str) -> None:
+        # Takes its time, in which a connection may be idle for too long.
+        big = batch([bytes(BIG_BATCH_BYTES - 200)])
+        body = _produce("big", dict.fromkeys(range(PARTITIONS), big), -1)
         with Connection(servers) as connection:
             for name, partitions in (("a", PARTITIONS), ("b", PARTITIONS), ("empty", PARTITIONS)):
                 assert connection.create_topic(name, partitions).error_code == 0
-            assert connection.create_topic("big").error_code == 0
+            assert connection.create_topic("big", PARTITIONS).error_code == 0
             for _ in range(BIG_BATCHES):
-                assert (
-                    connection.produce("big", batch([bytes(BIG_BATCH_BYTES - 200)])).error_code == 0
-                )
+                answer = connection.receive(0, 9, connection.send(0, 9, body))
+                partitions = answer.responses[0].partition_responses
+                assert [each.error_code for each in partitions] == [0] * PARTITIONS
 
     def run(self, seconds: float, each_turn: Callable[[], object] = lambda: None) -> None:
         """Lets clients loose for so long; `drain` is to follow."""
@@ -308,9 +319,15 @@ class Pipelines:
 
     def _act(self, client: Client, now: float) -> None:
         choose = self._choose
-        if client.ends:
+        if client.ends or now < client.rests_until:
             return
         dice = choose.random()
+        if client.left > LONG_BYTES and dice < 0.1:
+            self._reset(client)
+            return
+        if dice > 0.998:
+            client.rests_until = now + REST_S
+            return
         if dice < 0.93:
             # One that has much open gets no more for now.
             if len(client.owed) < 300 and len(client.outgoing) < 1 << 20:
@@ -334,10 +351,13 @@ class Pipelines:
             self._drop_by_refusal(client)
         else:
             if choose.random() < 0.7:
-                client.socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
-            self._forget(client)
+                self._reset(client)
+            else:
+                self._forget(client)
+
+    def _reset(self, client: Client) -> None:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._forget(client)
 
     def _drop_by_refusal(self, client: Client) -> None:
         """Records of acks 0 that the log refuses: the broker closes, whatever follows."""
@@ -398,7 +418,9 @@ class Pipelines:
                 raise
 
     def _closed(self, client: Client) -> None:
-        if not client.may_be_dropped:
+        if time.monotonic() - client.moved_at > 0.8 * self._idle_s:
+            self.idle += 1
+        elif not client.may_be_dropped:
             assert client.has_ended, f"the broker closed a connection\n{self._story(client)}"
             assert not client.owed, f"the broker closed before its answers\n{self._story(client)}"
         self.ended += 1

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 import kafkalite
@@ -107,3 +108,32 @@ def test_who_sends_no_more_gets_the_answers_to_all_it_asked(client: Connection) 
     for number in sent:
         assert client.receive(KEYS["FindCoordinator"], 4, number).coordinators
     assert client.is_closed()
+
+
+def test_time_outs_that_get_shorter_and_shorter_cost_no_more_than_others(
+    broker: kafkalite.Broker, client: Connection
+) -> None:
+    """Each had a timer that was kept for as long as it said, and all of them were looked through
+    for dead ones at each further one: minutes of CPU for requests of a second."""
+    process = psutil.Process(broker.pid)
+    record = batch([b"x"])
+    assert client.create_topic("u").error_code == 0
+
+    def cpu_s(time_outs_ms: list[int]) -> float:
+        bodies = []
+        for timeout_ms in time_outs_ms:
+            request = client.produce_request("u", record, acks=1)
+            request.timeout_ms = timeout_ms
+            bodies.append(request.encode(9))
+        before = process.cpu_times()
+        for at in range(0, len(bodies), 200):
+            sent = [client.send(PRODUCE, 9, body) for body in bodies[at : at + 200]]
+            for _ in sent:
+                assert client.receive_frame()
+        after = process.cpu_times()
+        return after.user + after.system - before.user - before.system
+
+    count, step_ms = 20_000, 100_000
+    usual_s = cpu_s([30_000] * count)
+    shrinking_s = cpu_s([step_ms * (count - number) for number in range(count)])
+    assert shrinking_s < 3 * usual_s + 1, f"{shrinking_s} s instead of {usual_s} s"

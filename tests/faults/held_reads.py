@@ -19,18 +19,19 @@ EVENT = struct.Struct("=IBBHQii")
 
 
 class HeldReads:
-    """Of the files in a directory, by fanotify, which asks before each read. Only those are asked
-    for that were opened since there is one of these."""
+    """Of the files in some directories, by fanotify, which asks before each read. Only those are
+    asked for that were opened since there is one of these."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, *directories: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._group: int = libc.fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC, os.O_RDONLY)
         if self._group < 0:
             pytest.skip(f"fanotify is not allowed here: {os.strerror(ctypes.get_errno())}")
         events = ctypes.c_uint64(FAN_ACCESS_PERM | FAN_EVENT_ON_CHILD)
-        name = os.fsencode(directory)
-        if libc.fanotify_mark(self._group, FAN_MARK_ADD, events, AT_FDCWD, name) != 0:
-            pytest.skip(f"reads cannot be held: {os.strerror(ctypes.get_errno())}")
+        for directory in directories:
+            name = os.fsencode(directory)
+            if libc.fanotify_mark(self._group, FAN_MARK_ADD, events, AT_FDCWD, name) != 0:
+                pytest.skip(f"reads cannot be held: {os.strerror(ctypes.get_errno())}")
         self._changed = threading.Condition()
         self._is_holding = False
         self._held: list[int] = []

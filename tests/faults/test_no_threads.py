@@ -123,3 +123,66 @@ def test_a_thread_that_comes_back_takes_the_connections_that_wait(
             threads.allow_all()
             assert broker.stop() == 0
             threads.close()
+
+
+def test_calls_of_a_frozen_directory_wait_where_no_thread_can_be_started_for_them(
+    slow: Mount, tmp_path: Path
+) -> None:
+    """They were made by the next network thread, which then was stuck as well, and so were all when
+    the spare ones were used up."""
+    config = {
+        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
+        servers = broker.bootstrap_servers
+        threads = Threads(broker.pid)
+        try:
+            with (
+                Connection(servers) as first,
+                Connection(servers) as second,
+                Connection(servers) as other,
+            ):
+                other.socket.settimeout(PROMPT_S)
+
+                def send(connection: Connection) -> int:
+                    request = connection.produce_request(stalled, batch([b"x"]), acks=1)
+                    request.timeout_ms = 60_000
+                    return connection.send(0, 9, request.encode(9))
+
+                def received(connection: Connection, number: int) -> int:
+                    answer = connection.receive(0, 9, number).responses[0].partition_responses[0]
+                    assert answer.error_code == 0
+                    offset: int = answer.base_offset
+                    return offset
+
+                # From now on there is one network thread more, and nobody for the directory itself.
+                slow.freeze()
+                try:
+                    sent = send(first)
+                    assert other.produce(going, batch([b"y"])).error_code == 0
+                    alone = other.produce(going, batch([b"y"]))
+                    assert alone.error_code == 0
+                finally:
+                    slow.thaw()
+                assert received(first, sent) == 0
+                slow.freeze()
+                try:
+                    threads.allow_no_more()
+                    numbers = [send(first)]
+                    assert other.produce(going, batch([b"y"])).error_code == 0
+                    numbers.append(send(second))
+                    for _ in range(20):
+                        assert other.produce(going, batch([b"y"])).error_code == 0
+                finally:
+                    slow.thaw()
+                assert received(first, numbers[0]) == 1
+                threads.allow_all()
+                second.socket.settimeout(PROMPT_S)
+                assert received(second, numbers[1]) == 2
+        finally:
+            threads.allow_all()
+            assert broker.stop() == 0
+            threads.close()

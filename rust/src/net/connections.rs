@@ -12,7 +12,9 @@ use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::deregister_fetch;
 use crate::api::k00_produce::Outcome;
-use crate::limits::{GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS};
+use crate::limits::{
+    ACCEPTS_PER_TURN, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS,
+};
 use crate::park::Parked;
 
 pub struct Connection {
@@ -149,7 +151,10 @@ impl Connections {
 impl Reactor {
     /// Takes connections from a listener, as long as there is room for them.
     pub(super) fn accept(&mut self, number: usize) {
-        while self.shared.admission.has_room(number) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if !self.shared.admission.has_room(number) {
+                return self.listen(number, false);
+            }
             let Some(listener) = self.listeners.get(number) else {
                 return;
             };
@@ -159,10 +164,9 @@ impl Reactor {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 // Out of descriptors: the listener stays readable, so look away for a while.
-                Err(_) => break,
+                Err(_) => return self.listen(number, false),
             }
         }
-        self.listen(number, false);
     }
 
     fn admit(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {

@@ -252,7 +252,7 @@ impl Reactor {
             return;
         };
         let body = frame.get(reader.position()..).unwrap_or_default().to_vec();
-        let held_bytes = body.len();
+        let held_bytes = body.len() + kept.len();
         let slot = connection.session.begin(Slot::Control {
             content: kept,
             held_bytes,

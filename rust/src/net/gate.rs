@@ -107,21 +107,30 @@ impl Gate {
     }
 
     /// Has the directory's own thread do it; `thread` gets the result as a message. Without a thread to
-    /// be had, it is given back.
+    /// be had, it waits for one, or is given back where it waits for no other call.
     pub fn put(self: &Arc<Gate>, work: Work, thread: usize, shared: &Arc<Shared>) -> Option<Work> {
         let mut state = self.state.lock();
-        if !state.has_worker {
-            let (gate, shared) = (self.clone(), Arc::downgrade(shared));
-            let builder = std::thread::Builder::new().name(format!("storage-{}", self.name));
-            if builder.spawn(move || gate.run(&shared)).is_err() {
+        if !self.start_thread(&mut state, shared) {
+            if state.stalled == 0 && state.queue.is_empty() {
                 return Some(work);
             }
-            state.has_worker = true;
+            shared.gates.lacks_thread.store(true, Ordering::SeqCst);
+            shared.watch.wake();
         }
         self.is_closed.store(true, Ordering::Release);
         state.queue.push_back(Job { work, thread });
         self.wake.notify_one();
         None
+    }
+
+    /// Starts the directory's own thread, if there is none yet. False: none can be had.
+    fn start_thread(self: &Arc<Gate>, state: &mut State, shared: &Arc<Shared>) -> bool {
+        if !state.has_worker {
+            let (gate, shared) = (self.clone(), Arc::downgrade(shared));
+            let builder = std::thread::Builder::new().name(format!("storage-{}", self.name));
+            state.has_worker = builder.spawn(move || gate.run(&shared)).is_ok();
+        }
+        state.has_worker
     }
 
     fn run(&self, shared: &Weak<Shared>) {
@@ -174,7 +183,11 @@ pub struct DirectoryGates {
 }
 
 /// The gates of all log directories.
-pub struct Gates(Vec<DirectoryGates>);
+pub struct Gates {
+    directories: Vec<DirectoryGates>,
+    /// A gate has no thread for what is in its queue, since none could be started.
+    lacks_thread: AtomicBool,
+}
 
 impl Gates {
     pub fn new(directories: &[Arc<LogDirectory>]) -> Gates {
@@ -189,22 +202,25 @@ impl Gates {
                 coordinators: Gate::new('c', number, Kind::Ordered),
                 long_answers: Gate::new('l', number, Kind::Patient),
             });
-        Gates(gates.collect())
+        Gates {
+            directories: gates.collect(),
+            lacks_thread: AtomicBool::new(false),
+        }
     }
 
     /// The number of a directory; that of the first one if it is a stranger.
     pub fn number_of(&self, directory: &Arc<LogDirectory>) -> usize {
         let same = |gates: &DirectoryGates| Arc::ptr_eq(&gates.directory, directory);
-        self.0.iter().position(same).unwrap_or(0)
+        self.directories.iter().position(same).unwrap_or(0)
     }
 
     /// Whether a directory has this number; a stranger has that of the first one.
     pub fn is_number_of(&self, number: usize, directory: &Arc<LogDirectory>) -> bool {
-        self.0.len() == 1 || self.number_of(directory) == number
+        self.directories.len() == 1 || self.number_of(directory) == number
     }
 
     pub fn get(&self, number: usize) -> Option<&DirectoryGates> {
-        self.0.get(number)
+        self.directories.get(number)
     }
 
     /// The gate for reading in a directory, which is not asked for where there is only one.
@@ -212,22 +228,49 @@ impl Gates {
         &self,
         directory: impl FnOnce() -> Option<&'a Arc<LogDirectory>>,
     ) -> Option<&Arc<Gate>> {
-        let number = match self.0.len() {
+        let number = match self.directories.len() {
             1 => 0,
             _ => self.number_of(directory()?),
         };
-        self.0.get(number).map(|gates| &gates.reads)
+        self.directories.get(number).map(|gates| &gates.reads)
+    }
+
+    /// Threads could not be started, and `start_threads` is to try again.
+    pub fn lack_threads(&self) -> bool {
+        self.lacks_thread.load(Ordering::SeqCst)
+    }
+
+    /// Starts the threads that could not be started. False: still not all.
+    pub fn start_threads(&self, shared: &Arc<Shared>) -> bool {
+        if !self.lacks_thread.swap(false, Ordering::SeqCst) {
+            return true;
+        }
+        let has_thread = |gate: &Arc<Gate>| {
+            let mut state = gate.state.lock();
+            state.queue.is_empty() || gate.start_thread(&mut state, shared)
+        };
+        let have_threads = self.directories.iter().all(|gates| {
+            has_thread(&gates.writes)
+                && has_thread(&gates.reads)
+                && has_thread(&gates.searches)
+                && has_thread(&gates.coordinators)
+                && has_thread(&gates.long_answers)
+        });
+        if !have_threads {
+            self.lacks_thread.store(true, Ordering::SeqCst);
+        }
+        have_threads
     }
 
     pub fn are_open(&self) -> bool {
-        self.0
+        self.directories
             .iter()
             .all(|gates| gates.writes.is_open() && gates.reads.is_open())
     }
 
     /// Ends the threads, each after what is in its queue.
     pub fn end(&self) {
-        for gates in &self.0 {
+        for gates in &self.directories {
             gates.writes.end();
             gates.reads.end();
             gates.searches.end();

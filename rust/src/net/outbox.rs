@@ -97,9 +97,22 @@ impl Outbox {
         self.files > 0
     }
 
-    /// Much is to be sent, and none of it has left yet: later the reader has shown to be slow.
+    /// Much is to be sent out of one log directory, and none of it has left yet: later the reader has
+    /// shown to be slow.
     pub fn is_long(&self) -> bool {
-        !self.has_begun && self.has_files() && self.queued_bytes >= LONG_ANSWER_BYTES
+        if self.has_begun || !self.has_files() || self.queued_bytes < LONG_ANSWER_BYTES {
+            return false;
+        }
+        let (mut here, mut size_bytes) = (None, 0);
+        for chunk in &self.chunks {
+            if let Chunk::File(_, directory) = chunk
+                && !Arc::ptr_eq(here.get_or_insert(directory), directory)
+            {
+                break;
+            }
+            size_bytes += chunk.size_bytes();
+        }
+        size_bytes >= LONG_ANSWER_BYTES
     }
 
     /// The log directory of the next range of a file.

@@ -437,13 +437,17 @@ impl Reactor {
     /// Most timers are of requests that were answered before their time.
     fn drop_dead_timers(&mut self) {
         let timers = std::mem::take(&mut self.timers).into_vec();
-        let alive = timers.into_iter().filter(|Reverse((_, token, timer))| {
-            let connection = self.connections.by_token(*token);
-            connection.is_some_and(|connection| match timer {
-                Timer::Fetch(slot) => connection.session.slot(*slot).is_some(),
-                Timer::Late | Timer::Unmute | Timer::GiveUp(_) => true,
-            })
-        });
+        let alive = timers
+            .into_iter()
+            .filter(|Reverse((deadline_ms, token, timer))| {
+                let connection = self.connections.by_token(*token);
+                connection.is_some_and(|connection| match timer {
+                    Timer::Fetch(slot) => connection.session.slot(*slot).is_some(),
+                    Timer::Late => connection.late_timer_ms == *deadline_ms,
+                    Timer::Unmute => connection.session.muted_until_ms() == *deadline_ms,
+                    Timer::GiveUp(_) => true,
+                })
+            });
         self.timers = alive.collect();
     }
 
@@ -572,7 +576,8 @@ impl Reactor {
             connection.last_sent_ms = self.now_ms;
         }
         if flushed == Flushed::Elsewhere {
-            self.touched.push(token);
+            // In its next turn: with many small ranges here and there this may go on for long.
+            self.yielded.push(token);
         }
         if connection.is_blocked && !is_stopping && !connection.has_ended {
             connection.is_blocked = false;

@@ -128,7 +128,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         let _state = self.state.lock();
         self.wake.notify_one();
     }
@@ -165,7 +165,8 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
             shared.watch.is_asleep.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             let nobody_is_away = shared.seats.iter().all(Seat::is_empty);
-            if nobody_is_away && control.seat.is_empty() {
+            let nobody_waits = nobody_is_away && !shared.gates.lack_threads();
+            if nobody_waits && control.seat.is_empty() {
                 shared.watch.wake.wait(&mut state);
             }
             shared.watch.is_asleep.store(false, Ordering::SeqCst);
@@ -180,7 +181,7 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
             }
         }
         // Threads that could not be started a moment ago.
-        if !threads.staff(shared) {
+        if !threads.staff(shared) || !shared.gates.start_threads(shared) {
             quiet_ticks = 0;
         }
         let (has_room, go_on) = (|| control.has_spare(), |turn| control.pass(turn));
