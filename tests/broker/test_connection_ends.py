@@ -1,6 +1,7 @@
 """What becomes of the requests of a connection that ends: by its client, or by a refusal."""
 
 import socket
+import struct
 from collections.abc import Iterator
 
 import psutil
@@ -116,24 +117,29 @@ def test_time_outs_that_get_shorter_and_shorter_cost_no_more_than_others(
     """Each had a timer that was kept for as long as it said, and all of them were looked through
     for dead ones at each further one: minutes of CPU for requests of a second."""
     process = psutil.Process(broker.pid)
-    record = batch([b"x"])
     assert client.create_topic("u").error_code == 0
+    request = client.produce_request("u", batch([b"x"]), acks=1)
+    mark = 0x1020304
+    request.timeout_ms = mark
+    content = struct.pack(">hhih", PRODUCE, 9, 7, -1) + b"\0" + request.encode(9)
+    before, after = (struct.pack(">i", len(content)) + content).split(struct.pack(">i", mark))
+    at_once = 200
 
-    def cpu_s(time_outs_ms: list[int]) -> float:
-        bodies = []
-        for timeout_ms in time_outs_ms:
-            request = client.produce_request("u", record, acks=1)
-            request.timeout_ms = timeout_ms
-            bodies.append(request.encode(9))
-        before = process.cpu_times()
-        for at in range(0, len(bodies), 200):
-            sent = [client.send(PRODUCE, 9, body) for body in bodies[at : at + 200]]
-            for _ in sent:
+    def cpu_s(time_outs_ms: range) -> float:
+        began = process.cpu_times()
+        answers = 0
+        for at in range(0, len(time_outs_ms), at_once):
+            part = time_outs_ms[at : at + at_once]
+            client.socket.sendall(b"".join(before + struct.pack(">i", ms) + after for ms in part))
+            for _ in part:
                 assert client.receive_frame()
-        after = process.cpu_times()
-        return after.user + after.system - before.user - before.system
+                answers += 1
+        assert answers == len(time_outs_ms)
+        ended = process.cpu_times()
+        return ended.user + ended.system - began.user - began.system
 
-    count, step_ms = 20_000, 100_000
-    usual_s = cpu_s([30_000] * count)
-    shrinking_s = cpu_s([step_ms * (count - number) for number in range(count)])
-    assert shrinking_s < 3 * usual_s + 1, f"{shrinking_s} s instead of {usual_s} s"
+    step_ms, count = 30_000, 60_000
+    # First: behind a shorter one no longer one has a timer.
+    shrinking_s = cpu_s(range(step_ms * count, 0, -step_ms))
+    growing_s = cpu_s(range(step_ms, step_ms * (count + 1), step_ms))
+    assert shrinking_s < 2 * growing_s + 1, f"{shrinking_s} s instead of {growing_s} s"
