@@ -317,8 +317,9 @@ class BrokerPlane:
         """Takes no more requests, has parked ones answered, ends the network threads. Another
         thread must answer Python's requests meanwhile. At most some seconds."""
 
-    def close(self, broker_epoch: int) -> None:
-        """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last."""
+    def close(self, broker_epoch: int) -> list[tuple[str, str]]:
+        """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last. Returns
+        those that could not be stopped cleanly, each with the first reason."""
 
 @final
 class LogRead:

@@ -121,7 +121,8 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
 
     def on_metadata_failure(sentence: str) -> None:
         # As Kafka halts: what is on disk and what is served may have come apart.
-        log.error(f"{sentence}; the broker stops")
+        if not failed:
+            log.error(f"{sentence}; the broker stops")
         on_control_end()
 
     controller.on_failure(on_metadata_failure)
@@ -132,8 +133,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     for thread in control:
         thread.start()
     bootstrap = ",".join(str(each) for each in advertised)
-    sys.stdout.write(f"{READY_PREFIX}{bootstrap} pid={os.getpid()}\n")
-    sys.stdout.flush()
+    _say(f"{READY_PREFIX}{bootstrap} pid={os.getpid()}\n", log)
     signal.sigwait(stop_signals)
     is_broken = bool(failed)
     failed.append(True)
@@ -144,9 +144,41 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     plane.stop()
     for thread in control:
         thread.join()
-    plane.close(controller.stop())
+    is_clean = _close(plane, controller, log)
     log.info("stopped")
-    return 1 if is_broken else 0
+    return 1 if is_broken or not is_clean else 0
+
+
+def _close(plane: _native.BrokerPlane, controller: Controller, log: Log) -> bool:
+    """The end of a clean stop, after all requests. Each directory has its turn, whatever became of
+    the others; the log names those that could not be stopped cleanly. Returns whether all were."""
+    reasons = []
+    broker_epoch = controller.broker.epoch
+    try:
+        controller.stop()
+    except KafkaliteError as error:
+        reasons.append(str(error))
+    failed = plane.close(broker_epoch)
+    reasons += [reason for _, reason in failed]
+    if not reasons:
+        return True
+    again = f" the logs of {', '.join(path for path, _ in failed)}" if failed else " the metadata"
+    log.error(
+        "not stopped cleanly, by which no acknowledged record is lost: the next start reads"
+        f"{again} again ({'; '.join(reasons)})"
+    )
+    return False
+
+
+def _say(line: str, log: Log) -> None:
+    """Writes a line on stdout. If that has no room or no reader, the broker serves all the same."""
+    try:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+    except OSError as error:
+        log.warning(f"stdout cannot be written: {error.strerror}; the line was: {line.rstrip()}")
+        # Or what is left in the buffer fails again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _bind_arrow(config: Config) -> tuple[_socket.socket | None, Endpoint | None]:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from kafkalite import _native
@@ -23,7 +24,8 @@ STOP_NUMBER = 0
 
 
 class Log:
-    """Lines on stderr: time, level, sentence. Nothing below `level` is written."""
+    """Lines on stderr: time, level, sentence. Nothing below `level` is written, and nothing while
+    stderr has no room or no reader: the broker goes on."""
 
     LEVELS: ClassVar[tuple[str, ...]] = ("debug", "info", "warning", "error")
 
@@ -57,8 +59,9 @@ class Log:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
             milliseconds = int(now * 1000) % 1000
             name = self.LEVELS[rank].upper()
-            sys.stderr.write(f"{stamp},{milliseconds:03d} {name} {sentence}\n")
-            sys.stderr.flush()
+            with suppress(OSError):
+                sys.stderr.write(f"{stamp},{milliseconds:03d} {name} {sentence}\n")
+                sys.stderr.flush()
 
 
 class Context:

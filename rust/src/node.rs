@@ -537,17 +537,19 @@ impl Node {
         })
     }
 
-    /// The clean stop of all directories, after the network threads have ended. Errors: the first
-    /// failure, after all have had their turn.
-    pub fn close(&self, broker_epoch: i64) -> Result<()> {
+    /// The clean stop of all directories, after the network threads have ended. Returns those that
+    /// could not be stopped cleanly, each with its first failure.
+    pub fn close(&self, broker_epoch: i64) -> Vec<(PathBuf, Error)> {
         for housekeeper in std::mem::take(&mut *self.housekeepers.lock()) {
             housekeeper.stop();
         }
-        let closed = self.directories.close(broker_epoch);
-        match &self.metadata_directory {
-            Some(directory) => closed.and(directory.close(broker_epoch)),
-            None => closed,
+        let mut failed = self.directories.close(broker_epoch);
+        if let Some(directory) = &self.metadata_directory
+            && let Err(error) = directory.close(broker_epoch)
+        {
+            failed.push((directory.path().to_path_buf(), error));
         }
+        failed
     }
 }
 

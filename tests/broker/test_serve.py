@@ -130,6 +130,36 @@ def test_nohup_keeps_it_serving_when_its_terminal_is_closed(tmp_path: Path) -> N
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("is_full", [True, False])
+def test_it_serves_though_what_it_says_cannot_be_written(
+    tmp_path: Path, stream: str, is_full: bool
+) -> None:
+    """Where the ready line had no room, it hung, deaf to SIGTERM; without stderr it did not start,
+    and ended with the first line that a log on a full disk had no room for."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with Path("/dev/full").open("wb") as full, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        taken.close()
+        listen = f"127.0.0.1:{port}"
+        other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+        process = subprocess.Popen(
+            [*SERVE, "--data", str(tmp_path / "data"), "--listen", listen],
+            **{stream: full if is_full else writer, other: subprocess.PIPE},  # type: ignore[call-overload]
+        )
+        os.close(writer)
+        heard = process.stderr if stream == "stdout" else process.stdout
+        while b"ready bootstrap.servers" not in (line := heard.readline()):
+            assert line, "it ended"
+        with Connection(listen) as connection:
+            assert connection.create_topic("orders").error_code == 0
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
 def test_without_data_it_names_the_folder_in_its_first_line(tmp_path: Path) -> None:
     running = Serving(["--listen", "127.0.0.1:0"], tmp_path)
     code, log = running.end()
@@ -444,6 +474,7 @@ def test_another_thread_may_start_the_broker_and_end() -> None:
         (["--listen", "h:x"], "--listen h:x: not of the form HOST:PORT"),
         (["--listen", "h:65536"], "--listen h:65536: not of the form HOST:PORT"),
         (["--no-such"], "unrecognized arguments: --no-such"),
+        (["--data", ""], "--data is empty"),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], sentence: str) -> None:

@@ -12,7 +12,7 @@ from api.raw import Connection
 from faults.mount import Mount
 from kafkalite.client import Producer
 from kafkalite.client.admin import Admin
-from kafkalite.errors import ClientError
+from kafkalite.errors import ClientError, KafkaliteError
 from kafkalite.protocol import messages
 
 
@@ -112,3 +112,43 @@ def test_topics_that_cannot_be_made_leave_nothing_behind(full: Mount, tmp_path: 
         assert broker.stop() == 0
         broker.start()
         assert "stray" not in broker.log_tail(1_000)
+
+
+@pytest.mark.parametrize("fsync", ["group", "none"])
+def test_a_stop_without_room_says_what_it_means_and_loses_nothing_acknowledged(
+    full: Mount, tmp_path: Path, fsync: str
+) -> None:
+    """It named one file, and left the directories that had room without their clean stop."""
+    crowded, roomy = full.path / "logs", tmp_path / "roomy"
+    config = {"log.dirs": f"{crowded},{roomy}", "kafkalite.acks.fsync": fsync}
+    acknowledged = {0: 0, 1: 0}
+
+    def note(error: KafkaliteError | None, _topic: str, partition: int, _offset: int) -> None:
+        acknowledged[partition] += error is None
+
+    with kafkalite.Broker(config=config) as broker:
+        with (
+            pytest.raises(ClientError, match="No space left on device"),
+            Producer(broker.bootstrap_servers, delivery_timeout_ms=2_000) as producer,
+        ):
+            with Admin(broker.bootstrap_servers) as admin:
+                admin.create_topic("orders", partitions=2)
+            for number in range(200):
+                if number == 100:
+                    producer.flush()
+                    full.fill()
+                producer.send("orders", bytes(1000), partition=number % 2, on_delivery=note)
+        assert broker.stop() == 1
+        (line,) = [each for each in broker.log_tail().splitlines() if "not stopped" in each]
+        assert line.endswith("No space left on device (os error 28))")
+        assert f"the next start reads the logs of {crowded} again (the metadata cannot be" in line
+        assert (roomy / ".kafka_cleanshutdown").exists()
+        assert not (crowded / ".kafka_cleanshutdown").exists()
+        assert "Traceback" not in broker.log_tail(1_000)
+        (full.path / "filler").unlink()
+        broker.start()
+        assert f"{crowded} was not stopped cleanly: its logs are recovered" in broker.log_tail()
+        assert f"{roomy} was not stopped" not in broker.log_tail()
+        ends = kafkalite.read_arrow("orders", broker.bootstrap_servers).ranges
+    assert {partition: stop for _, partition, _, stop in ends} == acknowledged
+    assert sum(acknowledged.values()) >= 100

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from kafkalite._native import __version__
 
@@ -42,6 +43,18 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def run(arguments: Sequence[str]) -> int:
     """Runs the command that `arguments` starts with; returns the exit code."""
     _make_streams_usable()
+    try:
+        return _told(arguments)
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            # It has no room or no reader, and would fail again at exit, with exit code 120.
+            _leave(sys.stderr)
+
+
+def _told(arguments: Sequence[str]) -> int:
+    """Runs a command; what goes wrong is a sentence on stderr."""
     from kafkalite.errors import KafkaliteError
 
     try:
@@ -56,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         return getattr(interrupt, "exit_code", 130)
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
-        _leave_stdout()
+        _leave(sys.stdout)
         return 0
     except UnicodeEncodeError as error:
         sys.stderr.write(f"kafkalite: {error.object!r} is no text in UTF-8\n")
@@ -64,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in FULL or error.filename is not None:
             raise
-        _leave_stdout()
+        _leave(sys.stdout)
         sys.stderr.write(f"kafkalite: the output cannot be written: {error.strerror}\n")
         return 1
     return code
@@ -105,13 +118,15 @@ def _make_streams_usable() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and (
+        sys.stdout.errors == "strict" or sys.stdout.encoding.lower() not in ("utf-8", "utf8")
+    ):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _leave_stdout() -> None:
-    """What is left in the standard output must not fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _leave(stream: TextIO) -> None:
+    """What is left in a standard stream must not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:

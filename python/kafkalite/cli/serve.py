@@ -90,6 +90,8 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
     level = values.get("--log-level", "info")
     if level not in LEVELS or (listen is not None and not _is_address(listen)):
         return None
+    if values.get("--data") == "":
+        return None
     return Options(values.get("properties"), values.get("--data"), listen, config, level)
 
 
@@ -100,6 +102,8 @@ def parsed_options(arguments: Sequence[str]) -> Options:
     for text in options.config:
         if "=" not in text[1:]:
             parser.error(f"--config {text}: not of the form KEY=VALUE")
+    if options.data == "":
+        parser.error("--data is empty")
     if options.listen is not None and not _is_address(options.listen):
         parser.error(f"--listen {options.listen}: not of the form HOST:PORT")
     return Options(**vars(options))

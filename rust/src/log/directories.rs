@@ -118,12 +118,14 @@ impl LogDirectories {
     }
 
     /// Stops all cleanly; one that fails leaves no marker and does not keep the others from theirs.
-    /// Errors: the first failure.
-    pub fn close(&self, broker_epoch: i64) -> Result<()> {
-        let closed = self
-            .online
-            .iter()
-            .map(|directory| directory.close(broker_epoch));
-        closed.fold(Ok(()), Result::and)
+    /// Returns those, each with its first failure.
+    pub fn close(&self, broker_epoch: i64) -> Vec<(PathBuf, Error)> {
+        let failed = self.online.iter().filter_map(|directory| {
+            let closed = directory.close(broker_epoch);
+            closed
+                .err()
+                .map(|error| (directory.path().to_path_buf(), error))
+        });
+        failed.collect()
     }
 }
