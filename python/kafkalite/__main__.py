@@ -9,9 +9,14 @@ import sys
 
 def main() -> int:
     """Runs the command of `sys.argv`; returns the exit code."""
-    from kafkalite.cli import run
+    try:
+        from kafkalite.cli import run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:
+        # While a module was imported; what comes later, `run` takes.
+        sys.stderr.write("\n")
+        return 130
 
 
 if __name__ == "__main__":

@@ -107,3 +107,21 @@ def test_a_path_that_is_not_there_is_told_apart_from_one_that_is_no_log(
 ) -> None:
     told = kafkalite("log", "dump", tmp_path / "gone")
     assert told.stderr == f"kafkalite: {tmp_path}/gone: there is no such file or directory\n"
+
+
+@pytest.mark.parametrize("module", ["kafkalite.cli", "kafkalite.errors", "kafkalite.cli.topics"])
+def test_an_interrupt_while_a_module_is_imported_is_no_traceback(module: str) -> None:
+    script = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from kafkalite.__main__ import main\n"
+        "sys.argv = ['kafkalite', 'topics', 'list']\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n")

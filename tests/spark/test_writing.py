@@ -178,6 +178,9 @@ def test_a_wrong_option_is_refused_by_its_name(
     with pytest.raises(PySparkException) as caught:
         write(spark.range(1).selectExpr("'v' as value"), servers, **{"topic": new_topic, **options})
     assert told in sentence(caught.value)
+    # PySpark's message has a traceback: one line of it, and at its end the sentence.
+    assert str(caught.value).count('  File "') == 1
+    assert told in str(caught.value).split(" SQLSTATE")[0].rstrip().splitlines()[-1]
 
 
 def test_topics_are_appended_to_and_not_overwritten(

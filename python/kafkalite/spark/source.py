@@ -37,7 +37,10 @@ class KafkaliteDataSource(DataSource):
 
     def schema(self) -> str:
         """That of Spark's Kafka connector, cut and typed by the options, as DDL."""
-        return ddl(ReadOptions.of(self.options, streaming=None))
+        try:
+            return ddl(ReadOptions.of(self.options, streaming=None))
+        except KafkaliteError as refusal:
+            raise refusal.with_traceback(None) from None
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Of a batch query; `schema` may be any choice of the columns, in any order."""
@@ -60,7 +63,10 @@ class KafkaliteDataSource(DataSource):
             raise InvalidArgumentError(
                 "Save mode Overwrite not allowed for kafkalite. The allowed save mode is Append."
             )
-        return BatchWriter(WriteOptions.of(self.options, schema))
+        try:
+            return BatchWriter(WriteOptions.of(self.options, schema))
+        except KafkaliteError as refusal:
+            raise refusal.with_traceback(None) from None  # PySpark shows it, before the sentence
 
     def streamWriter(  # noqa: N802
         self,
@@ -70,7 +76,10 @@ class KafkaliteDataSource(DataSource):
         """Of a streaming query; in every output mode rows are appended, as by the connector."""
         from kafkalite.spark.sink import StreamWriter
 
-        return StreamWriter(WriteOptions.of(self.options, schema))
+        try:
+            return StreamWriter(WriteOptions.of(self.options, schema))
+        except KafkaliteError as refusal:
+            raise refusal.with_traceback(None) from None
 
     def _options(self, *, streaming: bool) -> ReadOptions:
         """With the jar on its class path Spark does not come here but for `engine=python`."""
