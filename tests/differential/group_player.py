@@ -14,7 +14,7 @@ elect different members, what follows cannot be compared, and the sequence ends 
 import select
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from differential.cases.groups import ASSIGNMENT, SUBSCRIPTION
@@ -76,7 +76,7 @@ class Player:
         self._group, self._topic = group, topic
         self.waiting: dict[str, tuple[Case, Act, int]] = {}
         self.answers: dict[str, Any] = {}
-        self._told: dict[str, Any] = {}
+        self._told: dict[str, tuple[Case, Any]] = {}
         self._forgotten: dict[str, tuple[Case, Act, int]] = {}
         self._looks = 0
 
@@ -88,7 +88,7 @@ class Player:
 
     def take(self, number: int, turn: Turn) -> None:
         """Sends what the members do, and keeps those alive that do nothing."""
-        self.answers = {}
+        self._told = {}
         self.elected = set()
         acts = turn.acts if self._commute(turn.acts) else turn.acts[:1]
         for act in acts:
@@ -136,8 +136,7 @@ class Player:
 
     def disregard(self, name: str) -> Any:
         """Takes an answer of this turn for none; returns what its member was told."""
-        del self.answers[name]
-        return self._told.pop(name)
+        return self._told.pop(name)[1]
 
     def forget(self, name: str, answer: Any) -> None:
         """Takes a request that waits for one that will not be answered. Its member goes on as if
@@ -164,7 +163,9 @@ class Player:
         fields = getattr(self, f"_{api.lower()}")(client, member, dict(act.wrong))
         busy = {case.on for case, _, _ in (self.waiting | self._forgotten).values()}
         free = next(f"{act.who}{n}" for n in range(99) if f"{act.who}{n}" not in busy)
-        case = Case(name, api, client.versions[api], fields, on=free, only=self._group)
+        case = Case(name, api, client.versions[api], fields, on=free)
+        if api == "ListGroups":
+            case = replace(case, only=self._group)
         if api in WAITING and not act.wrong:
             member.latest = name
         self.waiting[name] = (case, act, self._runner.send(case))
@@ -269,12 +270,18 @@ class Player:
 
     def _look(self) -> dict[str, Any]:
         self._collect(QUIET_S)
+        # Anew each time: an id has its name once its member's answer is there, too.
+        self.answers = {
+            name: self._runner.shared(*told) for name, told in sorted(self._told.items())
+        }
         group = self._describe()
         members = [self._shown(each) for each in group.members]
         return {
-            "answers": dict(sorted(self.answers.items())),
+            "answers": self.answers,
             "waiting": sorted(self.waiting),
-            "state": group.group_state,
+            # A group that only an id was given out for is there for Kafka's DescribeGroups when
+            # something else has been written to its partition.
+            "state": "Empty" if group.group_state == "Dead" else group.group_state,
             "type": group.protocol_type,
             "protocol": group.protocol_data,
             "members": sorted(members, key=repr),
@@ -306,12 +313,9 @@ class Player:
             where = self.waiting if name in self.waiting else self._forgotten
             case, act, correlation_id = where.pop(name)
             answer = self._runner.message(case, correlation_id)
-            if answer == CLOSED:
-                self.answers[name] = CLOSED
-                continue
+            assert answer != CLOSED, f"the broker closes the connection of {name}"
             self._learn(case, act, answer)
-            self._told[name] = answer
-            self.answers[name] = self._runner.shared(case, answer)
+            self._told[name] = case, answer
 
     def _learn(self, case: Case, act: Act, answer: Any) -> None:
         member = self._members[act.who]

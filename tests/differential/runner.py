@@ -69,9 +69,9 @@ class Runner:
         return answers
 
     def close(self) -> None:
-        """Closes the connections."""
-        for connection in self._connections.values():
-            connection.socket.close()
+        """Closes the connections; the next request opens another."""
+        while self._connections:
+            self._connections.popitem()[1].socket.close()
 
     def _play(self, case: Case) -> Any:
         deadline = time.monotonic() + UNTIL_S
@@ -177,7 +177,8 @@ class Runner:
     def _keep(self, case: Case, answer: Any) -> None:
         for name, path in case.keep.items():
             self._kept[name] = _at(answer, path)
-        if case.api == "CreateTopics" and case.version >= 7:
+        is_made = case.api == "CreateTopics" and not case.fields.get("validate_only")
+        if is_made and case.version >= 7:
             for topic in answer.topics:
                 if topic.error_code == 0:
                     self._kept[f"id of {topic.name}"] = topic.topic_id
@@ -219,9 +220,10 @@ class Runner:
         elements = {}
         # In the order of what does not change between runs, so that ids are seen in that order.
         for value in sorted(values, key=_order):
-            if case.only and not _name(value).startswith(case.only):
+            name = _name(value)
+            if case.only and name is not None and not name.startswith(case.only):
                 continue
-            element = self._struct(case, of.fields, value, place)
+            element = self._struct(case, of.fields, value, f"{place}.{name}" if name else place)
             label = next((str(element[name]) for name in IDENTITIES if element.get(name)), "0")
             if "partition_index" in element:
                 label = str(element["partition_index"])
@@ -274,12 +276,12 @@ def _order(value: Any) -> list[Any]:
     return [tuple(map(str, key)) if key[0] else (f"0 {key[1]:020}",) for key in keys]
 
 
-def _name(value: Any) -> str:
+def _name(value: Any) -> str | None:
     for name in IDENTITIES:
         found = getattr(value, name, None)
         if isinstance(found, str):
             return found
-    return ""
+    return None
 
 
 def _batch(batch: Any, runner: Runner) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Case:
     until: Mapping[str, Any] = field(default_factory=dict)
     """Path -> value: the request is sent again until the answer has it (ten seconds)."""
     only: str = ""
-    """Of arrays with names, only the elements whose name starts so are compared."""
+    """Of elements with names, only those whose name starts so are compared, in every array."""
     behind: bytes = b""
     """Bytes that follow the message in the frame."""
     body: bytes | None = None

@@ -11,7 +11,8 @@ show twice: both brokers do much beside the requests, and what does not come aga
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from pprint import pformat
 from typing import Any
 
@@ -22,17 +23,20 @@ from differential.cases.groups import COORDINATORS
 from differential.differences import DIFFERENCES
 from differential.group_player import Player, first_difference
 from differential.random_groups import Turn, story
-from differential.random_requests import Step, last, sequence
+from differential.random_requests import Step, last, sequence, started_again
 from differential.runner import Runner, compare
-from differential.script import appears, create
+from differential.script import Case, appears, create
 from differential.shortest import shortest
 from oracle.broker import DEFAULTS, KafkaBroker
+from oracle.tools import KafkaTools
 
 pytestmark = pytest.mark.oracle
 
 CONTROLLER = ("process.roles", "controller.listener.names")
+OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 TOPIC = "at-random"
 REQUESTS, TURNS = 40, 25
+RESTARTED = 15
 SECONDS = int(os.environ.get("DIFFERENTIAL_SECONDS", "60"))
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1000"))
 LONG = pytest.mark.timeout(SECONDS + 240)
@@ -57,8 +61,7 @@ class Brokers:
 
 @pytest.fixture(scope="module")
 def brokers(kafka: KafkaBroker) -> Iterator[Brokers]:
-    config = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
-    with kafkalite.Broker(config=config) as broker:
+    with kafkalite.Broker(config=OURS) as broker:
         yield Brokers(broker.bootstrap_servers, kafka.bootstrap_servers)
 
 
@@ -84,6 +87,58 @@ def test_many_groups_at_random_go_as_in_kafka(brokers: Brokers) -> None:
     go_on(lambda seed: check_groups(brokers, seed))
 
 
+@pytest.mark.long
+@LONG
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_brokers_that_start_again_answer_alike(
+    kafka_tools: KafkaTools, tmp_path: Path, is_clean: bool
+) -> None:
+    """Sequences to their middle, a new start of both brokers, the rest of the sequences."""
+    with (
+        kafkalite.Broker(tmp_path / "ours", config=OURS) as ours,
+        KafkaBroker(kafka_tools, tmp_path / "theirs") as theirs,
+    ):
+        brokers = Brokers(ours.bootstrap_servers, theirs.bootstrap_servers)
+        halves = [Halves(brokers, seed) for seed in range(SEED, SEED + RESTARTED)]
+        for each in halves:
+            each.play(slice(0, REQUESTS // 2))
+        for broker in (ours, theirs):
+            if is_clean:
+                broker.stop()
+            else:
+                broker.kill()
+            broker.start()
+        found = []
+        for each in halves:
+            each.play(slice(REQUESTS // 2, None))
+            found += each.found()
+    assert not found, "\n".join(found)
+
+
+class Halves:
+    """A sequence that is played in two parts."""
+
+    def __init__(self, brokers: Brokers, seed: int) -> None:
+        self._seed, self._world = seed, brokers.world()
+        self._steps = sequence(seed, self._world, REQUESTS)
+        self._runners = Runner(brokers.ours), Runner(brokers.theirs)
+        self._answers: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+
+    def play(self, part: slice) -> None:
+        """Plays the steps of the part at both brokers, once they are ready."""
+        steps = self._steps[part]
+        if part.start:
+            steps = [started_again(self._world), *steps]
+        for runner, answers in zip(self._runners, self._answers, strict=True):
+            answers.update(runner.run([case for step in steps for case in step]))
+
+    def found(self) -> list[str]:
+        """What differs, a line each."""
+        cases = {case.name: case for step in self._steps for case in step}
+        found = differing(cases, *self._answers)
+        return [f"seed {self._seed}: {line}" for line in lines_of(found)]
+
+
 def go_on(check: Callable[[int], None]) -> None:
     """One seed after the other until the time is over."""
     end = time.monotonic() + SECONDS
@@ -102,13 +157,12 @@ def check_requests(brokers: Brokers, seed: int) -> None:
         steps = sequence(seed, world, REQUESTS)
         return play_requests(brokers, world, [steps[0], *(steps[n] for n in numbers)])
 
-    differing = reduce(seed, range(1, REQUESTS + 1), found)
-    if differing:
+    reduced = reduce(seed, range(1, REQUESTS + 1), found)
+    if reduced:
         steps = sequence(seed, brokers.world(), REQUESTS)
-        shown = [
-            (case.api, case.version, case.fields) for case in (steps[n][0] for n in differing[0])
-        ]
-        pytest.fail(report(seed, shown, differing[1]))
+        cases = [steps[number][0] for number in reduced[0]]
+        shown = [(case.api, case.version, case.fields) for case in cases]
+        pytest.fail(report(seed, shown, reduced[1]))
 
 
 def check_groups(brokers: Brokers, seed: int) -> None:
@@ -124,10 +178,10 @@ def check_groups(brokers: Brokers, seed: int) -> None:
             difference = first_difference(ours, theirs, turns)
         return difference.found if difference else ()
 
-    differing = reduce(seed, told.turns, found)
-    if differing:
-        shown = [*told.clients.values(), *differing[0]]
-        pytest.fail(report(seed, shown, differing[1]))
+    reduced = reduce(seed, told.turns, found)
+    if reduced:
+        shown = [*told.clients.values(), *reduced[0]]
+        pytest.fail(report(seed, shown, reduced[1]))
 
 
 def play_requests(brokers: Brokers, world: str, steps: Sequence[Step]) -> Found:
@@ -137,8 +191,17 @@ def play_requests(brokers: Brokers, world: str, steps: Sequence[Step]) -> Found:
     theirs = Runner(brokers.theirs).run(list(cases.values()))
     for each in (brokers.ours, brokers.theirs):
         Runner(each).run(last(world))
+    return differing(cases, ours, theirs)
+
+
+def differing(
+    cases: Mapping[str, Case], ours: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> Found:
+    """What is not explained of how the answers to the cases differ."""
     found = []
     for name, answer in theirs.items():
+        if name not in cases:
+            continue
         for path, mine, its in compare(ours[name], answer):
             api = cases[name].api
             if not any(each.explains(api, path, mine, its) for each in DIFFERENCES):
@@ -163,6 +226,10 @@ def reduce(
 
 def report(seed: int, parts: Sequence[Any], found: Found) -> str:
     """What a failure says."""
-    lines = [f"seed {seed}: this differs:", *map(pformat, parts), ""]
-    lines += [f"{path}: {mine!r:.300} instead of {its!r:.300}" for path, mine, its in found]
+    lines = [f"seed {seed}: this differs:", *map(pformat, parts), "", *lines_of(found)]
     return "\n".join(lines)
+
+
+def lines_of(found: Found) -> list[str]:
+    """A line for each difference."""
+    return [f"{path}: {mine!r:.300} instead of {its!r:.300}" for path, mine, its in found]

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkalite.config import changes
-from kafkalite.config.changes import INVALID_CONFIG, INVALID_REQUEST, ChangeRefusedError, Changes
+from kafkalite.config.changes import (
+    INVALID_CONFIG,
+    INVALID_REQUEST,
+    UNKNOWN_SERVER_ERROR,
+    ChangeRefusedError,
+    Changes,
+)
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
@@ -169,6 +175,8 @@ def alter_loggers(
 
 
 def _check_level(logger: str, operation: int, level: str | None) -> None:
+    if operation not in changes.OPERATIONS:
+        raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
     verbs = {changes.APPEND: "APPEND", changes.SUBTRACT: "SUBTRACT"}
     if operation in verbs:
         raise ChangeRefusedError(

@@ -48,10 +48,14 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
 
 def _asked(context: Context, message: Any) -> dict[str, list[int]]:
+    """Topics and partitions, each once however often it is named."""
     if message.topics is None:
         topics = context.image.topics.values()
         return {topic.name: [each.index for each in topic.partitions] for topic in topics}
-    return {topic.topic: topic.partitions for topic in message.topics}
+    asked: dict[str, dict[int, None]] = {}
+    for topic in message.topics:
+        asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+    return {name: list(indexes) for name, indexes in asked.items()}
 
 
 def _partition(index: int, size_bytes: int) -> Any:

@@ -12,7 +12,8 @@ INVALID_REQUEST for a resource or a key that comes twice, for a null value and f
 id; INVALID_CONFIG for appending to what is no list of a topic or broker; INVALID_REQUEST or
 INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: INVALID_REQUEST) for a
 key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
-while it runs is INVALID_REQUEST. An operation that there is none of is UNKNOWN_SERVER_ERROR for all
+while it runs is INVALID_REQUEST. An operation that there is none of is INVALID_REQUEST for a broker
+and UNKNOWN_SERVER_ERROR for a logger; of another resource it is UNKNOWN_SERVER_ERROR for all
 resources but loggers and those that were refused before Kafka's controller was asked.
 
 Version notes: v1 is flexible; nothing else differs.
@@ -29,6 +30,8 @@ from kafkalite.api.config_resources import (
     answer_each,
 )
 from kafkalite.config.changes import (
+    INVALID_REQUEST,
+    OPERATIONS,
     UNKNOWN_SERVER_ERROR,
     ChangeRefusedError,
     Changes,
@@ -37,7 +40,7 @@ from kafkalite.config.changes import (
 )
 from kafkalite.config.keys import Key
 from kafkalite.context import Context
-from kafkalite.metadata.image import CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import messages
 
 NAME = "IncrementalAlterConfigs"
@@ -65,6 +68,10 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         def changes_of(
             own: Mapping[str, str], keys: Mapping[str, Key], defaults: Mapping[str, str | None]
         ) -> Changes:
+            unknown = [what for _, what, _ in operations if what not in OPERATIONS]
+            if unknown and kind == BROKER:
+                sentence = f"Unknown operations type {unknown[0]}"
+                raise ChangeRefusedError(INVALID_REQUEST, sentence)
             return incremental_changes(own, operations, keys, defaults)
 
         if kind == BROKER_LOGGER:

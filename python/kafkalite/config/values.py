@@ -38,9 +38,10 @@ def _convert(key: Key, text: str) -> Any:
     match key.kind:
         case "int" | "long" | "short":
             bits = _BITS[key.kind]
-            # Python's int() takes underscores and spaces; Java does not.
+            # Python's int() takes underscores and spaces; Java does not. Both take digits of any
+            # script; Java as long as they are one `char`.
             digits = text[1:] if text[:1] in ("-", "+") else text
-            if not (digits.isascii() and digits.isdigit() and len(digits) < 30):
+            if not (digits.isdecimal() and max(digits) < "\U00010000" and len(digits) < 30):
                 raise refusal(key, text, f"Not a number of type {key.kind.upper()}")
             number = int(text)
             if not -(1 << bits - 1) <= number < 1 << bits - 1:

@@ -43,7 +43,7 @@ def hash_map_order(texts: Iterable[str]) -> list[str]:
 def java_int(text: str) -> int | None:
     """What Java's `Integer.parseInt` makes of it; None if it is no such number."""
     digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+    if not (digits.isdecimal() and max(digits) < "\U00010000" and len(digits) < 20):
         return None
     number = int(text)
     return number if -(1 << 31) <= number < 1 << 31 else None

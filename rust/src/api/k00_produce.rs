@@ -8,10 +8,11 @@
 //! acks 0 never: an error then closes the connection, so that the producer hears of it.
 //!
 //! Refusals, as long as there are no transactions: a transactional id or batch
-//! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer). Per partition:
+//! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer), and a partition whose
+//! records begin with what is no batch (CORRUPT_MESSAGE), each for the whole request. Per partition:
 //! INVALID_TOPIC_EXCEPTION for a coordinator's topic; UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED;
-//! UNKNOWN_TOPIC_OR_PARTITION; no records (INVALID_RECORD); zstd before version 7; acks other than
-//! -1, 0, 1 (INVALID_REQUIRED_ACKS); what
+//! UNKNOWN_TOPIC_OR_PARTITION; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
+//! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
 //! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
 //! on one node: `min.insync.replicas` counts for no more than the replicas that a partition has
 //! (`Partition.effectiveMinIsr`).
@@ -43,6 +44,8 @@ pub const KEY: ApiKey = ApiKey {
 /// First version that identifies topics by id.
 const TOPIC_IDS_SINCE: i16 = 13;
 const ZSTD_SINCE: i16 = 7;
+/// What the length of a batch, which counts what follows it, is at least (`LegacyRecord`).
+const SMALLEST_MESSAGE: i32 = 14;
 const ZSTD: u8 = 4;
 const CODEC_MASK: u8 = 0x07;
 const TRANSACTIONAL: u8 = 0x10;
@@ -81,9 +84,8 @@ pub enum Outcome {
         /// Where the partition's leader is, and its epoch.
         leader: Option<(i32, i32)>,
     },
-    /// To be appended. The flag: the records are one whole batch, so that what the log says of them
-    /// is its own judgement.
-    Pending(Arc<Partition>, bool),
+    /// To be appended.
+    Pending(Arc<Partition>),
     Appended(Arc<Partition>, AppendInfo),
 }
 
@@ -117,7 +119,7 @@ pub fn read(
     let transactional_id = reader.nullable_string(flexible)?;
     let acks = reader.i16()?;
     let timeout_ms = reader.i32()?;
-    let is_transactional = transactional_id.is_some();
+    let mut refusal = transactional_id.map(|_| code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
     let (mut topics, mut partitions) = spare.0.pop().unwrap_or_default();
     for _ in 0..reader.array_length(flexible)? {
         let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, ask.image)?;
@@ -131,18 +133,15 @@ pub fn read(
             let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
             let end = reader.position();
             reader.skip_tags(flexible)?;
-            let outcome = if is_transactional || is_transactional_batch(records) {
-                refuse(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
-            } else {
-                let judged = match is_closed(&topic, header.client_id) {
-                    true => Err(refuse(code::INVALID_TOPIC, None)),
-                    false => judge(&topic, may_write, index, records, version),
-                };
-                match judged {
-                    Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
-                    Ok(partition) => Outcome::Pending(partition, is_one_batch(records)),
-                    Err(refused) => refused,
-                }
+            refusal = refusal.or_else(|| refusal_of_all(records));
+            let judged = match is_closed(&topic, header.client_id) {
+                true => Err(refuse(code::INVALID_TOPIC, None)),
+                false => judge(&topic, may_write, index, records, version),
+            };
+            let outcome = match judged {
+                Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
+                Ok(partition) => Outcome::Pending(partition),
+                Err(refused) => refused,
             };
             partitions.push(ProducePartition {
                 index,
@@ -154,6 +153,11 @@ pub fn read(
         topics.push((topic, count));
     }
     reader.skip_tags(flexible)?;
+    if let Some(code) = refusal {
+        for partition in &mut partitions {
+            partition.outcome = refuse(code, None);
+        }
+    }
     Ok(Produce {
         version,
         flexible,
@@ -196,15 +200,65 @@ fn judge(
     let Some(partition) = partition else {
         return Err(refuse(code::UNKNOWN_TOPIC_OR_PARTITION, None));
     };
-    if records.is_empty() {
-        let message = "a produced partition has no record batch";
+    judge_batches(records, version)?;
+    Ok(partition.clone())
+}
+
+/// One batch of magic 2 is what a partition may bring (`ProduceRequest.validateRecords`).
+fn judge_batches(records: &[u8], version: i16) -> std::result::Result<(), Outcome> {
+    let size = match leading_batch(records) {
+        Leading::Batch(size) => size,
+        Leading::Corrupt => return Err(refuse(code::CORRUPT_MESSAGE, None)),
+        Leading::End => {
+            let message = "a produced partition has no record batch";
+            return Err(refuse(code::INVALID_RECORD, Some(message.to_owned())));
+        }
+    };
+    if records.get(MAGIC_AT) != Some(&2) {
+        let message = "a produced batch is not of magic 2";
         return Err(refuse(code::INVALID_RECORD, Some(message.to_owned())));
     }
     if version < ZSTD_SINCE && attributes_of(records) & CODEC_MASK == ZSTD {
         let error = Error::UnsupportedCompression("zstd needs version 7 of Produce".to_owned());
         return Err(refuse(error.kafka_code(), Some(error.to_string())));
     }
-    Ok(partition.clone())
+    match leading_batch(records.get(size..).unwrap_or_default()) {
+        Leading::End => Ok(()),
+        Leading::Corrupt => Err(refuse(code::CORRUPT_MESSAGE, None)),
+        Leading::Batch(_) => {
+            let message = "a produced partition has more than one record batch";
+            Err(refuse(code::INVALID_RECORD, Some(message.to_owned())))
+        }
+    }
+}
+
+/// What records begin with, by no more than sizes and magic (`ByteBufferLogInputStream`).
+enum Leading {
+    /// A batch of so many bytes.
+    Batch(usize),
+    /// Nothing, or less than a batch.
+    End,
+    Corrupt,
+}
+
+fn leading_batch(records: &[u8]) -> Leading {
+    let mut reader = Reader::new(records);
+    let Ok(length) = reader.i64().and_then(|_| reader.i32()) else {
+        return Leading::End;
+    };
+    if length < SMALLEST_MESSAGE {
+        return Leading::Corrupt;
+    }
+    match records.get(MAGIC_AT) {
+        None => return Leading::End,
+        Some(0..=2) => {}
+        Some(_) => return Leading::Corrupt,
+    }
+    let size = LOG_OVERHEAD + usize::try_from(length).unwrap_or(usize::MAX >> 1);
+    match size <= records.len() {
+        true => Leading::Batch(size),
+        false => Leading::End,
+    }
 }
 
 /// The low byte of the first batch's attributes; 0 if there is no such batch.
@@ -213,15 +267,6 @@ fn attributes_of(records: &[u8]) -> u8 {
         (Some(2), Some(low)) => *low,
         _ => 0,
     }
-}
-
-/// Whether the records are one batch of magic 2 and nothing more: Kafka looks at that before the log.
-fn is_one_batch(records: &[u8]) -> bool {
-    let mut reader = Reader::new(records);
-    let length = reader.i64().and_then(|_| reader.i32());
-    // The length counts what follows it.
-    let size = length.map_or(-1, |length| i64::from(length) + LOG_OVERHEAD as i64);
-    size == records.len() as i64 && records.get(MAGIC_AT) == Some(&2)
 }
 
 /// The log start offset in a refusal of the log's: of these errors Kafka does not say it
@@ -238,9 +283,17 @@ fn log_start_offset(partition: &Partition, error_code: i16) -> i64 {
     }
 }
 
-/// Whether records belong to a transaction is said by the batch, not by the request (CVE-2018-17196).
-fn is_transactional_batch(records: &[u8]) -> bool {
-    attributes_of(records) & TRANSACTIONAL != 0
+/// What refuses all partitions for the records of one: before anything else Kafka looks whether some
+/// batch belongs to a transaction, which is said by the batch, not by the request (CVE-2018-17196),
+/// and stumbles over what is no batch (`RequestUtils.hasTransactionalRecords`).
+fn refusal_of_all(records: &[u8]) -> Option<i16> {
+    match leading_batch(records) {
+        Leading::Corrupt => Some(code::CORRUPT_MESSAGE),
+        Leading::Batch(_) if attributes_of(records) & TRANSACTIONAL != 0 => {
+            Some(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        }
+        Leading::Batch(_) | Leading::End => None,
+    }
 }
 
 fn refuse(code: i16, message: Option<String>) -> Outcome {
@@ -398,15 +451,12 @@ impl ProducePartition {
 
     /// Notes what the log said to the records.
     pub fn apply(&mut self, result: Result<AppendInfo>) {
-        if let Outcome::Pending(partition, is_one_batch) = &self.outcome {
+        if let Outcome::Pending(partition) = &self.outcome {
             self.outcome = match result {
                 Ok(info) => Outcome::Appended(partition.clone(), info),
                 Err(error) => Outcome::Refused {
                     code: error.kafka_code(),
-                    log_start_offset: match is_one_batch {
-                        true => log_start_offset(partition, error.kafka_code()),
-                        false => -1,
-                    },
+                    log_start_offset: log_start_offset(partition, error.kafka_code()),
                     message: Some(error.to_string()),
                     record_errors: match error {
                         Error::RecordsRefused(refused) => refused.errors,

@@ -8,8 +8,9 @@
 //! A topic that is named twice is answered once. If any topic has an id, only ids count.
 //!
 //! Refusals, of the whole request: INVALID_REQUEST for an id or a null name before version 12,
-//! UNKNOWN_SERVER_ERROR for neither (a NullPointerException in Kafka). Per topic:
-//! INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID for an id.
+//! UNKNOWN_SERVER_ERROR for neither where no topic has an id (a NullPointerException in Kafka). Per
+//! topic: INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID
+//! for an id.
 //!
 //! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry the cluster's
 //! authorized operations (KIP-430); v12 lets an id stand alone (KIP-516); v13 adds a top-level error.
@@ -115,10 +116,8 @@ fn refusal(header: &RequestHeader<'_>, asked: &[Asked<'_>]) -> Option<i16> {
     if is_early && asked.iter().any(|each| has_id(each) || each.name.is_none()) {
         return Some(code::INVALID_REQUEST);
     }
-    asked
-        .iter()
-        .any(is_nothing)
-        .then_some(code::UNKNOWN_SERVER_ERROR)
+    let is_by_name = !asked.iter().any(has_id);
+    (is_by_name && asked.iter().any(is_nothing)).then_some(code::UNKNOWN_SERVER_ERROR)
 }
 
 /// The answer to a request that is refused as a whole: no brokers, and each topic with the error.

@@ -38,7 +38,7 @@ impl Place<'_> {
 /// A log directory does not answer in which the request has records to be appended.
 fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
     produce.partitions.iter().any(|each| match &each.outcome {
-        Outcome::Pending(partition, _) => {
+        Outcome::Pending(partition) => {
             let number = shared.gates.number_of(&partition.directory);
             let gates = shared.gates.get(number);
             gates.is_some_and(|gates| !gates.writes.is_open())
@@ -198,7 +198,7 @@ impl Reactor {
         let slot = (!is_silent).then(|| connection.session.next_slot());
         let mut pending = 0;
         for (at, each) in produce.partitions.iter().enumerate() {
-            let Outcome::Pending(partition, _) = &each.outcome else {
+            let Outcome::Pending(partition) = &each.outcome else {
                 continue;
             };
             pending += 1;

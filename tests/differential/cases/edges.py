@@ -186,6 +186,11 @@ TOPICS = [
         {"topic_id": ZERO_ID, "name": "e-cut"},
     ),
     known(
+        "an id and nothing",
+        {"topic_id": id_of("e-plain"), "name": None},
+        {"topic_id": ZERO_ID, "name": None},
+    ),
+    known(
         "an id and a name before they may stand alone",
         {"topic_id": id_of("e-plain"), "name": None},
         {"topic_id": ZERO_ID, "name": "e-cut"},
@@ -254,6 +259,10 @@ CONFIGS = [
     altered(
         "two wrong values", TOPIC, "e-cut", ("retention.ms", SET, "x"), ("segment.ms", SET, "0")
     ),
+    altered("other digits", TOPIC, "e-cut", ("flush.ms", SET, "٣"), ("flush.messages", SET, "𝟛")),
+    altered("digits of other scripts", TOPIC, "e-cut", ("flush.ms", SET, "٣"), validate_only=True),
+    altered("an operation that is none of a broker", BROKER, "1", ("log.retention.ms", 9, "1")),
+    altered("an operation that is none of a logger", LOGGER, "1", ("root", 9, "INFO")),
     altered("two unknown keys", TOPIC, "e-cut", ("no.such.key", SET, "1"), ("log.dir", SET, "1")),
     altered(
         "two appends to no lists",
@@ -389,6 +398,8 @@ SECOND = member("e-second")
 GROUPS = [
     # A member that was only given its id.
     replace(join("an id alone", "e-pending"), keep={"member e-pending": "member_id"}),
+    # Kafka does not show the group before something else is written to its partition.
+    commit("beside an id", "e-beside", 1, topic="e-plain"),
     ask("describe a group of an id", "DescribeGroups", 6, groups=["e-pending"]),
     join("an id with an instance", "e-pending", PENDING, group_instance_id="i"),
     sync("an id", "e-pending", PENDING, 0),

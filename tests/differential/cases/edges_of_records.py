@@ -125,6 +125,29 @@ PRODUCING = [
         for name, header in HEADERS.items()
         if "attributes" not in header
     ],
+    # What is no batch refuses the partitions beside it.
+    *[
+        ask(
+            f"produce {name} beside a batch v{version}",
+            "Produce",
+            version,
+            acks=1,
+            timeout_ms=5000,
+            topic_data=[
+                {"name": "e-plain", "partition_data": [{"index": 2, "records": [ONE]}]},
+                {"name": UNKNOWN, "partition_data": [{"index": 0, "records": records}]},
+            ],
+        )
+        for name, records in [
+            ("a length of 13", [replace(ONE, header={"length": 13})]),
+            ("a magic of 3", [replace(ONE, header={"magic": 3})]),
+            ("a cut batch", [replace(ONE, cut=1)]),
+            ("two batches", [ONE, ONE]),
+        ]
+        for version in (3, 9)
+    ],
+    produce("produce two batches with acks 2", "e-plain", ONE, ONE, acks=2),
+    produce("produce a batch and no batch", "e-plain", ONE, replace(ONE, header={"magic": 3})),
     fetch("fetch odd headers", "e-plain", 0),
     fetch("fetch odd headers in gzip", "e-plain", 0, partition=1),
     produce("produce more than a segment takes", "e-large", Batch([b"x" * 2_000_000])),

@@ -522,8 +522,9 @@ CUTTING = [
         "DescribeLogDirs",
         (1, 2, 3, 4, 5),
         topics=[
-            {"topic": "d-assigned", "partitions": [0, 1, 9]},
+            {"topic": "d-assigned", "partitions": [0, 0, 9]},
             {"topic": "d-unknown", "partitions": [0]},
+            {"topic": "d-assigned", "partitions": [1]},
         ],
     ),
     ask("log directories of nothing", "DescribeLogDirs", 4, topics=[]),
