@@ -165,6 +165,7 @@ def test_lines_become_records_and_records_lines(run: Run, servers: str) -> None:
     assert run(*read, "--template", r"%t-%p@%o %k=%s %h\n", "--max-messages", "1").out == (
         "lines-0@0 a=1 from:cli\n"
     )
+    assert run(*read, "--max-messages", "-1").out == "1\n2\n"  # as for Kafka's tool
     assert run("consume", "lines", "--partition", "0", "--offset", "1", "--format", "hex").out == (
         "32\n"
     )

@@ -114,7 +114,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="wait for more at the end (with --group, or from the end, always)",
     )
-    parser.add_argument("--max-messages", type=int, metavar="N", help="stop after so many")
+    parser.add_argument(
+        "--max-messages", type=int, metavar="N", help="stop after so many (-1: never)"
+    )
     parser.add_argument(
         "--timeout-ms", type=int, metavar="MS", help="stop if no record comes for so long"
     )
@@ -210,7 +212,7 @@ def _print(
     to_bytes: Print,
     ends: dict[Partition, int] | None,
 ) -> int:
-    left = options.max_messages
+    left = None if options.max_messages == -1 else options.max_messages
     output = sys.stdout.buffer
     heard = time.monotonic()
     while left is None or left > 0:
