@@ -7,7 +7,7 @@ Part = TypeVar("Part")
 
 
 def shortest(
-    parts: Sequence[Part], shows: Callable[[Sequence[Part]], bool], trials: int = 100
+    parts: Sequence[Part], shows: Callable[[Sequence[Part]], bool], trials: int = 40
 ) -> Sequence[Part]:
     """Leaves out what can be left out: halves first, then smaller runs, at last single parts.
 
