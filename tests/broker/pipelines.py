@@ -278,6 +278,7 @@ class Pipelines:
         self.answers = 0
         self.ended = 0
         self.idle = 0
+        self._draining_since = 0.0
 
     @staticmethod
     def prepare(servers: str) -> None:
@@ -309,7 +310,7 @@ class Pipelines:
         """Until everybody has got what it is owed."""
         for client in self.clients:
             client.paused_until, client.read_bytes = 0.0, 1 << 20
-            client.moved_at = time.monotonic()
+        self._draining_since = time.monotonic()
         while any(each.owed or each.outgoing or each.ends for each in self.clients):
             self._turn(0.05)
             self._look_for_stuck()
@@ -433,6 +434,7 @@ class Pipelines:
     def _look_for_stuck(self) -> None:
         """Whoever is stuck is so still when all others have got everything."""
         moved_at = max((each.moved_at for each in self.clients), default=math.inf)
+        moved_at = max(moved_at, self._draining_since)
         if time.monotonic() - moved_at > BOUND_S:
             stories = "\n".join(self._story(each) for each in self.clients)
             raise AssertionError(f"nothing has come for {BOUND_S} s\n{stories}")

@@ -143,3 +143,19 @@ def test_time_outs_that_get_shorter_and_shorter_cost_no_more_than_others(
     shrinking_s = cpu_s(range(step_ms * count, 0, -step_ms))
     growing_s = cpu_s(range(step_ms, step_ms * (count + 1), step_ms))
     assert shrinking_s < 2 * growing_s + 1, f"{shrinking_s} s instead of {growing_s} s"
+
+
+def test_a_connection_is_idle_from_its_last_answer_on() -> None:
+    """It was so from its last request on: one that had just been answered, late, was closed."""
+    config = {"connections.max.idle.ms": "2000", "num.network.threads": "1"}
+    with (
+        kafkalite.Broker(config=config) as broker,
+        Connection(broker.bootstrap_servers) as client,
+    ):
+        assert client.create_topic("t").error_code == 0
+        client.receive(FETCH, 12, send_fetch(client, 1500))
+        client.socket.settimeout(1.2)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        client.socket.settimeout(PROMPT_S)
+        assert client.is_closed()

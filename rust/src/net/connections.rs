@@ -383,7 +383,8 @@ impl Reactor {
             if connection.session.has_open_slots() {
                 connection.last_active_ms = now_ms;
             }
-            let due_ms = connection.last_active_ms.saturating_add(idle_ms_max);
+            let last_ms = connection.last_active_ms.max(connection.last_sent_ms);
+            let due_ms = last_ms.saturating_add(idle_ms_max);
             if due_ms > now_ms {
                 next_ms = next_ms.min(due_ms);
                 continue;
