@@ -135,25 +135,6 @@ def settled(world: str, what: str, number: int) -> Step:
     return tuple(steps)
 
 
-def started_again(world: str) -> Step:
-    """Waits until brokers that were started again lead the partitions and know the groups."""
-    group = Case(
-        "the group is loaded",
-        "DescribeGroups",
-        5,
-        {"groups": [f"{world}-g"]},
-        until={"groups.0.error_code": 0},
-    )
-    producer = Case(
-        "producer ids are there",
-        "InitProducerId",
-        2,
-        {"transactional_id": None, "transaction_timeout_ms": 60_000},
-        until={"error_code": 0},
-    )
-    return (*settled(world, "started again", 500_000), group, producer)
-
-
 class _Sequence:
     def __init__(self, seed: int, world: str) -> None:
         self._source = random.Random(seed)

@@ -12,7 +12,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from pprint import pformat
 from typing import Any
 
@@ -23,12 +22,11 @@ from differential.cases.groups import COORDINATORS
 from differential.differences import DIFFERENCES
 from differential.group_player import Player, first_difference
 from differential.random_groups import Turn, story
-from differential.random_requests import Step, last, sequence, started_again
+from differential.random_requests import Step, last, sequence
 from differential.runner import Runner, compare
 from differential.script import Case, appears, create
 from differential.shortest import shortest
 from oracle.broker import DEFAULTS, KafkaBroker
-from oracle.tools import KafkaTools
 
 pytestmark = pytest.mark.oracle
 
@@ -36,7 +34,6 @@ CONTROLLER = ("process.roles", "controller.listener.names")
 OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 TOPIC = "at-random"
 REQUESTS, TURNS = 40, 25
-RESTARTED = 15
 SECONDS = int(os.environ.get("DIFFERENTIAL_SECONDS", "60"))
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1000"))
 LONG = pytest.mark.timeout(SECONDS + 240)
@@ -85,58 +82,6 @@ def test_many_requests_at_random_are_answered_as_by_kafka(brokers: Brokers) -> N
 @LONG
 def test_many_groups_at_random_go_as_in_kafka(brokers: Brokers) -> None:
     go_on(lambda seed: check_groups(brokers, seed))
-
-
-@pytest.mark.long
-@LONG
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-def test_brokers_that_start_again_answer_alike(
-    kafka_tools: KafkaTools, tmp_path: Path, is_clean: bool
-) -> None:
-    """Sequences to their middle, a new start of both brokers, the rest of the sequences."""
-    with (
-        kafkalite.Broker(tmp_path / "ours", config=OURS) as ours,
-        KafkaBroker(kafka_tools, tmp_path / "theirs") as theirs,
-    ):
-        brokers = Brokers(ours.bootstrap_servers, theirs.bootstrap_servers)
-        halves = [Halves(brokers, seed) for seed in range(SEED, SEED + RESTARTED)]
-        for each in halves:
-            each.play(slice(0, REQUESTS // 2))
-        for broker in (ours, theirs):
-            if is_clean:
-                broker.stop()
-            else:
-                broker.kill()
-            broker.start()
-        found = []
-        for each in halves:
-            each.play(slice(REQUESTS // 2, None))
-            found += each.found()
-    assert not found, "\n".join(found)
-
-
-class Halves:
-    """A sequence that is played in two parts."""
-
-    def __init__(self, brokers: Brokers, seed: int) -> None:
-        self._seed, self._world = seed, brokers.world()
-        self._steps = sequence(seed, self._world, REQUESTS)
-        self._runners = Runner(brokers.ours), Runner(brokers.theirs)
-        self._answers: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-
-    def play(self, part: slice) -> None:
-        """Plays the steps of the part at both brokers, once they are ready."""
-        steps = self._steps[part]
-        if part.start:
-            steps = [started_again(self._world), *steps]
-        for runner, answers in zip(self._runners, self._answers, strict=True):
-            answers.update(runner.run([case for step in steps for case in step]))
-
-    def found(self) -> list[str]:
-        """What differs, a line each."""
-        cases = {case.name: case for step in self._steps for case in step}
-        found = differing(cases, *self._answers)
-        return [f"seed {self._seed}: {line}" for line in lines_of(found)]
 
 
 def go_on(check: Callable[[int], None]) -> None:
