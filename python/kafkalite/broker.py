@@ -47,6 +47,7 @@ CONTROL_THREADS = 2
 FORGOTTEN_STOP_S = 10.0
 """A program that ends waits so long for the clean stop of a broker that it has not closed."""
 READY_PREFIX = "kafkalite ready bootstrap.servers="
+TEMPORARY_PREFIX = "kafkalite-"
 
 
 def run(config: Config, log: Log) -> int:
@@ -67,10 +68,7 @@ def run(config: Config, log: Log) -> int:
         return _serve(config, log, stop_signals)
     finally:
         if is_orphan.is_set() and config["kafkalite.remove.with.parent"]:
-            import shutil
-
-            for name in config.log_dirs():
-                shutil.rmtree(name, ignore_errors=True)
+            _remove_temporary(config.log_dirs())
 
 
 def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
@@ -265,6 +263,16 @@ def _cluster_id(log_dirs: list[Path]) -> str:
     return _native.random_uuid()
 
 
+def _remove_temporary(log_dirs: list[str]) -> None:
+    """Removes what `Broker` has made, and nothing else, whatever a configuration says."""
+    import shutil
+    import tempfile
+
+    for path in map(Path, log_dirs):
+        if path.name.startswith(TEMPORARY_PREFIX) and path.parent == Path(tempfile.gettempdir()):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _watch_parent(parent_id: int, is_orphan: threading.Event) -> None:
     """Stops the broker when its parent dies. The end of stdin says so at once, unless a fork of the
     parent holds the other end; then the parent's own end does."""
@@ -360,7 +368,7 @@ class Broker:
         import weakref
 
         if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
-            self._data = self._temporary = tempfile.mkdtemp(prefix="kafkalite-")
+            self._data = self._temporary = tempfile.mkdtemp(prefix=TEMPORARY_PREFIX)
         if self._log_file is None:
             self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         if self._process is not None:

@@ -334,6 +334,15 @@ def test_a_directory_that_is_no_temporary_one_outlives_the_parent(tmp_path: Path
     assert (Path(folder) / ".kafka_cleanshutdown").exists()
 
 
+def test_no_configuration_has_a_directory_of_the_users_removed(tmp_path: Path) -> None:
+    data = (
+        f"{str(tmp_path / 'kafkalite-data')!r}, config={{'kafkalite.remove.with.parent': 'true'}}"
+    )
+    pid, folder = parent_of_a_broker(KILL_ITSELF, data)
+    assert ends(int(pid)), "the broker outlived its parent"
+    assert (Path(folder) / ".kafka_cleanshutdown").exists()
+
+
 def test_a_broker_that_nobody_closed_ends_quietly_with_the_program() -> None:
     """The directory was removed under the running broker, which wrote on into it."""
     pid, folder = parent_of_a_broker("")
