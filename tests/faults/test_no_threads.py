@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import kafkalite
 from api.batches import batch, values_of
 from api.raw import Connection
 from faults.mount import Mount
-from faults.test_slow_directory import PROMPT_S, partitions_by_directory
+from faults.test_slow_directory import PROMPT_S, partitions_by_directory, two_directories
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -42,22 +41,19 @@ class Threads:
         self.group.rmdir()
 
 
-@pytest.fixture
-def slow(tmp_path: Path) -> Iterator[Mount]:
-    mount = Mount(tmp_path)
-    yield mount
-    mount.unmount()
+def wait_until_told(broker: kafkalite.Broker, times: int = 1) -> None:
+    """Until the broker has said so often that a network thread waits for a thread."""
+    began = time.monotonic()
+    while broker.log_tail().count("waits for a thread") < times:
+        assert time.monotonic() - began < PROMPT_S
+        time.sleep(0.01)  # between polls of the log
 
 
 def test_connections_wait_for_a_thread_where_none_can_be_started(
     slow: Mount, tmp_path: Path
 ) -> None:
     """The network thread's connections were all dropped, and its listeners with them."""
-    config = {
-        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
-        "num.network.threads": "1",
-        "kafkalite.acks.fsync": "none",
-    }
+    config = two_directories(slow, tmp_path / "quick")
     with kafkalite.Broker(config=config) as broker:
         stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
         servers = broker.bootstrap_servers
@@ -71,10 +67,7 @@ def test_connections_wait_for_a_thread_where_none_can_be_started(
                     request = stuck.produce_request(stalled, batch([b"x"]), acks=1)
                     request.timeout_ms = 60_000
                     sent = stuck.send(0, 9, request.encode(9))
-                    began = time.monotonic()
-                    while "waits for a thread" not in broker.log_tail():
-                        assert time.monotonic() - began < PROMPT_S
-                        time.sleep(0.01)  # between polls of the log
+                    wait_until_told(broker)
                     threads.allow_all()
                     other.socket.settimeout(PROMPT_S)
                     assert other.produce(going, batch([b"1"])).base_offset == 1
@@ -93,11 +86,7 @@ def test_connections_wait_for_a_thread_where_none_can_be_started(
 def test_a_thread_that_comes_back_takes_the_connections_that_wait(
     slow: Mount, tmp_path: Path
 ) -> None:
-    config = {
-        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
-        "num.network.threads": "1",
-        "kafkalite.acks.fsync": "none",
-    }
+    config = two_directories(slow, tmp_path / "quick")
     with kafkalite.Broker(config=config) as broker:
         stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
         threads = Threads(broker.pid)
@@ -110,10 +99,7 @@ def test_a_thread_that_comes_back_takes_the_connections_that_wait(
                         threads.allow_no_more()
                         request = connection.produce_request(stalled, batch([b"x"]), acks=1)
                         sent = connection.send(0, 9, request.encode(9))
-                        began = time.monotonic()
-                        while broker.log_tail().count("waits for a thread") <= offset:
-                            assert time.monotonic() - began < PROMPT_S
-                            time.sleep(0.01)  # between polls of the log
+                        wait_until_told(broker, offset + 1)
                     finally:
                         slow.thaw()
                     answer = connection.receive(0, 9, sent).responses[0].partition_responses[0]
@@ -130,11 +116,7 @@ def test_calls_of_a_frozen_directory_wait_where_no_thread_can_be_started_for_the
 ) -> None:
     """They were made by the next network thread, which then was stuck as well, and so were all when
     the spare ones were used up."""
-    config = {
-        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
-        "num.network.threads": "1",
-        "kafkalite.acks.fsync": "none",
-    }
+    config = two_directories(slow, tmp_path / "quick")
     with kafkalite.Broker(config=config) as broker:
         stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
         servers = broker.bootstrap_servers

@@ -27,18 +27,10 @@ OFFSETS_PARTITIONS = 4
 SESSION_MS = 300
 
 
-@pytest.fixture
-def slow(tmp_path: Path) -> Iterator[Mount]:
-    mount = Mount(tmp_path)
-    yield mount
-    mount.unmount()
-
-
 @pytest.fixture(params=["none", "group"])
 def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator[kafkalite.Broker]:
     config = {
-        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
-        "num.network.threads": "1",
+        **two_directories(slow, tmp_path / "quick"),
         "kafkalite.acks.fsync": request.param,
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "group.initial.rebalance.delay.ms": "0",
@@ -46,6 +38,15 @@ def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator
     }
     with kafkalite.Broker(config=config) as broker:
         yield broker
+
+
+def two_directories(slow: Mount, quick: Path) -> dict[str, str]:
+    """A broker's configuration with both, and one network thread to be stuck."""
+    return {
+        "log.dirs": f"{quick},{slow.path / 'logs'}",
+        "num.network.threads": "1",
+        "kafkalite.acks.fsync": "none",
+    }
 
 
 def partitions_by_directory(broker: kafkalite.Broker, slow: Mount, quick: Path) -> tuple[str, str]:
@@ -206,9 +207,7 @@ def test_a_producer_that_waits_behind_a_freeze_is_not_closed_and_fills_half_of_t
     """Without answers to wait for, its next frame looked like one that a client does not finish,
     and it was closed for that after ten seconds. Meanwhile there was no memory for anybody."""
     config = {
-        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
-        "num.network.threads": "1",
-        "kafkalite.acks.fsync": "none",
+        **two_directories(slow, tmp_path / "quick"),
         "queued.max.request.bytes": "1000000",
     }
     with kafkalite.Broker(config=config) as broker:
@@ -453,11 +452,7 @@ def committed(connection: Connection, group: str, topic: str) -> int:
 
 @pytest.mark.long
 def test_a_stop_waits_for_a_frozen_directory_and_loses_nothing(slow: Mount, tmp_path: Path) -> None:
-    config = {
-        "log.dirs": f"{tmp_path / 'quick'},{slow.path / 'logs'}",
-        "num.network.threads": "1",
-        "kafkalite.acks.fsync": "none",
-    }
+    config = two_directories(slow, tmp_path / "quick")
     with kafkalite.Broker(config=config) as broker:
         stalled, _ = partitions_by_directory(broker, slow, tmp_path / "quick")
         slow.freeze()
