@@ -277,6 +277,24 @@ def test_a_static_member_that_comes_back_has_its_old_session_until_it_is_heard_o
     assert play.heartbeat(member_id, 1, "i") == codes.UNKNOWN_MEMBER_ID
 
 
+def test_a_static_member_whose_return_takes_the_disk_longer_than_a_session_has_a_new_one() -> None:
+    play = Play()
+    first = play.join(instance="i", session_ms=6000)
+    play.pass_time(0)
+    old = play.joined(first).member_id
+    play.sync(old, 1, {old: b"mine"}, "i")
+    play.stored()
+    again = play.join(instance="i", session_ms=6000)
+    play.pass_time(7000)
+    play.stored()
+    member_id = play.joined(again).member_id
+    play.pass_time(5999)
+    assert play.group.state == "Stable"
+    play.pass_time(1)
+    assert play.group.state == "Empty"
+    assert play.heartbeat(member_id, 1, "i") == codes.UNKNOWN_MEMBER_ID
+
+
 def test_an_old_client_that_comes_back_as_leader_is_not_told_to_assign() -> None:
     play = Play()
     first = play.join(instance="i")

@@ -457,13 +457,17 @@ class ClassicGroup:
             member.session_timeout_ms = what.old_session_timeout_ms
             self._rename(member, what.old_member_id)
             self._extend_session(member, moment.now_ms)
-        elif self.state == STABLE and what.can_skip_assignment:
-            is_leader = self.members.leader == member.member_id
-            self._answer_join(member, self._join_answer(member)._replace(skip_assignment=is_leader))
         elif self.state == STABLE:
-            # To be told that the old id leads keeps an old client from assigning partitions.
-            answer = self._join_answer(member)._replace(leader=what.old_leader, members=())
+            answer = self._join_answer(member)
+            if what.can_skip_assignment:
+                answer = answer._replace(skip_assignment=answer.leader == member.member_id)
+            else:
+                # To be told that the old id leads keeps an old client from assigning partitions.
+                answer = answer._replace(leader=what.old_leader, members=())
             self._answer_join(member, answer)
+            if member.deadline_ms <= moment.now_ms:
+                # The disk took longer than a session, in which the member could not be heard of.
+                self._extend_session(member, moment.now_ms)
 
     def _rename(self, member: Member, member_id: str) -> None:
         if member.member_id in self.pending_sync:
