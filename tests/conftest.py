@@ -1,11 +1,22 @@
 """Fixtures of every suite. The heavy ones are one per session and made when first asked for."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
+
+
+def pytest_configure() -> None:
+    """`make test` lets hypothesis draw the same examples each time, `make test-long` many new ones,
+    and pytest by itself some new ones."""
+    if "KAFKALITE_TEST_LONG" in os.environ:
+        from hypothesis import settings  # the tidy tests also run where it is not installed
+
+        settings.register_profile("long", max_examples=2000, deadline=None)
+        settings.load_profile("long")
 
 
 @pytest.fixture(scope="session")

@@ -254,7 +254,7 @@ class History:
         assert set(self.play.answers) == set(range(1, self.play.asked + 1)), "a request is lost"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(st.lists(step, min_size=20, max_size=80))
 def test_a_group_keeps_its_word_whatever_happens(steps: list[tuple[str, list[int]]]) -> None:
     history = History()

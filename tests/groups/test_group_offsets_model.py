@@ -153,7 +153,7 @@ class History:
         assert not places or places[-1] <= self.durable
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(st.lists(step, min_size=10, max_size=60))
 def test_offsets_are_what_is_on_disk_whatever_happens(steps: list[Any]) -> None:
     history = History()
