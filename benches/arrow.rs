@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use kafkalite::arrow::{
-    BatchBounds, Isolation, LogRead, Offsets, ReadOptions, Shape, ShapeRequest,
+    BatchBounds, Isolation, LogRead, OffsetSpec, Offsets, ReadOptions, Shape, ShapeRequest,
 };
 use kafkalite::batch::header::{compute_crc, patch_offset_and_epoch};
 use kafkalite::batch::{BatchBuilder, BatchOptions, Codec};
@@ -192,7 +192,7 @@ impl Log {
             topic: None,
             start: Offsets::default(),
             stop: Offsets {
-                for_all: Some(self.records as i64),
+                for_all: Some(OffsetSpec::Offset(self.records as i64)),
                 ..Offsets::default()
             },
             shape: shape(columns),

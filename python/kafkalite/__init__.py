@@ -1,6 +1,21 @@
 """Apache Kafka's broker as a Python package: no JVM, no container, Kafka's own files.
 
+From Python:
+
+    Broker            a broker in a child process: `with kafkalite.Broker() as broker`
+    read_arrow        topics as Arrow columns, from any Kafka broker: LogRecords, which pyarrow,
+                      polars and DuckDB take as they are
+    read_log          the same of log files, without a broker
+    write_arrow       Arrow columns into topics
+    kafkalite.client  Admin, GroupAdmin, Producer, Consumer: blocking, without a dependency
+    kafkalite.spark   session, register: `format("kafkalite")` in Spark
+    KafkaliteError    whatever is raised on purpose: BrokerError (a broker refused, with Kafka's
+                      code), BrokerFailedError (a Broker did not start), others in kafkalite.errors
+
+As commands, each with `--help`:
+
     kafkalite serve                     a broker on 127.0.0.1:9092
+    kafkalite topics, configs, groups, offsets, cluster, produce, consume, perf
     kafkalite log dump FILE…            what Kafka's DumpLogSegments shows, and more readable
     kafkalite log verify DIRECTORY      checks a whole log directory
 
@@ -12,17 +27,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same as in _HOMES, for type checkers
+    from kafkalite import client, errors, spark
     from kafkalite._native import __version__
-    from kafkalite.broker import Broker
+    from kafkalite.broker import Broker, BrokerFailedError
     from kafkalite.client.arrow import LogRecords, read_log
     from kafkalite.client.arrow_writer import write_arrow
     from kafkalite.client.wire_arrow import read_arrow
-    from kafkalite.errors import KafkaliteError
+    from kafkalite.errors import BrokerError, KafkaliteError
 
 # Public name -> module that holds it.
 _HOMES: dict[str, str] = {
+    "client": "kafkalite",
+    "errors": "kafkalite",
+    "spark": "kafkalite",
     "__version__": "kafkalite._native",
     "Broker": "kafkalite.broker",
+    "BrokerError": "kafkalite.errors",
+    "BrokerFailedError": "kafkalite.broker",
     "KafkaliteError": "kafkalite.errors",
     "LogRecords": "kafkalite.client.arrow",
     "read_arrow": "kafkalite.client.wire_arrow",
@@ -32,11 +53,16 @@ _HOMES: dict[str, str] = {
 
 __all__ = [
     "Broker",
+    "BrokerError",
+    "BrokerFailedError",
     "KafkaliteError",
     "LogRecords",
     "__version__",
+    "client",
+    "errors",
     "read_arrow",
     "read_log",
+    "spark",
     "write_arrow",
 ]
 
@@ -45,7 +71,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kafkalite' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    if home == __name__:
+        value = import_module(f"{home}.{name}")
+    else:
+        value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

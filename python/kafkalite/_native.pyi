@@ -6,7 +6,7 @@ Every function may raise a class of `kafkalite.errors`. Work and waiting happen 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, final
+from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 __all__ = [
     "AbortedTransaction",
@@ -321,6 +321,12 @@ class BrokerPlane:
         """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last. Returns
         those that could not be stopped cleanly, each with the first reason."""
 
+class _OffsetOfTime(Protocol):
+    """The offset of the first record at or after a time; the log's end, if there is none."""
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
 @final
 class LogRead:
     """Rows of log files, chosen once; `kafkalite.client.arrow` is its face.
@@ -335,10 +341,10 @@ class LogRead:
         paths: Sequence[str],
         *,
         topic: str | None,
-        start: int | None,
-        start_by_partition: Mapping[str, int],
-        stop: int | None,
-        stop_by_partition: Mapping[str, int],
+        start: int | _OffsetOfTime | None,
+        start_by_partition: Mapping[str, int | _OffsetOfTime],
+        stop: int | _OffsetOfTime | None,
+        stop_by_partition: Mapping[str, int | _OffsetOfTime],
         columns: Sequence[str] | None,
         isolation: str,
         batch_rows: int,

@@ -298,10 +298,14 @@ class BrokerFailedError(KafkaliteError):
 class Broker:
     """A broker in a child process, which stops when this process does, however it ends.
 
-    Without `data` (or `log.dirs` in the configuration), a temporary directory that is removed at
-    the end, and `kafkalite.acks.fsync=none`. `config` are further keys, as in a properties file.
-    Ready once entered. Where no block fits, `start` and `close` do the same. It belongs to the
-    process that started it: a fork may use its address, and neither stops nor removes anything.
+        with kafkalite.Broker(config={"num.partitions": 3}) as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    Ready once entered, in a fraction of a second; `async with` too. Where no block fits, `start`
+    and `close` do the same. `stop` and `kill` show a client what a restart and a crash are: `start`
+    again goes on at the same address with what is in the directory. Any number of brokers may run
+    at once, and any thread may use one. It belongs to the process that started it: a fork may use
+    its address, and neither stops nor removes anything.
     """
 
     def __init__(
@@ -312,6 +316,16 @@ class Broker:
         config: Mapping[str, str | int | float] | None = None,
         start_timeout_s: float = 30.0,
     ) -> None:
+        """`data` is its log directory; without it (and `log.dirs` in the configuration) that is a
+        temporary one, which `close` removes, and records are not flushed for each answer
+        (`kafkalite.acks.fsync=none`). `listen` is `host:port`, port 0 a free one; None leaves it
+        to `listeners` in the configuration. `config` are the keys of a server.properties, as texts,
+        numbers or flags.
+
+        Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
+        within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and
+        `InvalidArgumentError` for an empty `data`.
+        """
         from kafkalite.client.arguments import config_texts, directory, text, wrong_type
 
         if not isinstance(start_timeout_s, int | float):
@@ -326,6 +340,7 @@ class Broker:
         self._owner_id = os.getpid()
         self._at_exit: Any = None
         self.bootstrap_servers = ""
+        """`host:port`, for the clients' setting of that name; empty before the first start."""
 
     @property
     def pid(self) -> int:

@@ -9,6 +9,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import Connection
+from kafkalite._native import SegmentBatches
 from kafkalite.protocol import messages
 
 TOPIC = messages.CreatePartitionsRequest.CreatePartitionsTopic
@@ -91,6 +92,29 @@ def test_an_assignment_must_name_this_broker(
 def test_validate_only_makes_nothing(connection: Connection, topic: str) -> None:
     assert grow(connection, growing(topic, 5), validate_only=True) == [(topic, 0, None)]
     assert partition_count(connection, topic) == 1
+
+
+def test_topics_of_one_request_grow_by_one_write_and_the_refused_stay(tmp_path: Path) -> None:
+    """Each topic was a batch of the metadata log and a flush of its own."""
+    segment = tmp_path / "data/__cluster_metadata-0/00000000000000000000.log"
+
+    def written() -> int:
+        return len(SegmentBatches(segment).next(1 << 24, records=False))
+
+    with (
+        kafkalite.Broker(tmp_path / "data") as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        for name in ("a", "b", "c"):
+            assert connection.create_topic(name).error_code == 0
+        before = written()
+        assert grow(connection, growing("a", 4), growing("b", 1), growing("c", 2)) == [
+            ("a", 0, None),
+            ("b", 37, "Topic already has 1 partition(s)."),
+            ("c", 0, None),
+        ]
+        assert written() == before + 1
+        assert [partition_count(connection, name) for name in ("a", "b", "c")] == [4, 1, 2]
 
 
 def test_new_partitions_survive_a_kill(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Slips of programs: a text where several are meant, another type, a time without a zone."""
 
 import datetime
+import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pyarrow
 import pytest
 
 import kafkalite
-from kafkalite.client import Admin, Consumer, Producer
+from kafkalite.client import Admin, Consumer, GroupAdmin, Producer
 from kafkalite.client.cluster import parse_servers
 
 ROWS = pyarrow.table({"key": [b"k", None], "value": [b"one", b"two"]})
@@ -73,9 +75,70 @@ def test_what_is_no_offset_is_refused_before_anybody_is_asked(any_type: Any, sta
             read("orders", start=start)
 
 
-def test_a_time_in_place_of_an_offset_is_refused_with_the_way_to_one(any_type: Any) -> None:
-    with pytest.raises(TypeError, match=r"start is of type datetime.*Admin\.list_offsets"):
-        any_type.read_arrow("orders", NOWHERE, start=datetime.datetime.now(datetime.UTC))
+def test_a_time_without_a_zone_is_refused_before_anybody_is_asked() -> None:
+    """Local time or UTC: the rows would differ by hours, and nobody would see it."""
+    naive = datetime.datetime(2026, 1, 1)
+    for start in (naive, {0: naive}):
+        with pytest.raises(kafkalite.KafkaliteError, match=r"start.*does not say its time zone"):
+            kafkalite.read_arrow("orders", NOWHERE, start=start)
+        with pytest.raises(kafkalite.KafkaliteError, match=r"stop.*does not say its time zone"):
+            kafkalite.read_log("orders", stop=start)
+
+
+def test_a_time_stands_for_the_offset_of_the_first_record_that_is_as_late(tmp_path: Path) -> None:
+    """Over the wire the broker is asked; files have their time index, here of several segments,
+    with records out of order, or none."""
+    draw = random.Random(7)
+    first = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
+    first_ms = int(first.timestamp() * 1000)
+    times = [first_ms + 1000 * number + draw.randrange(-9000, 9000) for number in range(300)]
+    config = {"segment.bytes": 1 << 20, "index.interval.bytes": 0, "preallocate": True}
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        with Admin(servers) as admin:
+            admin.create_topic("times", partitions=2, configs=config)
+        with Producer(servers) as producer:
+            for number, each in enumerate(times):
+                # Batches of one record, and of many.
+                value = bytes(30_000 if number % 100 < 50 else 10)
+                producer.send("times", value, partition=0, timestamp_ms=each)
+        folder = tmp_path / "data" / "times-0"
+        indexes = sorted(folder.glob("*.timeindex"))
+        assert len(indexes) > 3
+        asked = [*draw.sample(times, 25), first_ms - 10_000, max(times), max(times) + 1]
+        east = datetime.timezone(datetime.timedelta(hours=5))
+
+        def at(each: int) -> datetime.datetime:
+            return (first + datetime.timedelta(milliseconds=each - first_ms)).astimezone(east)
+
+        def wanted(each: int) -> int:
+            return next((offset for offset, one in enumerate(times) if one >= each), len(times))
+
+        for each in asked:
+            expected = [("times", 0, wanted(each), 300)]
+            for read in (
+                kafkalite.read_arrow("times", servers, start=at(each)),
+                kafkalite.read_log(tmp_path / "data", topic="times", start=at(each)),
+            ):
+                assert read.ranges == [*expected, ("times", 1, 0, 0)]
+            hour = at(each) + datetime.timedelta(minutes=1)
+            stopped = [("times", 0, 5, max(5, wanted(each + 60_000)))]
+            chosen = {"start": {0: 5}, "stop": {0: hour}}
+            assert kafkalite.read_arrow("times", servers, **chosen).ranges[:1] == stopped
+            assert kafkalite.read_log(folder, **chosen).ranges == stopped
+        for damage in (bytes(120), b"", os.urandom(600)):
+            for index in indexes:
+                index.write_bytes(damage)
+            for each in asked:
+                assert kafkalite.read_log(folder, start=at(each)).ranges[0][2] == wanted(each)
+        for read in (
+            lambda **times: kafkalite.read_arrow("times", servers, **times),
+            lambda **times: kafkalite.read_log(folder, **times),
+        ):
+            with pytest.raises(kafkalite.KafkaliteError, match=r"ms since 1970"):
+                read(start=first, stop=first - datetime.timedelta(seconds=1))
+            before_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, datetime.UTC)
+            assert read(start=before_1970).ranges[0] == ("times", 0, 0, 300)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +259,80 @@ def test_a_record_of_wrong_types_is_refused_and_spoils_no_batch(
         producer.send("typed", bytearray(b"good"), memoryview(b"key"), timestamp_ms=started_ms)
         producer.flush()
         assert producer.sent_count == 1
+
+
+TYPE = "resource_type is of type str, it must be int: TOPIC, BROKER or GROUP"
+PAIR = r"has 'orders', which is no pair of topic and partition"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda admin: admin.describe_configs("topic", "orders"), TYPE),
+        (lambda admin: admin.describe_configs(2, 7), "name is of type int, it must be str"),
+        (lambda admin: admin.alter_configs("topic", "orders", {}), TYPE),
+        (lambda admin: admin.alter_configs(2, b"orders", {}), "name is of type bytes"),
+        (lambda admin: admin.list_config_resources("topic"), TYPE),
+        (lambda admin: admin.create_topic("t", assignments=[1]), "assignments is of type list"),
+        (lambda admin: admin.create_topic("t", assignments=[["1"]]), "a broker id in assignments"),
+        (lambda admin: admin.create_partitions("t", 2, assignments=1), "assignments is of type"),
+        (lambda admin: admin.delete_records({"orders": 1}), f"offsets {PAIR}"),
+        (lambda admin: admin.delete_records({("orders", 0): "1"}), "is of type str, it must be"),
+        (lambda admin: admin.delete_records([("orders", 0)]), "offsets is of type list"),
+        (lambda admin: admin.list_offsets({"orders": -1}), f"timestamps {PAIR}"),
+    ],
+)
+def test_what_an_administrator_gives_wrongly_is_named(
+    servers: str, call: Callable[[Any], object], sentence: str
+) -> None:
+    """It ended with the codec's words of the place in the message."""
+    with Admin(servers) as admin, pytest.raises(TypeError, match=sentence):
+        call(admin)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda groups: groups.list(states=5), "states is of type int, it must be str, or"),
+        (lambda groups: groups.describe(None), "name is of type NoneType, it must be str"),
+        (lambda groups: groups.committed(["g"]), "name is of type list, it must be str"),
+        (lambda groups: groups.delete(b"g"), "name is of type bytes, it must be str"),
+        (lambda groups: groups.alter("g", {"orders": 1}), f"offsets {PAIR}"),
+        (lambda groups: groups.delete_offsets("g", "orders"), "partitions is of type str"),
+        (lambda groups: groups.delete_offsets("g", ["orders"]), f"partitions {PAIR}"),
+    ],
+)
+def test_what_is_asked_of_groups_wrongly_is_named(
+    servers: str, call: Callable[[Any], object], sentence: str
+) -> None:
+    with GroupAdmin(servers) as groups, pytest.raises(TypeError, match=sentence):
+        call(groups)
+
+
+def test_groups_of_one_state_are_listed_by_its_name_and_not_by_letter(servers: str) -> None:
+    with GroupAdmin(servers) as groups:
+        groups.alter("idle", {("orders", 0): 1})
+        assert "idle" in [each.name for each in groups.list(states="Empty", types="Classic")]
+        assert groups.list(states="Stable") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda at: Consumer(at, fetch_wait_ms="5"), "fetch_wait_ms is of type str"),
+        (lambda at: Consumer(at, auto_commit_interval_ms="5"), "auto_commit_interval_ms is of"),
+        (lambda at: Consumer(at, client_id=5), "client_id is of type int, it must be str"),
+        (lambda at: Producer(at, linger_ms="5"), "linger_ms is of type str, it must be int"),
+        (lambda at: Producer(at, codec=None), "codec is of type NoneType, it must be str"),
+        (lambda at: Producer(at).send(["orders"], b""), "topic is of type list, it must be str"),
+        (lambda at: Admin(at, timeout_ms="5"), "timeout_ms is of type str, it must be int"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named(
+    servers: str, call: Callable[[Any], object], sentence: str
+) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        call(servers)
 
 
 @pytest.mark.parametrize("partitions", ["orders", ("orders", 0), [("orders", "0")], [0], 5])

@@ -59,7 +59,7 @@ def create_answers(*codes: int) -> Any:
 
 
 def test_a_refusal_that_may_pass_is_tried_again() -> None:
-    with FakeBroker(create_answers(41, 7, 0)) as broker, Admin(broker.servers) as admin:
+    with FakeBroker(create_answers(41, 89, 0)) as broker, Admin(broker.servers) as admin:
         admin.create_topic("new")
         assert len(broker.of("CreateTopics")) == 3
 
@@ -75,6 +75,15 @@ def test_a_refusal_for_good_is_raised_at_once_with_the_brokers_words() -> None:
             "TOPIC_ALREADY_EXISTS",
             False,
         )
+        assert len(broker.of("CreateTopics")) == 1
+
+
+@pytest.mark.parametrize("code", [7, 56])
+def test_what_the_controller_could_not_do_is_told_at_once_as_kafkas_client_does(code: int) -> None:
+    """A broker whose disk was full was asked again for a minute."""
+    with FakeBroker(create_answers(code)) as broker, Admin(broker.servers) as admin:
+        with pytest.raises(BrokerError, match="topic 'new': told"):
+            admin.create_topic("new")
         assert len(broker.of("CreateTopics")) == 1
 
 

@@ -6,6 +6,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import kafkalite
 from kafkalite import _native, errors
@@ -43,20 +46,22 @@ def test_the_versions_agree() -> None:
     assert kafkalite.__version__ == _native.__version__ == importlib.metadata.version("kafkalite")
 
 
-def test_every_public_name_can_be_imported() -> None:
-    for name in kafkalite.__all__:
-        assert getattr(kafkalite, name) is not None
-    assert set(kafkalite.__all__) <= set(dir(kafkalite))
+@pytest.mark.parametrize("package", [kafkalite, kafkalite.client])
+def test_every_public_name_can_be_imported(package: ModuleType) -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
 
 
-def test_type_checkers_see_what_a_program_gets() -> None:
+@pytest.mark.parametrize("package", [kafkalite, kafkalite.client])
+def test_type_checkers_see_what_a_program_gets(package: ModuleType) -> None:
     """Every name was `Any` to them, since none but the version was imported for them."""
-    tree = ast.parse(Path(str(kafkalite.__file__)).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     (block,) = (each for each in tree.body if isinstance(each, ast.If))
     imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
     homes = {name.name: each.module for each in imports for name in each.names}
-    assert homes == kafkalite._HOMES
-    assert set(homes) == set(kafkalite.__all__)
+    assert homes == package._HOMES
+    assert set(homes) == set(package.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
-use kafkalite::arrow::{BatchBounds, Isolation, LogRead, Offsets, ReadOptions, Shape};
+use kafkalite::arrow::{BatchBounds, Isolation, LogRead, OffsetSpec, Offsets, ReadOptions, Shape};
 use kafkalite::batch::{BatchBuilder, BatchHeader, BatchOptions, Codec, RecordReader};
 use kafkalite::error::{Error, Result};
 use kafkalite::log::storage::{
@@ -28,7 +28,7 @@ type Row = (
 
 fn options(start: i64, stop: i64, rows: usize, bytes: usize) -> ReadOptions {
     let for_all = |offset| Offsets {
-        for_all: Some(offset),
+        for_all: Some(OffsetSpec::Offset(offset)),
         ..Offsets::default()
     };
     ReadOptions {

@@ -1,13 +1,15 @@
 """CreatePartitions (key 37), versions 0 to 3.
 
-Behaviour: a topic gets as many more partitions as it takes to have `count`; they are on disk
-before the answer. `validate_only` judges and makes nothing.
+Behaviour: each topic of the request is refused on its own, and the others grow together. A topic
+gets as many more partitions as it takes to have `count`; they are on disk before the answer.
+`validate_only` judges and makes nothing.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createPartitions`):
 REQUEST_TIMED_OUT for all without a positive time-out; INVALID_REQUEST if it is named twice;
 UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if it has as many or more; INVALID_REPLICA_ASSIGNMENT
 for an assignment of another number of partitions, or not to this node; POLICY_VIOLATION beyond
-10,000 new partitions a request, which Kafka takes up to and then answers UNKNOWN_SERVER_ERROR.
+10,000 new partitions a request, which Kafka takes up to and then answers UNKNOWN_SERVER_ERROR. Then
+KAFKA_STORAGE_ERROR for all that were to grow, if the disk takes one of them not.
 
 Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 """
@@ -43,6 +45,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         ]
         return response
     room = PARTITIONS_PER_REQUEST_MAX
+    judged: dict[str, tuple[int, Any]] = {}
     # Kafka answers those that come twice first.
     for name in sorted(counts, key=lambda name: counts[name] == 1):
         topic = next(each for each in message.topics if each.name == name)
@@ -50,18 +53,37 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         try:
             if counts[name] > 1:
                 raise ControllerError(INVALID_REQUEST, "Duplicate topic name.")
-            room -= _grow(context, topic, message.validate_only, room)
+            room -= _judged(context, topic, room)
+            judged[name] = topic.count, result
         except ControllerError as refusal:
-            result.error_code = refusal.code
-            # Kafka has no sentence for a topic that is not there.
-            is_unknown = refusal.code == UNKNOWN_TOPIC_OR_PARTITION
-            result.error_message = None if is_unknown else str(refusal)
+            _refuse(result, refusal)
         response.results.append(result)
+    if judged and not message.validate_only:
+        _grow(context, judged)
     return response
 
 
-def _grow(context: Context, topic: Any, validate_only: bool, room: int) -> int:
-    """Returns how many partitions are new."""
+def _refuse(result: Any, refusal: ControllerError) -> None:
+    result.error_code = refusal.code
+    # Kafka has no sentence for a topic that is not there.
+    is_unknown = refusal.code == UNKNOWN_TOPIC_OR_PARTITION
+    result.error_message = None if is_unknown else str(refusal)
+
+
+def _grow(context: Context, judged: dict[str, tuple[int, Any]]) -> None:
+    """Makes what was judged, all of it or nothing."""
+    try:
+        context.controller.create_partitions({name: count for name, (count, _) in judged.items()})
+    except ControllerError as refusal:
+        for _, result in judged.values():
+            _refuse(result, refusal)
+        return
+    for name, (count, _) in judged.items():
+        context.log.info(f"topic {name} has {count} partitions now")
+
+
+def _judged(context: Context, topic: Any, room: int) -> int:
+    """Returns how many partitions are to be new. Raises ControllerError where they cannot be."""
     known = context.image.topics.get(topic.name)
     if known is None:
         raise ControllerError(UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
@@ -88,7 +110,4 @@ def _grow(context: Context, topic: Any, validate_only: bool, room: int) -> int:
         raise ControllerError(
             POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
-    if not validate_only:
-        context.controller.create_partitions(topic.name, topic.count)
-        context.log.info(f"topic {topic.name} has {topic.count} partitions now")
     return news

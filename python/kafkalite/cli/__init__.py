@@ -40,6 +40,17 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
+FIRST_STEPS = """
+  --version  print the version
+  --help     print this
+
+examples:
+  kafkalite serve --data data           a broker on 127.0.0.1:9092; Ctrl-C ends it
+  echo hello | kafkalite produce orders
+  kafkalite consume orders --from-beginning
+"""
+
+
 def run(arguments: Sequence[str]) -> int:
     """Runs the command that `arguments` starts with; returns the exit code."""
     _make_streams_usable()
@@ -137,5 +148,5 @@ def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:
     return (
         f"usage: {usage} [options]   ({usage} --help tells more)\n\n"
         + "".join(f"  {name:<{width}}  {summary}\n" for name, summary in rows)
-        + ("" if some else "\n  --version  print the version\n  --help     print this\n")
+        + ("" if some else FIRST_STEPS)
     )

@@ -42,6 +42,12 @@ kafkalite consume orders --from-beginning --template '%p:%o %k=%s\\n'
 kafkalite consume orders --since 2026-11-21T06:00:00.000
 """
 
+TEMPLATE_HELP = (
+    "what is printed instead: %%t topic, %%p partition, %%o offset, %%k key, %%s value, "
+    "%%h headers, %%T timestamp (ms), %%D the same as a date, %%K %%S bytes of key and value "
+    "(-1: null), %%%% percent, \\n, \\t"
+)
+
 Print = Callable[[str, int, Row], bytes]
 Partition = tuple[str, int]
 
@@ -104,7 +110,10 @@ def _parser() -> argparse.ArgumentParser:
         "--offset", metavar="N", help="from here: an offset, earliest, latest, or -N before the end"
     )
     where.add_argument(
-        "--since", metavar="TIME", help="from the first record since YYYY-MM-DDTHH:mm:ss.sss[Z]"
+        "--since",
+        metavar="TIME",
+        help="from the first record since YYYY-MM-DDTHH:mm:ss.sss[Z], UTC "
+        "unless it has a zone (+02:00)",
     )
     parser.add_argument("--partition", type=int, metavar="N", help="of one partition")
     parser.add_argument("--group", metavar="NAME", help="as a member of a group, which commits")
@@ -126,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         default="value",
         help="what is printed (value)",
     )
-    parser.add_argument("--template", metavar="TEXT", help="what is printed instead: %%k %%s …")
+    parser.add_argument("--template", metavar="TEXT", help=TEMPLATE_HELP)
     parser.add_argument(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed", "read-uncommitted", "read-committed"),

@@ -48,7 +48,9 @@ def add(actions: Actions, add_groups: Callable[[argparse.ArgumentParser], None])
     where.add_argument("--to-offset", type=int, metavar="N", help="this offset")
     where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back")
     where.add_argument(
-        "--to-datetime", metavar="TIME", help="the first record since YYYY-MM-DDTHH:mm:ss.sss[Z]"
+        "--to-datetime",
+        metavar="TIME",
+        help="the first record since YYYY-MM-DDTHH:mm:ss.sss[Z], UTC unless it has a zone (+02:00)",
     )
     where.add_argument(
         "--by-duration", metavar="PnDTnHnMnS", help="the first record within so long before now"
@@ -228,7 +230,8 @@ def parse_datetime(text: str) -> int:
         moment = datetime(year, month, day, hour, minute, second, fraction_us, zone)
     except ValueError as error:
         raise UsageError(f"'{text}' is no time: {error}") from error
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    # Below 0 are Kafka's names for the latest offset and the like.
+    return max(0, (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
 DURATION = re.compile(

@@ -109,6 +109,7 @@ class Actions:
         self._parser.set_defaults(run=None)
         self._actions = self._parser.add_subparsers(title="actions", metavar="ACTION")
         self._prog = prog
+        self._examples = [line.strip() for line in examples.strip().splitlines()]
         self._names: list[str] = []
 
     def add(
@@ -118,11 +119,15 @@ class Actions:
         help_line: str,
         examples: str = "",
     ) -> argparse.ArgumentParser:
-        """An action, with the options of every command in it already."""
-        lines = [line.strip() for line in examples.strip().splitlines()]
+        """An action, with the options of every command in it already. Its help ends with the
+        examples, or with those of the command that are its own."""
+        own = f"{self._prog} {name}"
+        lines = [line.strip() for line in examples.strip().splitlines()] or [
+            line for line in self._examples if f"{line} ".startswith(f"{own} ")
+        ]
         parser = self._actions.add_parser(
             name,
-            prog=f"{self._prog} {name}",
+            prog=own,
             help=help_line,
             description=help_line[0].upper() + help_line[1:] + ".",
             epilog="examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None,

@@ -77,7 +77,11 @@ def _parser() -> argparse.ArgumentParser:
         "--payload-delimiter", metavar="TEXT", default="\\n", help="between values of the file"
     )
     parser.add_argument(
-        "--throughput", type=float, required=True, metavar="N", help="records a second at most; -1"
+        "--throughput",
+        type=float,
+        required=True,
+        metavar="N",
+        help="records a second at most; -1: as many as there can be",
     )
     parser.add_argument(
         "--producer-props",

@@ -1,44 +1,129 @@
-"""What reads a log, or talks to a broker, from Python.
+"""What reads a log, or talks to a broker, from Python: blocking, and without a dependency.
 
-    Connection    one connection: requests, responses, versions
-    Cluster       brokers, leaders, coordinators, and what is tried again
-    Admin         topics, configurations, offsets, brokers
+    Admin         topics, configurations (of a TOPIC, BROKER or GROUP), offsets (LATEST, EARLIEST,
+                  MAX_TIMESTAMP, a time), brokers
     GroupAdmin    consumer groups and their offsets
     Producer      sends records
-    Consumer      reads records
+    Consumer      reads records, each a Record
     read_arrow    topics as Arrow
     read_log      files as Arrow
     write_arrow   Arrow into topics
+    Cluster       brokers, leaders, coordinators, and what is tried again
+    Connection    one connection: requests, responses, versions
 
-Names are imported when they are first used.
+The other names are the tuples that these give. What they raise is in `kafkalite.errors`, above all
+`BrokerError`, with Kafka's `code` and `name`. Names are imported when they are first used.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_HOMES = {
-    "Admin": "admin",
-    "Cluster": "cluster",
-    "Connection": "connection",
-    "Consumer": "consumer",
-    "GroupAdmin": "group_admin",
-    "GroupOptions": "membership",
-    "Producer": "producer",
-    "read_arrow": "wire_arrow",
-    "read_log": "arrow",
-    "write_arrow": "arrow_writer",
+if TYPE_CHECKING:  # the same as in _HOMES, for type checkers and editors
+    from kafkalite.client.admin import (
+        BROKER,
+        EARLIEST,
+        GROUP,
+        LATEST,
+        MAX_TIMESTAMP,
+        TOPIC,
+        Admin,
+        BrokerDescription,
+        ClusterDescription,
+        ConfigEntry,
+        ListedOffset,
+        PartitionDescription,
+        TopicDescription,
+        TopicListing,
+        uuid_text,
+    )
+    from kafkalite.client.arrow import LogRecords, read_log
+    from kafkalite.client.arrow_writer import Written, WrittenPartition, write_arrow
+    from kafkalite.client.cluster import Cluster, Node
+    from kafkalite.client.connection import Connection
+    from kafkalite.client.consumer import Consumer, Fetched, Record
+    from kafkalite.client.group_admin import (
+        Committed,
+        GroupAdmin,
+        GroupDescription,
+        GroupListing,
+        GroupMember,
+    )
+    from kafkalite.client.membership import GroupOptions
+    from kafkalite.client.producer import Producer
+    from kafkalite.client.wire_arrow import read_arrow
+
+# Public name -> module that holds it.
+_HOMES: dict[str, str] = {
+    "Admin": "kafkalite.client.admin",
+    "BROKER": "kafkalite.client.admin",
+    "BrokerDescription": "kafkalite.client.admin",
+    "Cluster": "kafkalite.client.cluster",
+    "ClusterDescription": "kafkalite.client.admin",
+    "Committed": "kafkalite.client.group_admin",
+    "ConfigEntry": "kafkalite.client.admin",
+    "Connection": "kafkalite.client.connection",
+    "Consumer": "kafkalite.client.consumer",
+    "EARLIEST": "kafkalite.client.admin",
+    "Fetched": "kafkalite.client.consumer",
+    "GROUP": "kafkalite.client.admin",
+    "GroupAdmin": "kafkalite.client.group_admin",
+    "GroupDescription": "kafkalite.client.group_admin",
+    "GroupListing": "kafkalite.client.group_admin",
+    "GroupMember": "kafkalite.client.group_admin",
+    "GroupOptions": "kafkalite.client.membership",
+    "LATEST": "kafkalite.client.admin",
+    "ListedOffset": "kafkalite.client.admin",
+    "LogRecords": "kafkalite.client.arrow",
+    "MAX_TIMESTAMP": "kafkalite.client.admin",
+    "Node": "kafkalite.client.cluster",
+    "PartitionDescription": "kafkalite.client.admin",
+    "Producer": "kafkalite.client.producer",
+    "Record": "kafkalite.client.consumer",
+    "TOPIC": "kafkalite.client.admin",
+    "TopicDescription": "kafkalite.client.admin",
+    "TopicListing": "kafkalite.client.admin",
+    "Written": "kafkalite.client.arrow_writer",
+    "WrittenPartition": "kafkalite.client.arrow_writer",
+    "read_arrow": "kafkalite.client.wire_arrow",
+    "read_log": "kafkalite.client.arrow",
+    "uuid_text": "kafkalite.client.admin",
+    "write_arrow": "kafkalite.client.arrow_writer",
 }
 
 __all__ = [
+    "BROKER",
+    "EARLIEST",
+    "GROUP",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "TOPIC",
     "Admin",
+    "BrokerDescription",
     "Cluster",
+    "ClusterDescription",
+    "Committed",
+    "ConfigEntry",
     "Connection",
     "Consumer",
+    "Fetched",
     "GroupAdmin",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "GroupOptions",
+    "ListedOffset",
+    "LogRecords",
+    "Node",
+    "PartitionDescription",
     "Producer",
+    "Record",
+    "TopicDescription",
+    "TopicListing",
+    "Written",
+    "WrittenPartition",
     "read_arrow",
     "read_log",
+    "uuid_text",
     "write_arrow",
 ]
 
@@ -47,6 +132,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kafkalite.client' has no attribute {name!r}")
-    value = getattr(import_module(f"kafkalite.client.{home}"), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

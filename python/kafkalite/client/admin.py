@@ -5,8 +5,12 @@
         admin.create_topic("orders", partitions=3, configs={"retention.ms": "3600000"})
         admin.list_offsets({("orders", 0): LATEST})
 
-Every call raises `BrokerError` with Kafka's code where the cluster refuses; failures that may pass
-are tried again (`Cluster.retry`). Topic ids are bytes; `uuid_text` prints them as Kafka does.
+Every call raises `BrokerError` with Kafka's code where the cluster refuses, `TypeError` for an
+argument of another type. A lost connection is made again (`Cluster.retry`). What leaders refuse
+for the moment is asked again too; of what the controller refuses, as Kafka's `KafkaAdminClient`
+does, only what says that another has become the controller or that a quota is used up: a full disk
+or a time-out of the controller is the caller's to judge. Topic ids are bytes; `uuid_text` prints
+them as Kafka does.
 """
 
 import base64
@@ -18,6 +22,10 @@ from kafkalite.client.arguments import (
     config_text,
     config_texts,
     mapping,
+    offsets_by_pair,
+    pair,
+    replica_lists,
+    resource_kind,
     text,
     texts,
     timestamp_ms,
@@ -27,7 +35,12 @@ from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
 from kafkalite.errors import UnsupportedVersionError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import BROKER_ID_NOT_REGISTERED, UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.protocol.error_codes import (
+    BROKER_ID_NOT_REGISTERED,
+    NOT_CONTROLLER,
+    THROTTLING_QUOTA_EXCEEDED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 __all__ = [
     "BROKER",
@@ -75,6 +88,9 @@ DEFAULT_CONFIG = 5
 SET, DELETE = 0, 1
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+# Refusals of the controller after which `KafkaAdminClient` asks again.
+CONTROLLER_PASSES = frozenset((NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED))
 
 
 class BrokerDescription(NamedTuple):
@@ -172,7 +188,7 @@ class Admin(ClusterClient):
             ]
             return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
-        return self.cluster.retry(ask)
+        return self.cluster.retry(ask, passing=CONTROLLER_PASSES)
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -196,7 +212,7 @@ class Admin(ClusterClient):
                 return self._describe_by_pages(names)
             return self._describe_by_metadata(names)
 
-        return self.cluster.retry(ask)
+        return self.cluster.retry(ask, passing=CONTROLLER_PASSES)
 
     def _describe_by_pages(self, names: Sequence[str]) -> list[TopicDescription]:
         kind = messages.DescribeTopicPartitionsRequest
@@ -270,17 +286,18 @@ class Admin(ClusterClient):
         """Makes a topic; -1 is the broker's default. `assignments` are the replicas of each
         partition, in place of the two numbers."""
         kind = messages.CreateTopicsRequest
+        assigned = replica_lists("assignments", assignments)
         topic = kind.CreatableTopic(
             name=text("name", name),
-            num_partitions=-1 if assignments else whole("partitions", partitions),
+            num_partitions=-1 if assigned else whole("partitions", partitions),
             replication_factor=(
-                -1 if assignments else whole("replication_factor", replication_factor)
+                -1 if assigned else whole("replication_factor", replication_factor)
             ),
             assignments=[
                 kind.CreatableTopic.CreatableReplicaAssignment(
-                    partition_index=index, broker_ids=list(replicas)
+                    partition_index=index, broker_ids=broker_ids
                 )
-                for index, replicas in enumerate(assignments)
+                for index, broker_ids in enumerate(assigned)
             ],
             configs=[
                 kind.CreatableTopic.CreatableTopicConfig(name=key, value=value)
@@ -293,7 +310,7 @@ class Admin(ClusterClient):
             for row in self._ask_controller(request).topics:
                 check(row.error_code, f"topic '{row.name}'", row.error_message)
 
-        self.cluster.retry(ask)
+        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
         self.cluster.forget(name)
 
     def delete_topics(self, names: str | Iterable[str]) -> None:
@@ -311,7 +328,7 @@ class Admin(ClusterClient):
             for row in self._ask_controller(request).responses:
                 check(row.error_code, f"topic '{row.name}'", row.error_message)
 
-        self.cluster.retry(ask)
+        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
         self.cluster.forget()
 
     def create_partitions(
@@ -319,9 +336,9 @@ class Admin(ClusterClient):
     ) -> None:
         """Gives a topic so many partitions in all. `assignments`: the replicas of the new ones."""
         kind = messages.CreatePartitionsRequest
-        rows = assignments and [
-            kind.CreatePartitionsTopic.CreatePartitionsAssignment(broker_ids=list(replicas))
-            for replicas in assignments
+        rows = [
+            kind.CreatePartitionsTopic.CreatePartitionsAssignment(broker_ids=broker_ids)
+            for broker_ids in replica_lists("assignments", assignments or ())
         ]
         topic = kind.CreatePartitionsTopic(
             name=text("name", name), count=whole("count", count), assignments=rows or None
@@ -332,11 +349,12 @@ class Admin(ClusterClient):
             for row in self._ask_controller(request).results:
                 check(row.error_code, f"topic '{row.name}'", row.error_message)
 
-        self.cluster.retry(ask)
+        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
         self.cluster.forget(name)
 
     def delete_records(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Deletes records below an offset (-1: all) of each partition; the log start offsets."""
+        asked = offsets_by_pair("offsets", offsets)
 
         def build(partitions: Sequence[Partition]) -> Any:
             kind = messages.DeleteRecordsRequest
@@ -346,7 +364,7 @@ class Admin(ClusterClient):
                     kind.DeleteRecordsTopic(
                         name=topic,
                         partitions=[
-                            inner(partition_index=index, offset=offsets[topic, index])
+                            inner(partition_index=index, offset=asked[topic, index])
                             for index in indexes
                         ],
                     )
@@ -356,7 +374,7 @@ class Admin(ClusterClient):
             )
 
         found: dict[Partition, int] = {}
-        for name, row in self._ask_leaders(list(offsets), build):
+        for name, row in self._ask_leaders(list(asked), build):
             found[name, row.partition_index] = row.low_watermark
         return found
 
@@ -371,7 +389,9 @@ class Admin(ClusterClient):
         documentation: bool = False,
     ) -> list[ConfigEntry]:
         """All configurations of a topic, broker (name: its id; empty: the default of all) or
-        group."""
+        group; `resource_type` is `TOPIC`, `BROKER` or `GROUP`."""
+        resource_type = resource_kind("resource_type", resource_type)
+        name = text("name", name)
         kind = messages.DescribeConfigsRequest
         request = kind(
             resources=[
@@ -389,7 +409,9 @@ class Admin(ClusterClient):
             check(result.error_code, f"configuration of '{name}'", result.error_message)
             return result
 
-        return [_config_entry(row) for row in self.cluster.retry(ask).configs]
+        return [
+            _config_entry(row) for row in self.cluster.retry(ask, passing=CONTROLLER_PASSES).configs
+        ]
 
     def alter_configs(
         self,
@@ -400,6 +422,8 @@ class Admin(ClusterClient):
         validate_only: bool = False,
     ) -> None:
         """Sets configurations; None takes one back to its default. The others stay."""
+        resource_type = resource_kind("resource_type", resource_type)
+        name = text("name", name)
         kind = messages.IncrementalAlterConfigsRequest
         rows = [
             kind.AlterConfigsResource.AlterableConfig(
@@ -420,10 +444,11 @@ class Admin(ClusterClient):
             row = response.responses[0]
             check(row.error_code, f"configuration of '{name}'", row.error_message)
 
-        self.cluster.retry(ask)
+        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
 
     def list_config_resources(self, resource_type: int) -> list[str]:
         """Names of the resources of a type that have a configuration of their own."""
+        resource_type = resource_kind("resource_type", resource_type)
 
         def ask() -> list[str]:
             request = messages.ListConfigResourcesRequest(resource_types=[resource_type])
@@ -431,7 +456,7 @@ class Admin(ClusterClient):
             check(response.error_code, "ListConfigResources")
             return sorted(row.resource_name for row in response.config_resources)
 
-        return self.cluster.retry(ask)
+        return self.cluster.retry(ask, passing=CONTROLLER_PASSES)
 
     def _config_node(self, resource_type: int, name: str) -> int | None:
         """Only the broker itself knows its own configuration. Raises `BrokerError` if the cluster
@@ -463,7 +488,7 @@ class Admin(ClusterClient):
         Raises `UnsupportedVersionError` for a kind that the broker does not know.
         """
         asked = {
-            place: timestamp_ms(f"timestamps[{place!r}]", each)
+            pair("timestamps", place): timestamp_ms(f"timestamps[{place!r}]", each)
             for place, each in mapping("timestamps", timestamps).items()
         }
 

@@ -5,12 +5,20 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from kafkalite.errors import InvalidArgumentError
 
 Bytes = bytes | bytearray | memoryview
+Offsets = int | datetime | Mapping[int | str | tuple[str, int], int | datetime] | None
+"""What `offsets` takes."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class OffsetOfTime(NamedTuple):
+    """Stands for the offset of the first record at or after a time, or the end without one."""
+
+    timestamp_ms: int
 
 
 def wrong_type(name: str, given: object, wanted: str) -> TypeError:
@@ -55,11 +63,56 @@ def whole(name: str, given: object, low: int | None = None) -> int:
     return number
 
 
+def pair(name: str, given: object) -> tuple[str, int]:
+    """A pair of a topic and a partition. Raises TypeError."""
+    match given:
+        case (str(topic), number) if not isinstance(number, bool):
+            if isinstance(number, SupportsIndex):
+                return topic, index(number)
+    raise TypeError(f"{name} has {given!r}, which is no pair of topic and partition")
+
+
+def pairs(name: str, given: object) -> list[tuple[str, int]]:
+    """Pairs of a topic and a partition. Raises TypeError."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        wanted = "a list of pairs of topic and partition, as ('orders', 0)"
+        raise wrong_type(name, given, wanted)
+    return [pair(name, each) for each in given]
+
+
+def offsets_by_pair(name: str, given: object) -> dict[tuple[str, int], int]:
+    """Offsets by pairs of topic and partition. Raises TypeError."""
+    return {
+        pair(name, place): whole(f"{name}[{place!r}]", offset)
+        for place, offset in mapping(name, given).items()
+    }
+
+
+def replica_lists(name: str, given: object) -> list[list[int]]:
+    """The broker ids of each new partition. Raises TypeError."""
+    wanted = "a list that has a list of broker ids for each partition, as [[1], [1]]"
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise wrong_type(name, given, wanted)
+    lists = []
+    for each in given:
+        if not isinstance(each, Iterable) or isinstance(each, str | bytes):
+            raise wrong_type(name, given, wanted)
+        lists.append([whole(f"a broker id in {name}", broker_id) for broker_id in each])
+    return lists
+
+
 def mapping(name: str, given: object) -> Mapping[Any, Any]:
     """Raises TypeError for what is no mapping."""
     if not isinstance(given, Mapping):
         raise wrong_type(name, given, "a mapping, as a dict is")
     return given
+
+
+def resource_kind(name: str, given: object) -> int:
+    """A type of resources. Raises TypeError."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        raise wrong_type(name, given, "int: TOPIC, BROKER or GROUP of kafkalite.client.admin")
+    return index(given)
 
 
 def config_texts(name: str, given: object) -> dict[str, str]:
@@ -100,22 +153,29 @@ def header(given: object) -> tuple[bytes, bytes | None]:
     raise TypeError(f"headers has {given!r}, which is no pair of a text and bytes")
 
 
-def offsets(name: str, given: object) -> int | dict[str, int] | None:
-    """An offset for every partition; or one each, by `orders-0` or partition, or by the tuple of
-    both. Raises TypeError."""
+OFFSET_MAX = 2**63 - 1
+
+
+def offsets(name: str, given: object) -> int | OffsetOfTime | dict[str, int | OffsetOfTime] | None:
+    """An offset or a time for every partition; or one each, by `orders-0` or partition, or by the
+    tuple of both. Raises TypeError, and InvalidArgumentError for a time without a zone."""
     if given is None:
         return None
     if isinstance(given, Mapping):
         return {
-            _partition_name(name, place): whole(f"{name}[{place!r}]", offset)
-            for place, offset in given.items()
+            _partition_name(name, place): _offset(f"{name}[{place!r}]", each)
+            for place, each in given.items()
         }
+    return _offset(name, given, ", or a mapping with one a partition")
+
+
+def _offset(name: str, given: object, otherwise: str = "") -> int | OffsetOfTime:
+    if isinstance(given, datetime):
+        return OffsetOfTime(timestamp_ms(name, given))
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
-        is_time = isinstance(given, datetime)
-        hint = "; Admin.list_offsets gives that of a time" if is_time else ""
-        wanted = f"an offset: an int, or a mapping with an int a partition{hint}"
+        wanted = f"an offset: an int, or a datetime with its time zone{otherwise}"
         raise wrong_type(name, given, wanted)
-    return index(given)
+    return min(index(given), OFFSET_MAX)
 
 
 def _partition_name(name: str, place: object) -> str:
@@ -139,5 +199,6 @@ def timestamp_ms(name: str, given: object) -> int:
                 "for local time, .replace(tzinfo=datetime.UTC) for UTC"
             )
         since = given - EPOCH
-        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+        # Below 0 are Kafka's names for the latest offset and the like.
+        return max(0, (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
     return whole(name, given)

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.arguments import (
+    OffsetOfTime,
+    Offsets,
     config_texts,
     directory,
     offsets,
@@ -53,9 +55,6 @@ class ArrowSchema(Protocol):
 
 
 Path = str | os.PathLike[str]
-Offsets = int | Mapping[int | str | tuple[str, int], int] | None
-
-OFFSET_MAX = 2**63 - 1
 
 # Many enough to make the cost of a batch vanish, small enough for a core's caches and for Spark.
 BATCH_ROWS = 32_768
@@ -86,8 +85,11 @@ def read_log(
 
     `start` and `stop` (exclusive) are offsets: a number for every partition, or a mapping with a
     number each, by directory name (`{"orders-0": 5}`) or, where there is but one topic, by
-    partition (`{0: 5}`). Without them the range is the whole log; a `stop`
-    behind the log end means the end. `columns` is one column or several.
+    partition (`{0: 5}`). A datetime, which must say its time zone, stands for the offset of the
+    first record whose timestamp is as late, and for the end if there is none; it is looked up once,
+    by the time index, and later records of the range may be earlier where a log is not in the order
+    of time. Without them the range is the whole log; a `stop` behind the log end means the end.
+    `columns` is one column or several.
 
     `isolation="read_committed"` leaves out aborted transactions and ends at the last stable
     offset, as a consumer does. Control records are never among the rows.
@@ -101,10 +103,10 @@ def read_log(
     null, and `_corrupt_record`, if the schema has it, its text), `DROPMALFORMED`, `FAILFAST`.
     `format_options` are those of docs/TYPED_VALUES.md, as `value.flatten`.
 
-    Raises InvalidArgumentError for an unknown column or isolation and for offsets outside the log,
-    LogDirRefusedError for a path that holds no log. What is found while streaming (damage in a
-    file, offsets that retention deleted meanwhile) the consumer raises in its own class, naming
-    the file.
+    Raises InvalidArgumentError for an unknown column or isolation, for offsets outside the log and
+    for a time without a zone, TypeError for an argument of another type, LogDirRefusedError for a
+    path that holds no log. What is found while streaming (damage in a file, offsets that retention
+    deleted meanwhile) the consumer raises in its own class, naming the file.
     """
     start_for_all, start_by_partition = _offsets("start", start)
     stop_for_all, stop_by_partition = _offsets("stop", stop)
@@ -155,11 +157,11 @@ def _paths(given: Path | Iterable[Path]) -> list[str]:
     return [os.path.realpath(directory("path", each)) for each in paths]
 
 
-def _offsets(name: str, given: Offsets) -> tuple[int | None, dict[str, int]]:
+def _offsets(
+    name: str, given: Offsets
+) -> tuple[int | OffsetOfTime | None, dict[str, int | OffsetOfTime]]:
     checked = offsets(name, given)
-    if isinstance(checked, dict):
-        return None, {place: min(each, OFFSET_MAX) for place, each in checked.items()}
-    return None if checked is None else min(checked, OFFSET_MAX), {}
+    return (None, checked) if isinstance(checked, dict) else (checked, {})
 
 
 class LogRecords:

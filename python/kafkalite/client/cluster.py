@@ -13,7 +13,7 @@ raised.
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import texts, whole
@@ -199,10 +199,12 @@ class Cluster(Closing):
         timeout_ms: int | None = None,
         forget: Callable[[], None] | None = None,
         unknown_topic: bool = False,
+        passing: Collection[int] | None = None,
     ) -> Result:
         """Calls the operation until it succeeds, fails for good or the time is over. `forget` is
         called before each further attempt: what was looked up may be out of date. A topic that the
-        cluster does not know is waited for only with `unknown_topic`.
+        cluster does not know is waited for only with `unknown_topic`. `passing` are the codes that
+        are tried again, in place of all that Kafka calls retriable.
 
         Bootstrap servers of which none was ever reached are not waited for: most likely their name
         is wrong, or nothing has been started.
@@ -213,7 +215,7 @@ class Cluster(Closing):
             try:
                 return operation()
             except ClientError as error:
-                if not self._was_reached or not _may_pass(error, unknown_topic):
+                if not self._was_reached or not _may_pass(error, unknown_topic, passing):
                     raise
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -350,8 +352,10 @@ class Cluster(Closing):
         return connection
 
 
-def _may_pass(error: ClientError, unknown_topic: bool) -> bool:
+def _may_pass(error: ClientError, unknown_topic: bool, passing: Collection[int] | None) -> bool:
     if isinstance(error, BrokerError):
+        if passing is not None:
+            return error.code in passing
         is_unknown = error.code == UNKNOWN_TOPIC_OR_PARTITION
         return error.retriable and (unknown_topic or not is_unknown)
     return isinstance(error, ConnectionFailedError | RequestTimedOutError)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from kafkalite._native import count_fetched, fetched_end, read_fetched
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.arguments import text, texts, whole, wrong_type
+from kafkalite.client.arguments import pairs, text, texts, whole
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
 from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.client.membership import GroupOptions, Membership
@@ -118,23 +118,6 @@ class _Place:
         """Nothing is fetched from here on."""
 
 
-def _places_of(given: object) -> list[Partition]:
-    """Raises TypeError for what are no pairs of topic and partition."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        wanted = "a list of pairs of topic and partition, as ('orders', 0)"
-        raise wrong_type("partitions", given, wanted)
-    places = []
-    for place in given:
-        match place:
-            case (str(topic), int(partition)):
-                places.append((topic, partition))
-            case _:
-                raise TypeError(
-                    f"partitions has {place!r}, which is no pair of topic and partition"
-                )
-    return places
-
-
 class _Flight(NamedTuple):
     """A fetch that was not answered yet: offset and version of each partition."""
 
@@ -166,8 +149,13 @@ class Consumer(Closing):
         `fetch.max.bytes`, `max.partition.fetch.bytes`, `fetch.max.wait.ms`,
         `default.api.timeout.ms`, `request.timeout.ms`.
 
-        Raises `InvalidArgumentError`.
+        Raises `InvalidArgumentError`, `TypeError`.
         """
+        text("client_id", client_id)
+        whole("fetch_bytes_min", fetch_bytes_min, 0)
+        whole("fetch_bytes_max", fetch_bytes_max, 0)
+        whole("partition_bytes_max", partition_bytes_max, 0)
+        whole("fetch_wait_ms", fetch_wait_ms, 0)
         if isolation not in ISOLATION:
             raise InvalidArgumentError(
                 f"unknown isolation '{isolation}': it is read_uncommitted or read_committed"
@@ -182,7 +170,7 @@ class Consumer(Closing):
         self._reset = RESETS[offset_reset]
         self._commit_s = None
         if auto_commit_interval_ms is not None:
-            self._commit_s = auto_commit_interval_ms / 1000
+            self._commit_s = whole("auto_commit_interval_ms", auto_commit_interval_ms, 0) / 1000
         self._bytes_min = fetch_bytes_min
         self._bytes_max = fetch_bytes_max
         self._partition_bytes_max = partition_bytes_max
@@ -236,7 +224,7 @@ class Consumer(Closing):
         Nothing is fetched from an offset of `stops` on; what comes before it may come with records
         behind it, of the same batch or the next ones."""
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
-        places = _places_of(partitions)
+        places = pairs("partitions", partitions)
         for place, start in starts.items():
             whole(f"the offset of {place[0]}-{place[1]}", start)
         self._subscription = None
@@ -365,7 +353,7 @@ class Consumer(Closing):
         """What the group has committed, of those partitions that have an offset."""
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group commits nothing")
-        return self._group.committed(partitions)
+        return self._group.committed(pairs("partitions", partitions))
 
     def _commit_if_due(self) -> None:
         if self._group is None or self._commit_s is None:

@@ -5,9 +5,10 @@ with GroupAdmin("127.0.0.1:9092") as groups:
     groups.alter("billing", {("orders", 0): 0})
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kafkalite.client.arguments import offsets_by_pair, pairs, text, texts
 from kafkalite.client.cluster import ClusterClient, Node
 from kafkalite.client.connection import check
 from kafkalite.errors import BrokerError
@@ -66,9 +67,13 @@ class Committed(NamedTuple):
 class GroupAdmin(ClusterClient):
     """The groups of a cluster. One thread at a time."""
 
-    def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+    def list(
+        self, *, states: str | Iterable[str] = (), types: str | Iterable[str] = ()
+    ) -> list[GroupListing]:
         """Consumer groups of all brokers, by name; of these states or types, if some are named."""
-        request = messages.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        request = messages.ListGroupsRequest(
+            states_filter=texts("states", states), types_filter=texts("types", types)
+        )
 
         def ask() -> list[GroupListing]:
             found = []
@@ -86,6 +91,7 @@ class GroupAdmin(ClusterClient):
 
     def describe(self, name: str) -> GroupDescription:
         """A group, of the classic or the new protocol."""
+        name = text("name", name)
 
         def ask() -> GroupDescription:
             coordinator = self.cluster.coordinator(name)
@@ -110,6 +116,7 @@ class GroupAdmin(ClusterClient):
 
     def committed(self, name: str) -> dict[Partition, Committed]:
         """All offsets that a group has committed, by topic and partition."""
+        name = text("name", name)
 
         def ask() -> dict[Partition, Committed]:
             connection = self.cluster.connection(self.cluster.coordinator(name))
@@ -139,10 +146,11 @@ class GroupAdmin(ClusterClient):
 
         Raises `BrokerError` (UNKNOWN_MEMBER_ID) if it has some.
         """
+        name = text("name", name)
         kind = messages.OffsetCommitRequest
         inner = kind.OffsetCommitRequestTopic
         topics: dict[str, Any] = {}
-        for (topic, index), offset in sorted(offsets.items()):
+        for (topic, index), offset in sorted(offsets_by_pair("offsets", offsets).items()):
             row = inner.OffsetCommitRequestPartition(
                 partition_index=index, committed_offset=offset, committed_metadata=""
             )
@@ -159,16 +167,17 @@ class GroupAdmin(ClusterClient):
         self.cluster.retry(ask)
 
     def delete_offsets(
-        self, name: str, partitions: Sequence[Partition]
+        self, name: str, partitions: Iterable[Partition]
     ) -> dict[Partition, BrokerError | None]:
         """Takes committed offsets away; what was refused, by partition.
 
         Raises `BrokerError` if the whole was refused.
         """
+        name = text("name", name)
         kind = messages.OffsetDeleteRequest
         inner = kind.OffsetDeleteRequestTopic
         topics: dict[str, Any] = {}
-        for topic, index in partitions:
+        for topic, index in pairs("partitions", partitions):
             row = inner.OffsetDeleteRequestPartition(partition_index=index)
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
         request = kind(group_id=name, topics=list(topics.values()))
@@ -188,6 +197,7 @@ class GroupAdmin(ClusterClient):
 
     def delete(self, name: str) -> None:
         """Deletes a group without members, its offsets with it."""
+        name = text("name", name)
 
         def ask() -> None:
             connection = self.cluster.connection(self.cluster.coordinator(name))

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
-from kafkalite.client.arguments import Bytes, bytes_of, header, whole
+from kafkalite.client.arguments import Bytes, bytes_of, header, text, whole
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
@@ -108,8 +108,17 @@ class Producer:
         which was begun and is the caller's to end; then whoever makes the batches makes them
         transactional, and after an error the transaction can only be aborted.
 
-        Raises `InvalidArgumentError` for what contradicts itself.
+        Raises `InvalidArgumentError` for what contradicts itself, `TypeError`.
         """
+        text("codec", codec)
+        text("client_id", client_id)
+        whole("linger_ms", linger_ms, 0)
+        whole("batch_bytes", batch_bytes, 0)
+        whole("request_bytes_max", request_bytes_max, 1)
+        whole("buffer_bytes", buffer_bytes, 0)
+        whole("max_in_flight", max_in_flight, 1)
+        whole("delivery_timeout_ms", delivery_timeout_ms, 0)
+        whole("request_timeout_ms", request_timeout_ms, 1)
         if str(acks) not in ACKS:
             raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
         self._acks = ACKS[str(acks)]
@@ -194,9 +203,12 @@ class Producer:
     ) -> None:
         """Puts a record into a batch; waits only if `buffer_bytes` are under way.
 
-        Raises `BrokerError` for a topic or partition that there is not, `TypeError` for what are no
-        bytes. What happens to the record later, `on_delivery` is told and `flush` raises.
+        Raises `BrokerError` for a topic or partition that there is not, `TypeError` for what is no
+        text and what are no bytes. What happens to the record later, `on_delivery` is told and
+        `flush` raises.
         """
+        if type(topic) is not str:
+            topic = text("topic", topic)
         if type(value) is not bytes:
             value = bytes_of("value", value)
         if type(key) is not bytes:

@@ -13,14 +13,13 @@ Arrow batch.
 from collections.abc import Iterable, Mapping
 
 from kafkalite._native import FetchRead
-from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.arguments import offsets, texts, whole
+from kafkalite.client.admin import EARLIEST, LATEST, Admin, ListedOffset, Partition
+from kafkalite.client.arguments import OffsetOfTime, Offsets, offsets, texts, whole
 from kafkalite.client.arrow import (
     BATCH_BYTES,
     BATCH_ROWS,
     ArrowSchema,
     LogRecords,
-    Offsets,
     formats_of,
     schema_of,
 )
@@ -31,6 +30,7 @@ from kafkalite.errors import InvalidArgumentError
 __all__ = ["read_arrow"]
 
 Range = tuple[str, int, int, int]
+Spec = int | OffsetOfTime
 
 
 def read_arrow(
@@ -54,9 +54,11 @@ def read_arrow(
     """Records of a topic, or of several, for anything that takes an Arrow C stream.
 
     `start` and `stop` (exclusive) are offsets: a number for every partition, or a mapping with a
-    number each, by `"orders-0"` or, where there is but one topic, by partition (`{0: 5}`). Without
-    them the range is the whole log; a `stop` behind the end means the end. `columns` is one column
-    or several.
+    number each, by `"orders-0"` or, where there is but one topic, by partition (`{0: 5}`). A
+    datetime, which must say its time zone, stands for the offset of the first record whose
+    timestamp is as late, which the broker is asked for once, and for the end if there is none.
+    Without them the range is the whole log; a `stop` behind the end means the end. `columns` is one
+    column or several.
 
     `isolation="read_committed"` leaves out aborted transactions and ends at the last stable offset.
     Control records are never among the rows, which come by topic and partition, in order.
@@ -64,9 +66,10 @@ def read_arrow(
     Formats, schemas and `mode` are those of `read_log`.
 
     Raises `BrokerError` for a topic that there is not, `InvalidArgumentError` for an unknown column
-    or isolation and for offsets outside the log, `ConnectionFailedError`. What happens while
-    streaming (retention deleted what was still to be read, a broker was away for `timeout_ms`) the
-    consumer raises in its own class.
+    or isolation, for offsets outside the log and for a time without a zone, `TypeError` for an
+    argument of another type, `ConnectionFailedError`. What happens while streaming (retention
+    deleted what was still to be read, a broker was away for `timeout_ms`) the consumer raises in
+    its own class.
     """
     topics = set(texts("topic", topic))
     servers = texts("bootstrap_servers", bootstrap_servers)
@@ -90,8 +93,12 @@ def read_arrow(
         first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
         is_committed = isolation == "read_committed"
         last = admin.list_offsets(dict.fromkeys(places, LATEST), committed=is_committed)
-    starts = _requested("start", asked_start, places)
-    stops = _requested("stop", asked_stop, places)
+        wanted_starts = _requested("start", asked_start, places)
+        wanted_stops = _requested("stop", asked_stop, places)
+        for place in wanted_starts.keys() & wanted_stops.keys():
+            _refuse_reversed(place, wanted_starts[place], wanted_stops[place])
+        starts = _looked_up(admin, wanted_starts, last, committed=is_committed)
+        stops = _looked_up(admin, wanted_stops, last, committed=is_committed)
     ranges = []
     for place in places:
         ends = (first[place].offset, last[place].offset)
@@ -118,12 +125,12 @@ def read_arrow(
 
 
 def _requested(
-    what: str, asked: int | dict[str, int] | None, places: list[tuple[str, int]]
-) -> dict[tuple[str, int], int]:
+    what: str, asked: Spec | dict[str, Spec] | None, places: list[Partition]
+) -> dict[Partition, Spec]:
     """By partition. Raises `InvalidArgumentError` for a partition that is not read."""
     if asked is None:
         return {}
-    if isinstance(asked, int):
+    if not isinstance(asked, dict):
         return dict.fromkeys(places, asked)
     by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in places}
     if len({topic for topic, _ in places}) == 1:
@@ -136,8 +143,43 @@ def _requested(
     return found
 
 
+def _refuse_reversed(place: Partition, start: Spec, stop: Spec) -> None:
+    """An offset and a time have no order: where they are reversed, there are no rows."""
+    match start, stop:
+        case (int(), int()) | (OffsetOfTime(), OffsetOfTime()) if start > stop:  # type: ignore[operator]
+            name = f"{place[0]}-{place[1]}"
+            raise InvalidArgumentError(
+                f"stop {_told(stop)} of {name} lies before its start {_told(start)}"
+            )
+
+
+def _told(spec: Spec) -> str:
+    return str(spec) if isinstance(spec, int) else f"{spec.timestamp_ms} ms since 1970"
+
+
+def _looked_up(
+    admin: Admin,
+    wanted: Mapping[Partition, Spec],
+    last: Mapping[Partition, ListedOffset],
+    *,
+    committed: bool,
+) -> dict[Partition, int]:
+    """Offsets; that of a time is the end where no record is as late."""
+    times = {
+        place: each.timestamp_ms for place, each in wanted.items() if isinstance(each, OffsetOfTime)
+    }
+    found = {
+        place: each.offset if each.offset >= 0 else last[place].offset
+        for place, each in admin.list_offsets(times, committed=committed).items()
+    }
+    return {
+        place: min(found[place], last[place].offset) if isinstance(each, OffsetOfTime) else each
+        for place, each in wanted.items()
+    }
+
+
 def _range(
-    place: tuple[str, int],
+    place: Partition,
     asked: tuple[int | None, int | None],
     ends: tuple[int, int],
     leeway: bool,
@@ -150,6 +192,6 @@ def _range(
     stop = last if asked[1] is None else min(asked[1], last)
     if start < first or (start > last and not leeway):
         raise InvalidArgumentError(f"start {start} is outside the log of {name}: {first} to {last}")
-    if asked[1] is not None and asked[1] < start:
+    if asked[0] is None and asked[1] is not None and asked[1] < start:
         raise InvalidArgumentError(f"stop {asked[1]} of {name} lies before its start {start}")
     return start, max(start, stop)

@@ -256,26 +256,35 @@ class Controller:
             self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics])
             self._serving().delete_topics(names)
 
-    def create_partitions(self, name: str, total_count: int) -> TopicImage:
-        """Gives a topic more partitions, so that it has `total_count`."""
-        topic = self._topic(name)
-        count = len(topic.partitions)
-        if total_count <= count:
-            raise ControllerError(
-                INVALID_PARTITIONS,
-                f"Topic currently has {count} partitions, which is higher than the requested "
-                f"{total_count}.",
-            )
-        partitions = self._new_partitions(count, self._place(total_count - count))
-        grown = topic._replace(partitions=(*topic.partitions, *partitions))
+    def create_partitions(self, total_counts: Mapping[str, int]) -> None:
+        """Gives topics more partitions, so that each has its total, by one flush of the metadata:
+        all of them, or none if the metadata or a log cannot be written."""
+        topics = [self._topic(name) for name in total_counts]
+        for topic in topics:
+            count, total_count = len(topic.partitions), total_counts[topic.name]
+            if total_count <= count:
+                raise ControllerError(
+                    INVALID_PARTITIONS,
+                    f"Topic currently has {count} partitions, which is higher than the requested "
+                    f"{total_count}.",
+                )
+        new_count = sum(total_counts.values()) - sum(len(each.partitions) for each in topics)
+        places = iter(self._place(new_count))
+        grown: dict[str, TopicImage] = {}
+        records: list[Any] = []
+        for topic in topics:
+            count = len(topic.partitions)
+            directories = list(islice(places, total_counts[topic.name] - count))
+            partitions = self._new_partitions(count, directories)
+            grown[topic.name] = topic._replace(partitions=(*topic.partitions, *partitions))
+            records += [partition_record(topic.id, each) for each in partitions]
         try:
             # Before the metadata, from which no partition can be taken again.
-            self._serving().make_logs({name: self._facts(grown)})
+            self._serving().make_logs({name: self._facts(each) for name, each in grown.items()})
         except KafkaliteError as error:
             raise _logs_not_made(error) from error
-        self._append([partition_record(topic.id, each) for each in partitions])
-        self._publish_topics([name])
-        return self.image.topics[name]
+        self._append(records)
+        self._publish_topics(list(grown))
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Sets configs, None removes one. They must have been checked. A change of nothing writes

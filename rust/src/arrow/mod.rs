@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! plan      which rows: partitions, offsets, isolation              (once per read)
+//!  ├ times       from which offset on records are as late as a time
 //!  └ isolation   last stable offset, aborted transactions
 //! stream    Arrow batches, bounded in rows and bytes                (once per consumer)
 //!  ├ batches     the log's batches between two offsets, proved
@@ -29,12 +30,13 @@ pub mod segments;
 pub mod serve;
 pub mod shape;
 pub mod stream;
+pub mod times;
 pub mod typed;
 pub mod walk;
 
 pub use columns::BatchBounds;
 pub use fetched::{FetchSource, FetchedChunk, FetchedStream};
-pub use plan::{Isolation, LogRead, Offsets, ReadOptions};
+pub use plan::{Isolation, LogRead, OffsetSpec, Offsets, ReadOptions};
 pub use schema::Column;
 pub use shape::{Shape, ShapeRequest};
 pub use stream::LogStream;

@@ -2,6 +2,7 @@
 //! made from it later, one after the other or at once, all deliver these rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::isolation::{AbortedRanges, committed_view};
 use super::segments::{LogExtent, Partition};
 use super::shape::Shape;
 use super::stream::LogStream;
+use super::times::offset_of_time;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX};
 use crate::log::checkpoint::{LOG_START_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
@@ -48,12 +50,29 @@ impl Isolation {
     }
 }
 
+/// Where a range begins or ends (`OffsetSpec` of Kafka's Admin).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffsetSpec {
+    Offset(i64),
+    /// The first record at or after a time, in ms since 1970; the log's end, if there is none.
+    Time(i64),
+}
+
+impl fmt::Display for OffsetSpec {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OffsetSpec::Offset(offset) => write!(out, "{offset}"),
+            OffsetSpec::Time(timestamp) => write!(out, "{timestamp} ms since 1970"),
+        }
+    }
+}
+
 /// An offset for all partitions, or one each: by directory name (`orders-0`), or by number where
 /// all are of one topic. A partition that is not named is read from its start, or to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offsets {
-    pub for_all: Option<i64>,
-    pub by_partition: BTreeMap<String, i64>,
+    pub for_all: Option<OffsetSpec>,
+    pub by_partition: BTreeMap<String, OffsetSpec>,
 }
 
 /// What is asked for.
@@ -137,17 +156,25 @@ pub fn check_bounds(bounds: BatchBounds) -> Result<()> {
 fn range(
     partition: Partition,
     name: &TopicPartition,
-    start: Option<i64>,
-    stop: Option<i64>,
+    start: Option<OffsetSpec>,
+    stop: Option<OffsetSpec>,
     isolation: Isolation,
 ) -> Result<PartitionRange> {
     let refuse = |reason: String| Err(Error::InvalidArgument(reason));
-    if let (Some(start), Some(stop)) = (start, stop)
-        && start > stop
-    {
-        return refuse(format!("start={start} is after stop={stop} ({name})"));
+    if let (Some(first), Some(last)) = (start, stop) {
+        let is_reversed = match (first, last) {
+            (OffsetSpec::Offset(first), OffsetSpec::Offset(last))
+            | (OffsetSpec::Time(first), OffsetSpec::Time(last)) => first > last,
+            // An offset and a time have no order: where they are reversed, there are no rows.
+            _ => false,
+        };
+        if is_reversed {
+            return refuse(format!("start={first} is after stop={last} ({name})"));
+        }
     }
     let extent = partition.extent()?;
+    let start = offset_of(&partition, extent, start)?;
+    let stop = offset_of(&partition, extent, stop)?;
     let LogExtent {
         log_start_offset,
         log_end_offset,
@@ -183,10 +210,22 @@ fn range(
     })
 }
 
+fn offset_of(
+    partition: &Partition,
+    extent: LogExtent,
+    spec: Option<OffsetSpec>,
+) -> Result<Option<i64>> {
+    Ok(match spec {
+        None => None,
+        Some(OffsetSpec::Offset(offset)) => Some(offset),
+        Some(OffsetSpec::Time(timestamp)) => Some(offset_of_time(partition, extent, timestamp)?),
+    })
+}
+
 /// The offsets given by a caller, with the names they were given under made out.
 struct Requested {
-    for_all: Option<i64>,
-    by_partition: BTreeMap<TopicPartition, i64>,
+    for_all: Option<OffsetSpec>,
+    by_partition: BTreeMap<TopicPartition, OffsetSpec>,
 }
 
 impl Requested {
@@ -197,7 +236,8 @@ impl Requested {
     ) -> Result<Requested> {
         let mut by_partition = BTreeMap::new();
         let given = offsets.by_partition.values().chain(&offsets.for_all);
-        if let Some(negative) = given.copied().find(|offset| *offset < 0) {
+        let is_negative = |spec: &OffsetSpec| matches!(spec, OffsetSpec::Offset(..0));
+        if let Some(negative) = given.copied().find(is_negative) {
             return Err(Error::InvalidArgument(format!(
                 "{argument}={negative} is no offset"
             )));
@@ -228,7 +268,7 @@ impl Requested {
         })
     }
 
-    fn of(&mut self, name: &TopicPartition) -> Option<i64> {
+    fn of(&mut self, name: &TopicPartition) -> Option<OffsetSpec> {
         self.by_partition.remove(name).or(self.for_all)
     }
 }

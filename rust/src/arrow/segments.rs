@@ -56,11 +56,11 @@ pub struct OpenSegment {
 }
 
 /// Base offset → whether the file is a `.log.swap`.
-type Listing = BTreeMap<i64, bool>;
+pub(super) type Listing = BTreeMap<i64, bool>;
 
 impl Partition {
     /// Base offsets of the segments, in order.
-    fn list(&self) -> Result<Listing> {
+    pub(super) fn list(&self) -> Result<Listing> {
         let entries = self
             .storage
             .read_directory(&self.directory)
@@ -233,7 +233,7 @@ impl Partition {
 }
 
 /// The segments from the one that holds `offset` on; from the first, if all begin behind it.
-fn from_floor(listing: &Listing, offset: i64) -> impl Iterator<Item = (i64, bool)> {
+pub(super) fn from_floor(listing: &Listing, offset: i64) -> impl Iterator<Item = (i64, bool)> {
     let floor = listing.range(..=offset).next_back().map(|(base, _)| *base);
     listing
         .range(floor.unwrap_or(i64::MIN)..)

@@ -17,7 +17,7 @@ use pyo3::types::PyCapsule;
 use super::door;
 use crate::arrow::plan::check_bounds;
 use crate::arrow::{
-    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, Offsets,
+    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, OffsetSpec, Offsets,
     ReadOptions, Shape, ShapeRequest,
 };
 use crate::error::Error;
@@ -44,10 +44,10 @@ impl PyLogRead {
         py: Python<'_>,
         paths: Vec<PathBuf>,
         topic: Option<String>,
-        start: Option<i64>,
-        start_by_partition: BTreeMap<String, i64>,
-        stop: Option<i64>,
-        stop_by_partition: BTreeMap<String, i64>,
+        start: Option<PyOffsetSpec>,
+        start_by_partition: BTreeMap<String, PyOffsetSpec>,
+        stop: Option<PyOffsetSpec>,
+        stop_by_partition: BTreeMap<String, PyOffsetSpec>,
         columns: Option<Vec<String>>,
         isolation: &str,
         batch_rows: usize,
@@ -61,14 +61,8 @@ impl PyLogRead {
         let read = door::enter(py, || {
             let options = ReadOptions {
                 topic,
-                start: Offsets {
-                    for_all: start,
-                    by_partition: start_by_partition,
-                },
-                stop: Offsets {
-                    for_all: stop,
-                    by_partition: stop_by_partition,
-                },
+                start: offsets(start, start_by_partition),
+                stop: offsets(stop, stop_by_partition),
                 shape,
                 isolation: Isolation::from_name(isolation)?,
                 bounds: BatchBounds {
@@ -126,6 +120,32 @@ impl PyLogRead {
                 (topic, partition.partition, range.start, range.stop)
             })
             .collect()
+    }
+}
+
+/// An offset, or a time in an object of its own (`_OffsetOfTime` in `_native.pyi`).
+#[derive(FromPyObject)]
+enum PyOffsetSpec {
+    Offset(i64),
+    Time { timestamp_ms: i64 },
+}
+
+impl From<PyOffsetSpec> for OffsetSpec {
+    fn from(spec: PyOffsetSpec) -> OffsetSpec {
+        match spec {
+            PyOffsetSpec::Offset(offset) => OffsetSpec::Offset(offset),
+            PyOffsetSpec::Time { timestamp_ms } => OffsetSpec::Time(timestamp_ms),
+        }
+    }
+}
+
+fn offsets(for_all: Option<PyOffsetSpec>, by_partition: BTreeMap<String, PyOffsetSpec>) -> Offsets {
+    let by_partition = by_partition.into_iter();
+    Offsets {
+        for_all: for_all.map(OffsetSpec::from),
+        by_partition: by_partition
+            .map(|(name, spec)| (name, spec.into()))
+            .collect(),
     }
 }
 

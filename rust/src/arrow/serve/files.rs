@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::request::refuse;
 use super::{ReadRequest, Rows};
-use crate::arrow::plan::{LogRead, Offsets, ReadOptions};
+use crate::arrow::plan::{LogRead, OffsetSpec, Offsets, ReadOptions};
 use crate::error::Result;
 use crate::log::storage::{DiskStorage, Storage};
 
@@ -99,8 +99,8 @@ fn open(
     start: Option<i64>,
     stop: Option<i64>,
 ) -> Result<LogRead> {
-    let offsets = |offset| Offsets {
-        for_all: offset,
+    let offsets = |offset: Option<i64>| Offsets {
+        for_all: offset.map(OffsetSpec::Offset),
         ..Offsets::default()
     };
     let options = ReadOptions {
