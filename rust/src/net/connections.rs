@@ -282,7 +282,7 @@ impl Reactor {
             // It waits with no frame any more.
             connection.is_blocked = false;
             let input = std::mem::take(&mut connection.session.input);
-            self.recycle(input.buffer);
+            self.buffers.recycle(input.buffer);
             self.touch(token);
         }
         if let Some(index) = self.connections.place_of(token) {
@@ -354,7 +354,8 @@ impl Reactor {
             let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
         self.shared.release_memory(connection.held_bytes);
-        self.recycle(std::mem::take(&mut connection.session.input.buffer));
+        self.buffers
+            .recycle(std::mem::take(&mut connection.session.input.buffer));
         self.shared
             .counts
             .connections

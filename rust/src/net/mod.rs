@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! reactor      one thread's turn: events, timers, wake-ups, what became of storage calls, sending
-//! connections  taken in, looked after, closed     receive  bytes and frames      dispatch  one request
+//! connections  taken in, looked after, closed
+//! receive, buffers    bytes, frames, the memory they come in      dispatch  one request
 //! settle       requests that wait, and what becomes of them
 //! session      one connection without its socket: request order, response slots
 //! outbox       what is to be sent: bytes and file ranges
@@ -16,6 +17,7 @@
 
 pub mod admission;
 pub mod budget;
+mod buffers;
 mod connections;
 pub mod control;
 pub mod coordinate;

@@ -26,6 +26,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::buffers::Buffers;
 use super::connections::Connections;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, SpareAnswers};
@@ -68,10 +69,8 @@ pub struct Reactor {
     pub(super) accepts: Vec<bool>,
     pub(super) next_thread: usize,
     pub(super) connections: Connections,
-    /// Receive buffers to be used again, and the larger ones, with their bytes in all.
-    pub(super) pool: Vec<Vec<u8>>,
-    pub(super) large_pool: Vec<Vec<u8>>,
-    pub(super) large_pool_bytes: usize,
+    /// Receive buffers to be used again.
+    pub(super) buffers: Buffers,
     /// Memory of requests and of answers, to be used again.
     pub(super) spare_requests: k00_produce::Spare,
     pub(super) spare_answers: SpareAnswers,
@@ -214,9 +213,7 @@ impl Reactor {
             listeners,
             next_thread: 0,
             connections: Connections::default(),
-            pool: Vec::new(),
-            large_pool: Vec::new(),
-            large_pool_bytes: 0,
+            buffers: Buffers::default(),
             spare_requests: k00_produce::Spare::default(),
             spare_answers: SpareAnswers::default(),
             stage: Stage::default(),

@@ -9,10 +9,7 @@ use std::sync::atomic::Ordering;
 use super::reactor::Reactor;
 use super::session::Input;
 use crate::error::{Error, Result};
-use crate::limits::{
-    LARGE_BUFFERS_KEPT_BYTES, MEMORY_FREE_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES,
-    RECEIVES_PER_TURN,
-};
+use crate::limits::{MEMORY_FREE_BYTES, RECEIVE_BYTES, RECEIVES_PER_TURN};
 use crate::wire::frame;
 
 impl Reactor {
@@ -47,7 +44,7 @@ impl Reactor {
         let is_fresh = connection.session.input.is_empty();
         let mut input = if is_fresh {
             Input {
-                buffer: self.pool.pop().unwrap_or_else(|| vec![0; RECEIVE_BYTES]),
+                buffer: self.buffers.usual(),
                 start: 0,
                 end: 0,
             }
@@ -90,7 +87,7 @@ impl Reactor {
             .received_bytes
             .fetch_add(received as u64, Ordering::Relaxed);
         match received {
-            0 if is_fresh || is_end => self.recycle(input.buffer),
+            0 if is_fresh || is_end => self.buffers.recycle(input.buffer),
             0 => connection.session.input = input,
             _ => self.process(index, input),
         }
@@ -117,18 +114,12 @@ impl Reactor {
             return input;
         }
         // One that is large enough already costs nothing, whatever the frame claims.
-        let fitting = self
-            .large_pool
-            .iter()
-            .position(|buffer| buffer.len() >= wanted);
-        if let Some(at) = fitting {
-            let mut larger = self.large_pool.swap_remove(at);
-            self.large_pool_bytes -= larger.len();
+        if let Some(mut larger) = self.buffers.large(wanted) {
             if let (Some(to), Some(from)) = (larger.get_mut(..have), input.buffer.get(..have)) {
                 to.copy_from_slice(from);
             }
             let smaller = std::mem::replace(&mut input.buffer, larger);
-            self.recycle(smaller);
+            self.buffers.recycle(smaller);
             return input;
         }
         input.buffer.resize(size, 0);
@@ -156,7 +147,7 @@ impl Reactor {
         }
         let Some(connection) = self.connections.get(index) else {
             if let Some(buffer) = self.stage.end_buffer(buffer) {
-                self.recycle(buffer);
+                self.buffers.recycle(buffer);
             }
             return;
         };
@@ -181,7 +172,7 @@ impl Reactor {
             };
         }
         if let Some(buffer) = self.stage.end_buffer(buffer) {
-            self.recycle(buffer);
+            self.buffers.recycle(buffer);
         }
     }
 
@@ -209,17 +200,5 @@ impl Reactor {
             at += size;
         }
         Ok((at, false))
-    }
-
-    /// Keeps a buffer for the next frames.
-    pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
-        if buffer.len() == RECEIVE_BYTES && self.pool.len() < RECEIVE_BUFFERS_KEPT {
-            self.pool.push(buffer);
-        } else if buffer.len() > RECEIVE_BYTES
-            && self.large_pool_bytes + buffer.len() <= LARGE_BUFFERS_KEPT_BYTES
-        {
-            self.large_pool_bytes += buffer.len();
-            self.large_pool.push(buffer);
-        }
     }
 }

@@ -200,7 +200,7 @@ impl Reactor {
     fn on_appended(&mut self, appended: Appended) {
         self.shared.release_memory(appended.size_bytes);
         for buffer in appended.buffers {
-            self.recycle(buffer);
+            self.buffers.recycle(buffer);
         }
         for (piece, result) in appended.pieces.into_iter().zip(appended.results) {
             let Some(result) = result else {

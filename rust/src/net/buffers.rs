@@ -1,0 +1,97 @@
+//! Receive buffers of one network thread that are free, for the next frames.
+//!
+//! To get memory anew costs more than to fill it: pages come from the kernel zeroed, one fault each.
+
+use std::collections::VecDeque;
+
+use crate::limits::{LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES};
+
+#[derive(Default)]
+pub struct Buffers {
+    /// Of `RECEIVE_BYTES` each.
+    usual: Vec<Vec<u8>>,
+    /// For frames that need more; who was wanted last stands last.
+    large: VecDeque<Vec<u8>>,
+    large_bytes: usize,
+}
+
+impl Buffers {
+    /// A buffer of `RECEIVE_BYTES`.
+    pub fn usual(&mut self) -> Vec<u8> {
+        self.usual.pop().unwrap_or_else(|| vec![0; RECEIVE_BYTES])
+    }
+
+    /// The smallest free buffer of `size` bytes or more, if there is one.
+    pub fn large(&mut self, size: usize) -> Option<Vec<u8>> {
+        let fitting = self
+            .large
+            .iter()
+            .enumerate()
+            .filter(|(_, each)| each.len() >= size);
+        let (at, _) = fitting.min_by_key(|(_, each)| each.len())?;
+        let buffer = self.large.remove(at)?;
+        self.large_bytes -= buffer.len();
+        Some(buffer)
+    }
+
+    /// Keeps a buffer for the next frames. Beyond `LARGE_BUFFERS_KEPT_BYTES` those go that nobody has
+    /// wanted for longest: frames of one size leave smaller buffers behind while theirs grow.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if buffer.len() == RECEIVE_BYTES && self.usual.len() < RECEIVE_BUFFERS_KEPT {
+            self.usual.push(buffer);
+        } else if buffer.len() > RECEIVE_BYTES && buffer.len() <= LARGE_BUFFERS_KEPT_BYTES {
+            self.large_bytes += buffer.len();
+            self.large.push_back(buffer);
+            while self.large_bytes > LARGE_BUFFERS_KEPT_BYTES
+                && let Some(oldest) = self.large.pop_front()
+            {
+                self.large_bytes -= oldest.len();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    /// Batches of 1 MB were received into memory that was new each time, at twice the CPU, once eight
+    /// megabytes of buffers had been kept that were too small for them.
+    #[test]
+    fn buffers_that_are_too_small_make_room_for_those_that_are_wanted() {
+        let mut buffers = Buffers::default();
+        for _ in 0..100 {
+            buffers.recycle(vec![0; 256 * KIB]);
+        }
+        let kept = vec![7; 1024 * KIB];
+        buffers.recycle(kept);
+        assert_eq!(buffers.large(1000 * KIB).map(|each| each[0]), Some(7));
+        assert!(buffers.large_bytes <= LARGE_BUFFERS_KEPT_BYTES);
+    }
+
+    #[test]
+    fn a_frame_gets_the_smallest_buffer_that_holds_it() {
+        let mut buffers = Buffers::default();
+        for size in [4096, 300, 1024] {
+            buffers.recycle(vec![0; size * KIB]);
+        }
+        let sizes = [1000, 1000, 1000].map(|size| buffers.large(size * KIB).map(|each| each.len()));
+        assert_eq!(sizes, [Some(1024 * KIB), Some(4096 * KIB), None]);
+        assert_eq!(buffers.large_bytes, 300 * KIB);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limits_say() {
+        let mut buffers = Buffers::default();
+        for _ in 0..2 * RECEIVE_BUFFERS_KEPT {
+            buffers.recycle(vec![0; RECEIVE_BYTES]);
+            buffers.recycle(vec![0; LARGE_BUFFERS_KEPT_BYTES / 3]);
+            buffers.recycle(vec![0; RECEIVE_BYTES / 2]);
+            buffers.recycle(vec![0; LARGE_BUFFERS_KEPT_BYTES + 1]);
+        }
+        assert_eq!(buffers.usual.len(), RECEIVE_BUFFERS_KEPT);
+        assert_eq!(buffers.large.len(), 3);
+    }
+}
