@@ -295,6 +295,33 @@ def test_a_static_member_whose_return_takes_the_disk_longer_than_a_session_has_a
     assert play.heartbeat(member_id, 1, "i") == codes.UNKNOWN_MEMBER_ID
 
 
+def test_a_return_that_is_not_stored_leaves_the_group_a_protocol_that_all_members_know() -> None:
+    """The return was taken back, protocols and all, while somebody had joined whom only the new
+    ones suited: nothing was left to choose, and the rebalance ended in a StopIteration."""
+    range_only, both, sticky_only = (
+        (("range", b""),),
+        (("range", b""), ("sticky", b"")),
+        (("sticky", b""),),
+    )
+    play = Play()
+    first = play.join(instance="i", protocols=range_only)
+    play.pass_time(0)
+    static = play.joined(first).member_id
+    second = play.join(protocols=both, rebalance_ms=5000)
+    play.join(static, instance="i", protocols=range_only, rebalance_ms=5000)
+    play.sync(static, 2, {}, "i")
+    play.sync(play.joined(second).member_id, 2)
+    play.stored()
+    assert (play.group.state, play.group.protocol_name) == ("Stable", "range")
+    again = play.join(instance="i", protocols=both, rebalance_ms=5000)
+    third = play.join(protocols=sticky_only, rebalance_ms=5000)
+    play.stored(codes.NOT_COORDINATOR)
+    assert play.joined(again).error_code == codes.NOT_COORDINATOR
+    assert play.heartbeat(static, 2, "i") == codes.REBALANCE_IN_PROGRESS
+    play.pass_time(5000)
+    assert play.joined(third).protocol_name == "sticky"
+
+
 def test_an_old_client_that_comes_back_as_leader_is_not_told_to_assign() -> None:
     play = Play()
     first = play.join(instance="i")

@@ -36,7 +36,7 @@ from kafkalite.groups.events import (
     SyncAnswer,
     SyncRequest,
 )
-from kafkalite.groups.members import Member, Members
+from kafkalite.groups.members import Member, Members, Protocols
 from kafkalite.protocol import codes, messages
 
 EMPTY: Final = "Empty"
@@ -452,7 +452,7 @@ class ClassicGroup:
                 what.old_leader,
             )
             self._answer_join(member, answer)
-            self.members.set_protocols(member, what.old_protocols)
+            self._take_protocols_back(member, what.old_protocols)
             member.rebalance_timeout_ms = what.old_rebalance_timeout_ms
             member.session_timeout_ms = what.old_session_timeout_ms
             self._rename(member, what.old_member_id)
@@ -468,6 +468,14 @@ class ClassicGroup:
             if member.deadline_ms <= moment.now_ms:
                 # The disk took longer than a session, in which the member could not be heard of.
                 self._extend_session(member, moment.now_ms)
+
+    def _take_protocols_back(self, member: Member, protocols: Protocols) -> None:
+        """Unless somebody has joined meanwhile whom only the present ones suit: Kafka's group then
+        has no protocol in common, on which its `ClassicGroupMember.vote` throws."""
+        present = member.protocols
+        self.members.set_protocols(member, protocols)
+        if not self.members.supports(protocols):
+            self.members.set_protocols(member, present)
 
     def _rename(self, member: Member, member_id: str) -> None:
         if member.member_id in self.pending_sync:
