@@ -57,16 +57,22 @@ def fetched(coordinator: GroupCoordinator, group: str, stable: bool = False) -> 
     return found[0] if found else {}
 
 
-def join(coordinator: GroupCoordinator, group: str, member_id: str = "") -> list[JoinAnswer]:
+def join(
+    coordinator: GroupCoordinator,
+    group: str,
+    member_id: str = "",
+    instance: str | None = None,
+    session_ms: int = 10_000,
+) -> list[JoinAnswer]:
     arrived: list[JoinAnswer] = []
     request = JoinRequest(
         member_id,
         "",
-        None,
+        instance,
         "client",
         "/h",
         60_000,
-        10_000,
+        session_ms,
         "consumer",
         (("range", subscription("u")),),
         None,
@@ -77,12 +83,18 @@ def join(coordinator: GroupCoordinator, group: str, member_id: str = "") -> list
     return arrived
 
 
-def stable(host: FakeHost, coordinator: GroupCoordinator, group: str) -> str:
-    joined = join(coordinator, group)
+def stable(
+    host: FakeHost,
+    coordinator: GroupCoordinator,
+    group: str,
+    instance: str | None = None,
+    session_ms: int = 10_000,
+) -> str:
+    joined = join(coordinator, group, "", instance, session_ms)
     host.run()
     member_id = joined[0].member_id
     arrived: list[Any] = []
-    request = SyncRequest(member_id, None, 1, None, None, {member_id: b"all"})
+    request = SyncRequest(member_id, instance, 1, None, None, {member_id: b"all"})
     coordinator.sync(group, request, arrived.append)
     host.run()
     assert arrived[0].assignment == b"all"
@@ -330,6 +342,29 @@ def test_a_group_whose_deletion_cannot_be_written_is_still_there() -> None:
     assert deleted == [codes.UNKNOWN_SERVER_ERROR]
     assert fetched(coordinator, "g") == {0: 1}
     assert coordinator.describe("g")[1] is not None
+
+
+@pytest.mark.parametrize("sign_of_life", ["heartbeat", "commit"])
+def test_a_static_member_that_comes_back_with_a_shorter_session_is_missed_after_it(
+    sign_of_life: str,
+) -> None:
+    """The group slept on until the end of the session that the member had had before."""
+    host = make_host()
+    coordinator = made(host)
+    stable(host, coordinator, "g", "i", session_ms=60_000)
+    joined = join(coordinator, "g", "", "i", session_ms=6000)
+    host.run()
+    member_id = joined[0].member_id
+    if sign_of_life == "heartbeat":
+        assert coordinator.heartbeat("g", member_id, "i", 1) == codes.NONE
+    else:
+        arrived = commit(coordinator, "g", 7, member_id=member_id, generation_id=1)
+        host.run()
+        assert arrived == [[codes.NONE]]
+    host.pass_time(5999)
+    assert coordinator.describe("g")[1].state == "Stable"
+    host.pass_time(1)
+    assert coordinator.describe("g")[1].state == "Empty"
 
 
 def codes_error() -> Any:

@@ -323,9 +323,9 @@ class Shard:
         self.run(group, group.on_time(self.moment()))
 
     def touch(self, group: ClassicGroup) -> None:
-        """A heartbeat has come: cheap, since deadlines only move away."""
-        if group.group_id not in self._timers:
-            self._arm(group)
+        """A heartbeat or commit has come. It mostly moves a deadline away, and brings it near where
+        a static member has come back with a shorter session."""
+        self._arm(group)
 
     # --- writing ----------------------------------------------------------------------------------
 
