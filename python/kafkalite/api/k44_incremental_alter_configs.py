@@ -35,6 +35,7 @@ from kafkalite.config.changes import (
     UNKNOWN_SERVER_ERROR,
     ChangeRefusedError,
     Changes,
+    check_broker_lists,
     check_texts,
     incremental_changes,
 )
@@ -72,6 +73,8 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             if unknown and kind == BROKER:
                 sentence = f"Unknown operations type {unknown[0]}"
                 raise ChangeRefusedError(INVALID_REQUEST, sentence)
+            if kind == BROKER:
+                check_broker_lists(operations, keys)
             return incremental_changes(own, operations, keys, defaults)
 
         if kind == BROKER_LOGGER:

@@ -111,6 +111,22 @@ def check_texts(operations: Sequence[tuple[str, int, str | None]]) -> None:
         raise ChangeRefusedError(INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}")
 
 
+def check_broker_lists(
+    operations: Sequence[tuple[str, int, str | None]], keys: Mapping[str, Key]
+) -> None:
+    """What Kafka's broker says itself of the first that is no list, in other words than its
+    controller of topics (`prepareIncrementalConfigs`). Raises ChangeRefusedError."""
+    for name, kind, _ in operations:
+        if kind not in (APPEND, SUBTRACT):
+            continue
+        if name not in keys:
+            raise ChangeRefusedError(INVALID_CONFIG, f"Unknown config name: {name}")
+        if keys[name].kind != "list":
+            verb = "append" if kind == APPEND else "subtract"
+            sentence = f"Config value {verb} is not allowed for config key: {name}"
+            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+
+
 def incremental_changes(
     own: Mapping[str, str],
     operations: Sequence[tuple[str, int, str | None]],

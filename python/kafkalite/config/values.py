@@ -13,7 +13,7 @@ def parse(key: Key, text: str) -> Any:
 
     Raises InvalidArgumentError, in Kafka's words, which name the key.
     """
-    value = _convert(key, text.strip() if key.kind != "password" else text)
+    value = _convert(key, text)
     if key.values != "-":
         _check(key, value)
     return value
@@ -34,7 +34,8 @@ def refusal(key: Key, value: Any, reason: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"Invalid value {value} for configuration {key.name}: {reason}")
 
 
-def _convert(key: Key, text: str) -> Any:
+def _convert(key: Key, given: str) -> Any:
+    text = given.strip() if key.kind != "password" else given
     match key.kind:
         case "int" | "long" | "short":
             bits = _BITS[key.kind]
@@ -42,23 +43,23 @@ def _convert(key: Key, text: str) -> Any:
             # script; Java as long as they are one `char`.
             digits = text[1:] if text[:1] in ("-", "+") else text
             if not (digits.isdecimal() and max(digits) < "\U00010000" and len(digits) < 30):
-                raise refusal(key, text, f"Not a number of type {key.kind.upper()}")
+                raise refusal(key, given, f"Not a number of type {key.kind.upper()}")
             number = int(text)
             if not -(1 << bits - 1) <= number < 1 << bits - 1:
-                raise refusal(key, text, f"Not a number of type {key.kind.upper()}")
+                raise refusal(key, given, f"Not a number of type {key.kind.upper()}")
             return number
         case "double":
             # In Java a number may say at its end of what type it is.
             digits = text[:-1] if text[-1:] in tuple("fFdD") else text
             if digits != "NaN" and not set(digits) <= set("0123456789+-.eE"):
-                raise refusal(key, text, "Not a number of type DOUBLE")
+                raise refusal(key, given, "Not a number of type DOUBLE")
             try:
                 return float(digits)
             except ValueError:
-                raise refusal(key, text, "Not a number of type DOUBLE") from None
+                raise refusal(key, given, "Not a number of type DOUBLE") from None
         case "boolean":
             if text.lower() not in ("true", "false"):
-                raise refusal(key, text, "Expected value to be either true or false")
+                raise refusal(key, given, "Expected value to be either true or false")
             return text.lower() == "true"
         case "list":
             return [word.strip() for word in text.split(",")] if text else []

@@ -301,6 +301,28 @@ CONFIGS = [
             ),
         ]
     ],
+    *[
+        altered(f"{key} of {of} by {kind}", BROKER, name, (key, kind, "x"), validate_only=True)
+        for of, name in [("a broker", "1"), ("all brokers", "")]
+        for key, kind in [
+            ("node.id", APPEND),
+            ("log.retention.ms", SUBTRACT),
+            ("no.such.key", APPEND),
+            ("no.such.key", SUBTRACT),
+        ]
+    ],
+    altered(
+        "two appends to no lists of a broker",
+        BROKER,
+        "1",
+        ("log.retention.ms", APPEND, "1"),
+        ("num.io.threads", SUBTRACT, "1"),
+        validate_only=True,
+    ),
+    *[
+        altered(f"{key} with spaces", TOPIC, "e-cut", (key, SET, " x "), validate_only=True)
+        for key in ("flush.ms", "segment.bytes", "min.cleanable.dirty.ratio", "preallocate")
+    ],
     altered("a segment without room", TOPIC, "e-cut", ("internal.segment.bytes", SET, "-1")),
     altered("a segment of no size", TOPIC, "e-cut", ("internal.segment.bytes", SET, "x")),
     altered("a segment with room", TOPIC, "e-cut", ("internal.segment.bytes", DELETE, None)),
