@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from differential.cases.groups import ASSIGNMENT, SUBSCRIPTION
 from differential.random_groups import (
+    BRIEF_MS,
     FALLS_SILENT,
     GOES_ON,
     Act,
@@ -30,7 +31,7 @@ from differential.script import Case, id_of
 
 QUIET_S = 0.012
 AGREE_S = 3.0
-ENDS_S = 20.0
+ENDS_S = 6.0
 WAITING = ("JoinGroup", "SyncGroup")
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
@@ -51,15 +52,20 @@ class Member:
     ids: int = 0
     latest: str = ""
     """The last of its requests that wait for others."""
-    is_silent: bool = False
+    is_invited: bool = False
+    """Has its id, and has not joined with it."""
+
+
+Found = Sequence[tuple[str, Any, Any]]
+"""(path, ours, theirs)"""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """After which turn the brokers differ: (path, ours, theirs)."""
+    """After which turn the brokers differ, and in what."""
 
     turn: int
-    found: Sequence[tuple[str, Any, Any]]
+    found: Found
 
 
 class Player:
@@ -87,21 +93,37 @@ class Player:
         self._runner.close()
 
     def take(self, number: int, turn: Turn) -> None:
-        """Sends what the members do, and keeps those alive that do nothing."""
+        """Sends what the members do. Before that it keeps those alive that do nothing: who hears
+        first, hears less of what the others do."""
         self._told = {}
         self.elected = set()
+        if self._keep_alive(number, turn):
+            self.settle()
         acts = turn.acts if self._commute(turn.acts) else turn.acts[:1]
         for act in acts:
-            if act.what == FALLS_SILENT:
-                self._members[act.who].is_silent = True
-            else:
+            if act.what != FALLS_SILENT:
                 self._act(f"{number:02} {act.who} {act.what}", act)
-        for name, client in self._clients.items():
-            member = self._members[name]
-            is_brief = client.session_ms < client.rebalance_ms
-            is_idle = member.id and not any(act.who == name for act in acts)
-            if is_brief and is_idle and not member.is_silent:
-                self._act(f"{number:02} {name} stays", Act(name, "Heartbeat"))
+
+    def _keep_alive(self, number: int, turn: Turn) -> bool:
+        """Lets a member of a short session be heard of; false where there is none."""
+        first = turn.acts[0].who if turn.acts else ""
+        idle = [
+            (name, member)
+            for name, member in self._members.items()
+            if self._clients[name].session_ms == BRIEF_MS and member.id and name != first
+        ]
+        for name, member in idle:
+            what = GOES_ON if member.is_invited else "Heartbeat"
+            self._act(f"{number:02} {name} stays", Act(name, what))
+        return bool(idle)
+
+    def _give_back(self, name: str, who: str, member_id: str) -> None:
+        """Leaves with an id that nobody will join with: until it lapses, unseen, it holds up
+        rebalances."""
+        one = {"member_id": member_id, "group_instance_id": None, "reason": None}
+        is_old = self._clients[who].versions["LeaveGroup"] < 3
+        wrong = {"member_id": member_id} if is_old else {"members": [one]}
+        self._act(f"{name}: its id is given back", Act(who, "LeaveGroup", wrong))
 
     def _commute(self, acts: Sequence[Act]) -> bool:
         """Whether it is the same in which order the broker takes them: a rebalance waits for every
@@ -127,10 +149,8 @@ class Player:
         """Until what ends by time has ended: the session of a silent member, a rebalance."""
         for act in turn.acts:
             member = self._members[act.who]
-            if act.what == FALLS_SILENT:
-                if member.id and not self._has_waiting(act.who):
-                    self._until(lambda group, lost=member.id: lost not in _ids(group))
-                member.is_silent = False
+            if act.what == FALLS_SILENT and member.id and not self._has_waiting(act.who):
+                self._until(lambda group, lost=member.id: lost not in _ids(group))
         if turn.waits:
             self._until(lambda group: group.group_state not in REBALANCING)
 
@@ -324,9 +344,12 @@ class Player:
             code = answer.topics[0].partitions[0].error_code if answer.topics else 0
         is_old = case.api in WAITING and case.name != member.latest
         if code and (act.wrong or is_old):
+            if code == MEMBER_ID_REQUIRED and self._clients[act.who].session_ms == BRIEF_MS:
+                self._give_back(case.name, act.who, answer.member_id)
             return
         if case.api == "JoinGroup" and code in (0, MEMBER_ID_REQUIRED):
             self._know_id(act.who, answer.member_id)
+            member.is_invited = bool(code)
             member.next = "JoinGroup" if code else "SyncGroup"
             if code == 0:
                 member.generation, member.protocol = answer.generation_id, answer.protocol_name

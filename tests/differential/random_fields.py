@@ -59,6 +59,7 @@ GROUPS = Pool(("~g", "~g", "~h"), ("~none", ""))
 PARTITIONS = Pool((0, 0, 0, 1), (2, 3, -1, INT32_MAX, INT32_MIN))
 OFFSETS = Pool((0, 0, 0, 1, 2, 3, 5), (-1, -2, 1000, INT64_MAX, INT64_MIN))
 EPOCHS = Pool((-1, -1, 0), (1, -2, INT32_MAX, INT32_MIN))
+SESSION_MS = 300_000  # longer than brokers take to start again
 TIMEOUTS = Pool((5000, 30_000), (INT32_MAX,))
 MEMBER = Kept("member", otherwise="nobody")
 MEMBERS = Pool(("", MEMBER), ("nobody", "consumer"))
@@ -124,7 +125,7 @@ FIELDS: Mapping[str, Pool] = {
     "member_epoch": Pool((-1,), (0, 1)),
     "generation_id": GENERATIONS,
     "generation_id_or_member_epoch": GENERATIONS,
-    "session_timeout_ms": Pool((30_000,), (0, -1, 5, INT32_MAX)),
+    "session_timeout_ms": Pool((SESSION_MS,), (0, -1, 5, INT32_MAX)),
     "rebalance_timeout_ms": Pool((60_000,), (0, -1, INT32_MAX)),
     "protocol_type": Pool(("consumer", "consumer"), ("", "connect", None)),
     "protocol_name": Pool(("range",), ("roundrobin", "", None)),

@@ -8,7 +8,8 @@ answered so far.
 
 Sessions and rebalances end by time in two kinds of stories, since one that waits for the one
 would run into the other: in a `brief` one the last member's session is short, and is kept alive
-until the member falls silent; in a `hasty` one a rebalance is soon over for those that do not join.
+until the member falls silent; in a `hasty` one a rebalance is soon over for those that do not join,
+and is waited for every few turns, before it can end amid one.
 """
 
 import random
@@ -22,6 +23,7 @@ from differential.script import Kept
 PATIENT_MS = 60_000
 BRIEF_MS = 1_500
 HASTY_MS = 1_200
+TURNS_OF_A_REBALANCE = 5
 
 # Each member speaks one version of each key, as a client does.
 KEYS = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
@@ -116,10 +118,11 @@ class _Draw:
         self._clients = clients
         self._names = list(clients)
         self._kind = kind
+        self._turns_since_wait = 0
 
     def turn(self) -> Turn:
         source = self._source
-        waits = self._kind == "hasty" and source.random() < 0.4
+        waits = self._waits()
         if len(self._names) > 1 and source.random() < 0.2:
             several = source.sample(self._names, source.randint(2, len(self._names)))
             return Turn(tuple(Act(who, GOES_ON) for who in several), waits)
@@ -129,6 +132,15 @@ class _Draw:
         if source.random() < 0.65:
             return Turn((Act(who, GOES_ON),), waits)
         return Turn((self._other(who),), waits)
+
+    def _waits(self) -> bool:
+        if self._kind != "hasty":
+            return False
+        self._turns_since_wait += 1
+        waits = self._source.random() < 0.4 or self._turns_since_wait == TURNS_OF_A_REBALANCE
+        if waits:
+            self._turns_since_wait = 0
+        return waits
 
     def _other(self, who: str) -> Act:
         """What a client would not do now, or not so."""

@@ -10,9 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from differential.cases.groups import join, sync
-from differential.random_fields import MADE, MEMBER, NEW, PARTITIONS, TOPICS, Draw, Pool
+from differential.random_fields import (
+    MADE,
+    MEMBER,
+    NEW,
+    PARTITIONS,
+    SESSION_MS,
+    TOPICS,
+    Draw,
+    Pool,
+)
 from differential.runner import TABLE
-from differential.script import ZERO_ID, Batch, Case, Kept, ask, id_of
+from differential.script import ZERO_ID, Batch, Case, Kept, ask, id_of, produce
 
 Step = tuple[Case, ...]
 """A request, and where it changes metadata the waiting until the change has come to the broker."""
@@ -135,6 +144,35 @@ def settled(world: str, what: str, number: int) -> Step:
     return tuple(steps)
 
 
+def started_again(world: str) -> Step:
+    """Waits until a broker that was started again leads the partitions and knows the groups.
+
+    Then every partition gets a batch: kafkalite enters the leader's epoch with the first one, and
+    Kafka at once (docs/DIFFERENCES.md, "Metadata").
+    """
+    group = Case(
+        "the group is loaded",
+        "DescribeGroups",
+        5,
+        {"groups": [f"{world}-g"]},
+        until={"groups.0.error_code": 0},
+    )
+    producer = Case(
+        "producer ids are there",
+        "InitProducerId",
+        2,
+        {"transactional_id": None, "transaction_timeout_ms": 60_000},
+        until={"error_code": 0},
+    )
+    record = Batch([b"again"], [b"k"])
+    batches = [
+        produce(f"again {topic}-{index}", f"{world}-{topic}", record, partition=index)
+        for topic in (*MADE, *NEW)
+        for index in range(5)
+    ]
+    return (*settled(world, "started again", 500_000), group, producer, *batches)
+
+
 class _Sequence:
     def __init__(self, seed: int, world: str) -> None:
         self._source = random.Random(seed)
@@ -191,7 +229,8 @@ class _Sequence:
             until={"coordinators.0.error_code": 0},
         )
         group = f"{self._world}-g"
-        joined = replace(join("g", group, version=3), keep={"member": "member_id"})
+        joined = join("g", group, version=3, session_timeout_ms=SESSION_MS)
+        joined = replace(joined, keep={"member": "member_id"})
         synced = sync("g", group, MEMBER, 1, MEMBER, version=3)
         return (made, *self._settled("world"), *producers, coordinator, joined, synced)
 

@@ -4,14 +4,16 @@ A few seeds in `make test`; the long tests go on from another one for a while:
 
     DIFFERENTIAL_SECONDS=600 DIFFERENTIAL_SEED=5000 pytest -m long tests/differential
 
-A failure names its seed and the shortest part of the sequence that still differs. A difference must
-show twice: both brokers do much beside the requests, and what does not come again is printed only.
+A failure names its seed and the shortest part of the sequence that still differs, as far as it is
+found in `SHORTENS_S`. A difference must show twice: both brokers do much beside the requests, and
+what does not come again is printed only.
 """
 
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from pprint import pformat
 from typing import Any
 
@@ -20,13 +22,14 @@ import pytest
 import kafkalite
 from differential.cases.groups import COORDINATORS
 from differential.differences import DIFFERENCES
-from differential.group_player import Player, first_difference
+from differential.group_player import Difference, Found, Player, first_difference
 from differential.random_groups import Turn, story
-from differential.random_requests import Step, last, sequence
+from differential.random_requests import Step, last, sequence, started_again
 from differential.runner import Runner, compare
 from differential.script import Case, appears, create
 from differential.shortest import shortest
 from oracle.broker import DEFAULTS, KafkaBroker
+from oracle.tools import KafkaTools
 
 pytestmark = pytest.mark.oracle
 
@@ -34,11 +37,15 @@ CONTROLLER = ("process.roles", "controller.listener.names")
 OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 TOPIC = "at-random"
 REQUESTS, TURNS = 40, 25
+RESTARTED = 15
+START_OFFSETS_NOTED = (
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
+)
 SECONDS = int(os.environ.get("DIFFERENTIAL_SECONDS", "60"))
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1000"))
-LONG = pytest.mark.timeout(SECONDS + 240)
-
-Found = Sequence[tuple[str, Any, Any]]
+SHORTENS_S = 150.0
+LONG = pytest.mark.timeout(SECONDS + SHORTENS_S + 120)
 
 
 class Brokers:
@@ -84,6 +91,81 @@ def test_many_groups_at_random_go_as_in_kafka(brokers: Brokers) -> None:
     go_on(lambda seed: check_groups(brokers, seed))
 
 
+@pytest.mark.long
+@LONG
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_brokers_that_start_again_go_on_as_kafka_does(
+    kafka_tools: KafkaTools, tmp_path: Path, how: str
+) -> None:
+    """Sequences to their middle, a new start of both brokers, the rest of the sequences."""
+    noted = dict.fromkeys(START_OFFSETS_NOTED, "500")
+    config = {**OURS, **noted, "kafkalite.acks.fsync": "none"}
+    directories = tmp_path / "ours", tmp_path / "theirs"
+    with (
+        kafkalite.Broker(directories[0], config=config) as ours,
+        KafkaBroker(kafka_tools, tmp_path, log_dirs=directories[1:], properties=noted) as theirs,
+    ):
+        brokers = Brokers(ours.bootstrap_servers, theirs.bootstrap_servers)
+        halves = [Halves(brokers, seed) for seed in range(SEED, SEED + RESTARTED)]
+        for each in halves:
+            each.play_first()
+        if how == "stopped":
+            for broker in (ours, theirs):
+                broker.stop()
+                broker.start()
+        else:
+            for directory in directories:
+                wait_until_start_offsets_are_noted(directory)
+            # A kill costs Kafka's partitions two leader epochs, and kafkalite's one.
+            for broker in (ours, ours, theirs):
+                broker.kill()
+                broker.start()
+        for each in halves:
+            each.play_second()
+    assert not (found := [line for each in halves for line in each.found()]), "\n".join(found)
+
+
+def wait_until_start_offsets_are_noted(directory: Path) -> None:
+    """What DeleteRecords has done since is forgotten after a kill, in Kafka too."""
+    file = directory / "log-start-offset-checkpoint"
+    for _ in range(2):  # the first may have been begun before
+        before = file.stat().st_mtime_ns
+        deadline = time.monotonic() + 20
+        while file.stat().st_mtime_ns == before:
+            assert time.monotonic() < deadline, f"{file} is not written"
+            time.sleep(0.02)  # polls the file
+
+
+class Halves:
+    """A sequence that is played in two parts."""
+
+    def __init__(self, brokers: Brokers, seed: int) -> None:
+        self._seed, self._world = seed, brokers.world()
+        self._steps = sequence(seed, self._world, REQUESTS)
+        self._runners = Runner(brokers.ours), Runner(brokers.theirs)
+        self._answers: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        self._cases: list[Case] = []
+
+    def play_first(self) -> None:
+        """Up to the middle."""
+        self._play(self._steps[: REQUESTS // 2])
+
+    def play_second(self) -> None:
+        """The rest, once the brokers are ready."""
+        self._play([started_again(self._world), *self._steps[REQUESTS // 2 :]])
+
+    def _play(self, steps: Sequence[Step]) -> None:
+        cases = [case for step in steps for case in step]
+        self._cases += cases
+        for runner, answers in zip(self._runners, self._answers, strict=True):
+            answers.update(runner.run(cases))
+
+    def found(self) -> list[str]:
+        """What differs, a line each."""
+        found = [line for case in self._cases for line in differing(case, *self._answers)]
+        return [f"seed {self._seed}: {line}" for line in lines_of(found)]
+
+
 def go_on(check: Callable[[int], None]) -> None:
     """One seed after the other until the time is over."""
     end = time.monotonic() + SECONDS
@@ -97,12 +179,12 @@ def go_on(check: Callable[[int], None]) -> None:
 def check_requests(brokers: Brokers, seed: int) -> None:
     """Fails with the shortest part of the sequence that differs."""
 
-    def found(numbers: Sequence[int]) -> Found:
+    def played(numbers: Sequence[int]) -> Difference | None:
         world = brokers.world()
         steps = sequence(seed, world, REQUESTS)
         return play_requests(brokers, world, [steps[0], *(steps[n] for n in numbers)])
 
-    reduced = reduce(seed, range(1, REQUESTS + 1), found)
+    reduced = reduce(seed, range(1, REQUESTS + 1), played)
     if reduced:
         steps = sequence(seed, brokers.world(), REQUESTS)
         cases = [steps[number][0] for number in reduced[0]]
@@ -114,65 +196,66 @@ def check_groups(brokers: Brokers, seed: int) -> None:
     """Fails with the shortest part of the story that differs."""
     told = story(seed, TURNS)
 
-    def found(turns: Sequence[Turn]) -> Found:
+    def played(turns: Sequence[Turn]) -> Difference | None:
         group = brokers.world()
         with (
             Player(brokers.ours, told.clients, group, TOPIC) as ours,
             Player(brokers.theirs, told.clients, group, TOPIC) as theirs,
         ):
-            difference = first_difference(ours, theirs, turns)
-        return difference.found if difference else ()
+            return first_difference(ours, theirs, turns)
 
-    reduced = reduce(seed, told.turns, found)
+    reduced = reduce(seed, told.turns, played)
     if reduced:
         shown = [*told.clients.values(), *reduced[0]]
         pytest.fail(report(seed, shown, reduced[1]))
 
 
-def play_requests(brokers: Brokers, world: str, steps: Sequence[Step]) -> Found:
-    """What differs in the answers, and is not explained."""
+def play_requests(brokers: Brokers, world: str, steps: Sequence[Step]) -> Difference | None:
+    """What differs in the answers, and is not explained; the first step makes the world."""
     cases = {case.name: case for step in steps for case in step}
     ours = Runner(brokers.ours).run(list(cases.values()))
     theirs = Runner(brokers.theirs).run(list(cases.values()))
     for each in (brokers.ours, brokers.theirs):
         Runner(each).run(last(world))
-    return differing(cases, ours, theirs)
+    for number, step in enumerate(steps):
+        found = [line for case in step for line in differing(case, ours, theirs)]
+        if found:
+            return Difference(max(number - 1, 0), found)
+    return None
 
 
-def differing(
-    cases: Mapping[str, Case], ours: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> Found:
-    """What is not explained of how the answers to the cases differ."""
-    found = []
-    for name, answer in theirs.items():
-        if name not in cases:
-            continue
-        for path, mine, its in compare(ours[name], answer):
-            api = cases[name].api
-            if not any(each.explains(api, path, mine, its) for each in DIFFERENCES):
-                found.append((f"{name}: {path}", mine, its))
-    return found
+def differing(case: Case, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Found:
+    """What is not explained of how the answers to the case differ."""
+    return [
+        (f"{case.name}: {path}", mine, its)
+        for path, mine, its in compare(ours[case.name], theirs[case.name])
+        if not any(each.explains(case.api, path, mine, its) for each in DIFFERENCES)
+    ]
 
 
 def reduce(
-    seed: int, parts: Sequence[Any], found: Callable[[Sequence[Any]], Found]
+    seed: int, parts: Sequence[Any], played: Callable[[Sequence[Any]], Difference | None]
 ) -> tuple[Sequence[Any], Found] | None:
     """The shortest of the parts that differ and what differs, if it does so twice."""
-    first = found(parts)
-    if not first:
+    first = played(parts)
+    if first is None:
         return None
-    again = found(parts)
-    if not again:
-        print(f"seed {seed}: differed once and not again: {pformat(first)}")
+    print(f"seed {seed}: part {first.turn} differs:", *lines_of(first.found), sep="\n")
+    again = played(parts)
+    if again is None:
+        print(f"seed {seed}: not again")
         return None
-    least = shortest(parts, lambda rest: bool(found(rest)))
-    return least, found(least) or again
+    deadline = time.monotonic() + SHORTENS_S
+    least = shortest(
+        parts[: again.turn + 1],
+        lambda rest: time.monotonic() < deadline and played(rest) is not None,
+    )
+    return least, (played(least) or again).found
 
 
 def report(seed: int, parts: Sequence[Any], found: Found) -> str:
     """What a failure says."""
-    lines = [f"seed {seed}: this differs:", *map(pformat, parts), "", *lines_of(found)]
-    return "\n".join(lines)
+    return "\n".join([f"seed {seed}: this differs:", *map(pformat, parts), "", *lines_of(found)])
 
 
 def lines_of(found: Found) -> list[str]:
