@@ -95,7 +95,8 @@ pub const LARGE_BUFFERS_KEPT_BYTES: usize = 8 * 1024 * 1024;
 pub const RECEIVE_BUDGET_MIN: u64 = 64 * 1024 * 1024;
 pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
-/// Bytes of a frame, or of answers, that a connection may hold without their being counted.
+/// Bytes of a frame, of answers, or of requests that wait, that a connection may hold without their being
+/// counted.
 pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 
 /// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
@@ -158,8 +159,8 @@ pub const SPARE_ANSWER_BYTES_MAX: usize = 4 * 1024;
 /// closed.
 pub const GONE_WAIT_MS: u64 = 10_000;
 
-/// Answers in bytes that a connection may leave unread before its next request is looked at. All of them
-/// together count as requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
+/// Answers in bytes that a connection may leave unread, or that wait there for an earlier one, with what
+/// its requests take that wait, before its next request is looked at. All of them together count as requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
 pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes sent to one connection before the next connection's turn.

@@ -1,6 +1,7 @@
 """Requests that arrive while the memory for them is short (`rust/src/net/budget.rs`)."""
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -35,6 +36,22 @@ def scarce() -> Iterator[kafkalite.Broker]:
         with Connection(broker.bootstrap_servers) as connection:
             assert connection.create_topic("t").error_code == 0
         yield broker
+
+
+MANY = 1_000
+"""Partitions of a Fetch that takes half of the budget while it waits."""
+
+
+def fetch_of_many(connection: Connection, session: tuple[int, int] = (0, -1)) -> Any:
+    """Of one partition that there is and many that there are not, for as long as it takes."""
+    request = connection.fetch_request("t", 0, max_wait_ms=LONG_MS, session=session)
+    (partition,) = request.topics[0].partitions
+    kind = type(partition)
+    request.topics[0].partitions = [
+        kind(partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
+        for number in range(MANY)
+    ]
+    return request
 
 
 def framed(name: str, version: int, message: Any) -> bytes:
@@ -72,6 +89,47 @@ def test_beginnings_of_frames_that_fill_the_memory_do_not_wait_for_each_other(
         answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
         assert answer.error_code == 0
         client.socket.close()
+
+
+def test_large_fetches_that_wait_are_answered_when_memory_is_short(
+    scarce: kafkalite.Broker,
+) -> None:
+    """What they were decoded to was not counted: a thousand such connections held gigabytes for as
+    long as they liked."""
+    clients = [Connection(scarce.bootstrap_servers) for _ in range(6)]
+    sent = []
+    first = clients[0]
+    sent.append(first.send(KEYS["Fetch"], 12, fetch_of_many(first).encode(12)))
+    # There is room for one.
+    assert not select.select([first.socket], [], [], 2.5)[0]
+    for client in clients[1:]:
+        sent.append(client.send(KEYS["Fetch"], 12, fetch_of_many(client).encode(12)))
+    for client, number in zip(clients, sent, strict=True):
+        answer = client.receive(KEYS["Fetch"], 12, number)
+        assert len(answer.responses[0].partitions) == MANY
+        client.socket.close()
+
+
+def test_fetches_of_a_large_session_that_wait_are_answered_when_memory_is_short(
+    scarce: kafkalite.Broker,
+) -> None:
+    """Each holds all partitions of the session, though it names none."""
+    with Connection(scarce.bootstrap_servers) as connection:
+        request = fetch_of_many(connection, (0, 0))
+        request.max_wait_ms = 0
+        session_id = connection.ask("Fetch", 12, request).session_id
+        assert session_id > 0
+        clients = [Connection(scarce.bootstrap_servers) for _ in range(6)]
+        sent = []
+        for epoch, client in enumerate(clients, 1):
+            asked = client.fetch_request("t", 0, max_wait_ms=LONG_MS, session=(session_id, epoch))
+            asked.topics = []
+            sent.append(client.send(KEYS["Fetch"], 12, asked.encode(12)))
+            # So that the broker has it before the next one.
+            assert connection.ask("Metadata", 9, ASK).brokers
+        for client, number in zip(clients, sent, strict=True):
+            client.receive(KEYS["Fetch"], 12, number)
+            client.socket.close()
 
 
 def ports(broker: kafkalite.Broker) -> set[int]:

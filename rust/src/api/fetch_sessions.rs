@@ -223,6 +223,13 @@ impl FetchSessions {
         (cache.entries.len(), cache.partitions, cache.evicted)
     }
 
+    /// Partitions of a session; none where there is no such session.
+    pub fn partitions_of(&self, id: i32) -> usize {
+        let cache = self.cache.lock();
+        let entry = cache.entries.get(&id);
+        entry.map_or(0, |entry| entry.session.partitions.len())
+    }
+
     /// Finds out what a request is, updates its session, and gives the partitions to be read, in
     /// order (`FetchManager.newContext`).
     pub fn open(

@@ -55,6 +55,8 @@ const ADMIN_CLIENT_ID: &str = "__admin_client";
 const LEADERS_SINCE: i16 = 10;
 const NODE_ENDPOINTS_TAG: u32 = 0;
 const CURRENT_LEADER_TAG: u32 = 0;
+/// About what the sentence of a refused partition takes in memory.
+const REFUSAL_BYTES: usize = 64;
 
 pub struct Produce {
     version: i16,
@@ -326,6 +328,12 @@ impl Produce {
         self.partitions
             .iter()
             .any(|each| matches!(each.outcome, Outcome::Refused { .. }))
+    }
+
+    /// What the request takes in memory while it waits, its records not counted.
+    pub fn memory_bytes(&self) -> usize {
+        self.topics.len() * size_of::<(TopicRef, usize)>()
+            + self.partitions.len() * (size_of::<ProducePartition>() + REFUSAL_BYTES)
     }
 
     /// Bytes of records: what a quota counts.

@@ -36,7 +36,7 @@ use crate::image::{Image, Partition, Topic};
 use crate::log::aborted::AbortedTransaction;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
-use crate::park::WaitFor;
+use crate::park::{Parked, WaitFor};
 use crate::wire::header::begin_response;
 use crate::wire::{Reader, RequestHeader, Writer, frame};
 
@@ -74,6 +74,8 @@ pub struct Fetch {
     partitions: Vec<FetchPartition>,
     /// How many of `partitions` a log is asked for.
     readable: usize,
+    /// Of the request, in which names of unknown topics may be.
+    body_bytes: usize,
 }
 
 struct FetchPartition {
@@ -82,6 +84,12 @@ struct FetchPartition {
     error_code: i16,
     partition: Option<Arc<Partition>>,
 }
+
+/// What a partition of a request that waits takes in memory, with its place among those who wait at
+/// the partition.
+const PARTITION_BYTES: usize = size_of::<FetchPartition>() + size_of::<(Parked, WaitFor)>();
+/// Least that a partition takes in a request (version 4).
+const PARTITION_ON_WIRE_BYTES: usize = 16;
 
 /// What the logs hold for a request at one moment, partition by partition in its order, as far as they
 /// were looked at.
@@ -167,6 +175,7 @@ pub fn read(
     bytes_max: u64,
     now_ms: u64,
 ) -> Result<Fetch> {
+    let body_bytes = reader.remaining();
     let request = read_request(header, reader, ask.image)?;
     let (context, members) =
         sessions.open(request.session, request.asked, &request.forgotten, now_ms);
@@ -219,7 +228,25 @@ pub fn read(
         context,
         partitions,
         readable,
+        body_bytes,
     })
+}
+
+/// What the request may take in memory while it waits, at most, before it is read: `read` cannot be
+/// undone where there is a session. `reader` stands behind the header.
+pub fn memory_bytes_ahead(
+    header: &RequestHeader<'_>,
+    mut reader: Reader<'_>,
+    sessions: &FetchSessions,
+) -> Result<usize> {
+    let body_bytes = reader.remaining();
+    let mut count = body_bytes / PARTITION_ON_WIRE_BYTES;
+    if header.api_version >= 7 {
+        // What stands before the session: replica, wait, least and most bytes, isolation.
+        reader.take(if header.api_version <= 14 { 17 } else { 13 })?;
+        count += sessions.partitions_of(reader.i32()?);
+    }
+    Ok(body_bytes + count * PARTITION_BYTES)
 }
 
 fn read_request(
@@ -497,6 +524,11 @@ impl Fetch {
             || looked.size_bytes >= self.min_bytes
             || looked.is_on_older_segment
             || self.readable == 0
+    }
+
+    /// What the request takes in memory while it waits.
+    pub fn memory_bytes(&self) -> usize {
+        self.body_bytes + self.partitions.len() * PARTITION_BYTES
     }
 
     /// Bytes of records in the answer: what a quota counts.

@@ -90,6 +90,14 @@ impl Asked {
     }
 }
 
+/// Least that a partition takes in a request (version 1).
+const PARTITION_ON_WIRE_BYTES: usize = 12;
+
+/// What a request of so many bytes may take in memory while it waits.
+pub fn memory_bytes_ahead(body_bytes: usize) -> usize {
+    body_bytes + body_bytes / PARTITION_ON_WIRE_BYTES * size_of::<Asked>()
+}
+
 /// Reads the request. `reader` stands behind the header.
 pub fn read(
     header: &RequestHeader<'_>,
@@ -159,6 +167,14 @@ pub fn read(
 }
 
 impl ListOffsets {
+    /// What the request takes in memory while it waits.
+    pub fn memory_bytes(&self) -> usize {
+        let names = self.topics.iter().map(|topic| topic.name().len());
+        names.sum::<usize>()
+            + self.topics.len() * size_of::<TopicRef>()
+            + self.partitions.len() * size_of::<Asked>()
+    }
+
     /// The log directory that has to be searched next; `None` if nothing is to be searched any more.
     pub fn next_directory(&self) -> Option<&Arc<LogDirectory>> {
         let next = self.partitions.iter().find(|asked| asked.must_search())?;

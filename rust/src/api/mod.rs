@@ -93,6 +93,14 @@ impl Chunk {
             Chunk::File(range, _) => range.length_bytes as usize,
         }
     }
+
+    /// What of it is in memory.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Chunk::Bytes(bytes) => bytes.len(),
+            Chunk::File(..) => 0,
+        }
+    }
 }
 
 /// A topic as a request names it.

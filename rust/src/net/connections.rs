@@ -44,8 +44,13 @@ pub struct Connection {
     pub last_active_ms: u64,
     /// When it last took something of its answers, or all of them.
     pub last_sent_ms: u64,
-    /// Memory of the budget.
+    /// Memory of the budget, for the frame that arrives and for answers that are not read.
     pub held_bytes: usize,
+    /// The same, for what is on our side: requests that wait, answers that wait for earlier ones or are
+    /// with another thread.
+    pub owed_bytes: usize,
+    /// What of `session.outbox` is in memory while it is with a thread that sends.
+    pub sending_bytes: usize,
     /// When a timer looks for Produce requests whose time is over.
     pub late_timer_ms: u64,
     /// The turn in which requests were last begun, and how much work they were.
@@ -255,6 +260,8 @@ impl Reactor {
             last_active_ms: self.now_ms,
             last_sent_ms: self.now_ms,
             held_bytes: 0,
+            owed_bytes: 0,
+            sending_bytes: 0,
             late_timer_ms: u64::MAX,
             turn: 0,
             work_in_turn: 0,
@@ -353,7 +360,8 @@ impl Reactor {
         if connection.is_sending {
             let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
-        self.shared.release_memory(connection.held_bytes);
+        let held_bytes = connection.held_bytes + connection.owed_bytes;
+        self.shared.release_memory(held_bytes);
         self.buffers
             .recycle(std::mem::take(&mut connection.session.input.buffer));
         self.shared
@@ -402,6 +410,7 @@ impl Reactor {
     /// Brings what a connection takes of the budget up to date. A frame reserves its whole size; if
     /// there is no room for it, it is not received further.
     pub(super) fn account(&mut self, index: usize) {
+        self.account_owed(index);
         let shared = &self.shared;
         let request_bytes_max = shared.settings.request_bytes_max;
         let Some(connection) = self.connections.get(index) else {
@@ -422,9 +431,8 @@ impl Reactor {
         } else {
             0
         };
-        let free = |bytes: usize| if bytes > MEMORY_FREE_BYTES { bytes } else { 0 };
-        let target = free(wanted) + free(unsent);
-        let present = free(received) + free(unsent);
+        let target = counted(wanted) + counted(unsent);
+        let present = counted(received) + counted(unsent);
         if std::mem::take(&mut connection.waits_for_memory) {
             // It could send nothing so far.
             connection.last_active_ms = self.now_ms;
@@ -452,13 +460,35 @@ impl Reactor {
         }
     }
 
-    /// When there is no memory left, those go that hold some and make no progress.
-    pub(super) fn close_hoarders(&mut self) {
+    /// The same for what waits on our side: it is in memory, room or not.
+    pub(super) fn account_owed(&mut self, index: usize) {
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        let owed_bytes =
+            counted(connection.session.waiting_bytes()) + counted(connection.sending_bytes);
+        let before_bytes = std::mem::replace(&mut connection.owed_bytes, owed_bytes);
+        if owed_bytes > before_bytes {
+            self.shared.budget.charge(owed_bytes - before_bytes);
+        } else {
+            self.shared.release_memory(before_bytes - owed_bytes);
+        }
+    }
+
+    /// When there is no memory left, those go that hold some and make no progress. A large Fetch that
+    /// waits for records, which is nobody's fault, is answered with what there is.
+    pub(super) fn ease_shortage(&mut self) {
         if !self.shared.budget.is_exhausted() {
             return;
         }
         let now_ms = self.now_ms;
         for index in 0..self.connections.places() {
+            let Some(connection) = self.connections.get(index) else {
+                continue;
+            };
+            if connection.owed_bytes > 0 {
+                self.end_waits(index);
+            }
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
@@ -473,6 +503,14 @@ impl Reactor {
     }
 }
 
+/// What counts of so many bytes.
+fn counted(bytes: usize) -> usize {
+    match bytes {
+        ..=MEMORY_FREE_BYTES => 0,
+        bytes => bytes,
+    }
+}
+
 pub(super) fn deregister(slot: &Slot, parked: Parked) {
     match slot {
         Slot::Fetch(fetch) => deregister_fetch(fetch, parked),
@@ -483,6 +521,9 @@ pub(super) fn deregister(slot: &Slot, parked: Parked) {
                 }
             }
         }
-        Slot::Looking { .. } | Slot::Searching | Slot::Control { .. } | Slot::Answered(_) => {}
+        Slot::Looking { .. }
+        | Slot::Searching { .. }
+        | Slot::Control { .. }
+        | Slot::Answered(_) => {}
     }
 }

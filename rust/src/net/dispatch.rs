@@ -13,7 +13,7 @@ use crate::api::k00_produce::{self, Outcome, Produce};
 use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::error::{Error, Result};
 use crate::image::Image;
-use crate::limits::{WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN};
+use crate::limits::{MEMORY_FREE_BYTES, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN};
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
@@ -47,6 +47,26 @@ fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
     })
 }
 
+/// Memory is short, and the request may take much of it while it waits for its answer, or stands behind
+/// others that do.
+fn waits_for_memory(
+    header: &RequestHeader<'_>,
+    reader: &Reader<'_>,
+    session: &Session,
+    shared: &Shared,
+) -> Result<bool> {
+    if !shared.budget.is_exhausted() {
+        return Ok(false);
+    }
+    let ahead_bytes = match header.api_key {
+        FETCH => k01_fetch::memory_bytes_ahead(header, reader.clone(), &shared.fetch_sessions)?,
+        LIST_OFFSETS => k02_list_offsets::memory_bytes_ahead(reader.remaining()),
+        _ => 0,
+    };
+    // Whoever is refused here is told when there is room again.
+    Ok(session.waiting_bytes() + ahead_bytes > MEMORY_FREE_BYTES && !shared.budget.reserve(0))
+}
+
 impl Reactor {
     /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier answer
     /// must leave first, it is the next connection's turn, or memory is short. An error ends the
@@ -72,6 +92,7 @@ impl Reactor {
             address: connection.peer.ip(),
             listener: connection.listener,
         };
+        let exceeds_memory = connection.exceeds_memory;
         let session = &mut connection.session;
         let mut reader = Reader::new(frame);
         let header = RequestHeader::read(&mut reader, |key| {
@@ -81,6 +102,11 @@ impl Reactor {
             Error::MalformedRequest(format!("unknown api key {}", header.api_key))
         })?;
         if !session.may_begin(header.api_key, now_ms) {
+            return Ok(false);
+        }
+        // One that has come in beyond the budget holds up the next such one.
+        if !exceeds_memory && waits_for_memory(&header, &reader, session, shared)? {
+            self.wait_for_memory.push(token);
             return Ok(false);
         }
         if connection.turn != turn {
@@ -128,8 +154,19 @@ impl Reactor {
                     now_ms,
                 )?;
                 let deadline_ms = now_ms + fetch.max_wait_ms as u64;
-                let is_over = fetch.max_wait_ms == 0;
+                if exceeds_memory && !shared.gates.are_open() {
+                    // It might hold its memory for as long as a log directory does not answer.
+                    for chunk in fetch.throttled_answer(0) {
+                        session.outbox.push(chunk);
+                    }
+                    self.touched.push(token);
+                    return Ok(true);
+                }
+                let is_over = fetch.max_wait_ms == 0 || exceeds_memory;
                 let slot = session.begin(Slot::Fetch(Box::new(fetch)));
+                if session.waiting_bytes() > MEMORY_FREE_BYTES {
+                    self.account_owed(index);
+                }
                 if !is_over {
                     self.set_timer(deadline_ms, token, Timer::Fetch(slot));
                 }
@@ -143,7 +180,11 @@ impl Reactor {
                     request.search(|_| false);
                     request.answer()
                 } else {
-                    let slot = session.begin(Slot::Searching);
+                    let memory_bytes = request.memory_bytes();
+                    let slot = session.begin(Slot::Searching { memory_bytes });
+                    if memory_bytes > MEMORY_FREE_BYTES {
+                        self.account_owed(index);
+                    }
                     self.work.push_back(Work::Search {
                         asker: Asker {
                             connection: token,
@@ -222,6 +263,9 @@ impl Reactor {
                     deadline_ms,
                     pending,
                 });
+                if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
+                    self.account_owed(index);
+                }
             }
         }
         if slot.is_some() && pending > 0 {

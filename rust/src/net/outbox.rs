@@ -65,8 +65,9 @@ pub struct Outbox {
     /// Bytes of the first chunk that are sent.
     sent: usize,
     queued_bytes: usize,
-    /// Ranges of files among the chunks.
+    /// Ranges of files among the chunks, and what of them is not sent yet.
     files: usize,
+    file_bytes: usize,
     /// Some of what was in here since it was last empty has left.
     has_begun: bool,
 }
@@ -125,14 +126,7 @@ impl Outbox {
 
     /// Bytes in memory that are not sent yet.
     pub fn memory_bytes(&self) -> usize {
-        if self.files == 0 {
-            return self.queued_bytes;
-        }
-        let bytes = self.chunks.iter().map(|chunk| match chunk {
-            Chunk::Bytes(bytes) => bytes.len(),
-            Chunk::File(..) => 0,
-        });
-        bytes.sum()
+        self.queued_bytes - self.file_bytes
     }
 
     /// Puts what is to be sent behind everything in here.
@@ -145,6 +139,7 @@ impl Outbox {
     pub fn push(&mut self, chunk: Chunk) {
         self.queued_bytes += chunk.size_bytes();
         self.files += usize::from(matches!(chunk, Chunk::File(..)));
+        self.file_bytes += chunk.size_bytes() - chunk.memory_bytes();
         if let (Some(Chunk::Bytes(last)), Chunk::Bytes(bytes)) = (self.chunks.back_mut(), &chunk)
             && last.len() + bytes.len() <= COALESCED_BYTES
         {
@@ -253,6 +248,9 @@ impl Outbox {
         self.has_begun = self.queued_bytes > 0;
         while let Some(first) = self.chunks.front() {
             let left = first.size_bytes() - self.sent;
+            if matches!(first, Chunk::File(..)) {
+                self.file_bytes -= left.min(count);
+            }
             if count < left {
                 self.sent += count;
                 return;

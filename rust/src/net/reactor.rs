@@ -38,7 +38,7 @@ use super::work::{AppendBatch, Work};
 use crate::api::k00_produce;
 use crate::image::Image;
 use crate::limits::{
-    ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, STOP_WAIT_MS, TIMERS_FREE,
+    ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, MEMORY_FREE_BYTES, STOP_WAIT_MS, TIMERS_FREE,
     TIMERS_PER_CONNECTION, WORKS_PER_ROUND,
 };
 
@@ -469,7 +469,7 @@ impl Reactor {
         self.listen_again();
         // A directory may answer again, for which requests wait when memory is short.
         self.touched.append(&mut self.wait_for_memory);
-        self.close_hoarders();
+        self.ease_shortage();
     }
 
     /// Answers Produce requests whose time is over, and sets the timer for the next one.
@@ -538,11 +538,16 @@ impl Reactor {
         }
         if connection.session.outbox.has_files() {
             connection.is_sending = true;
+            connection.sending_bytes = connection.session.outbox.memory_bytes();
+            let is_much = connection.sending_bytes > MEMORY_FREE_BYTES;
             self.work.push_back(Work::Send {
                 connection: token,
                 stream: connection.stream.clone(),
                 outbox: std::mem::take(&mut connection.session.outbox),
             });
+            if is_much {
+                self.account_owed(index);
+            }
             return;
         }
         let outbox = &mut connection.session.outbox;

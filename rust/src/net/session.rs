@@ -40,9 +40,13 @@ pub enum Slot {
     Looking {
         again: bool,
         is_over: bool,
+        /// What the Fetch takes in memory meanwhile.
+        memory_bytes: usize,
     },
-    /// The logs are being searched.
-    Searching,
+    /// The logs are being searched, for a request that takes so much memory.
+    Searching {
+        memory_bytes: usize,
+    },
     /// Python. The frame's content is kept where Python may hand it back; `held_bytes` are those that
     /// Python holds.
     Control {
@@ -55,6 +59,18 @@ pub enum Slot {
 impl Slot {
     fn is_produce(&self) -> bool {
         matches!(self, Slot::Produce { .. })
+    }
+
+    /// What it takes in memory. Records that are to be appended count where they wait, and what Python
+    /// has where it was given to it.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Slot::Produce { produce, .. } => produce.memory_bytes(),
+            Slot::Fetch(fetch) => fetch.memory_bytes(),
+            Slot::Looking { memory_bytes, .. } | Slot::Searching { memory_bytes } => *memory_bytes,
+            Slot::Control { .. } => 0,
+            Slot::Answered(chunks) => chunks.iter().map(Chunk::memory_bytes).sum(),
+        }
     }
 
     /// Bytes of records in a Produce request.
@@ -96,6 +112,8 @@ pub struct Session {
     first_slot: u64,
     /// Slots that are not answered and not Produce requests.
     others: usize,
+    /// What all slots take in memory: requests that wait, and answers that wait for earlier ones.
+    waiting_bytes: usize,
     muted_until_ms: u64,
     pub outbox: Outbox,
 }
@@ -104,7 +122,7 @@ impl Session {
     /// Whether a request of this key may be worked on now. If not, it may once an answer has left, or
     /// when the client need not wait any more.
     pub fn may_begin(&self, api_key: i16, now_ms: u64) -> bool {
-        if self.outbox.queued_bytes() > UNSENT_BYTES_MAX || self.is_muted(now_ms) {
+        if self.is_owed_much() || self.is_muted(now_ms) {
             return false;
         }
         let follows = api_key == PRODUCE && self.others == 0 && self.slots.len() < PARKED_SLOTS_MAX;
@@ -114,7 +132,18 @@ impl Session {
     /// Whether a frame that arrives may be worked on as soon as it is whole, or once earlier records are
     /// on disk: nothing else holds it back.
     pub fn may_go_on(&self, now_ms: u64) -> bool {
-        self.others == 0 && !self.is_muted(now_ms) && self.outbox.queued_bytes() <= UNSENT_BYTES_MAX
+        self.others == 0 && !self.is_muted(now_ms) && !self.is_owed_much()
+    }
+
+    /// Answers that are not sent, or wait for earlier ones, and requests that wait for theirs, are so
+    /// large that nothing is begun beside them.
+    fn is_owed_much(&self) -> bool {
+        self.outbox.queued_bytes() + self.waiting_bytes > UNSENT_BYTES_MAX
+    }
+
+    /// What requests that wait, and answers that wait for earlier ones, take in memory.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     /// Holds back what follows for so long.
@@ -150,6 +179,7 @@ impl Session {
     /// Opens a slot behind the others and gives its number.
     pub fn begin(&mut self, slot: Slot) -> u64 {
         self.others += usize::from(!slot.is_produce());
+        self.waiting_bytes += slot.memory_bytes();
         self.slots.push_back(slot);
         self.first_slot + self.slots.len() as u64 - 1
     }
@@ -179,7 +209,10 @@ impl Session {
             return;
         };
         let was_produce = slot.is_produce();
+        let before_bytes = slot.memory_bytes();
         *slot = Slot::Answered(chunks);
+        self.waiting_bytes += slot.memory_bytes();
+        self.waiting_bytes -= before_bytes;
         self.others -= usize::from(!was_produce);
         self.leave();
     }
@@ -198,13 +231,18 @@ impl Session {
         let Slot::Produce { produce, .. } = std::mem::replace(slot, answered) else {
             return None;
         };
+        let request_bytes = produce.memory_bytes();
         if is_next {
+            self.waiting_bytes -= request_bytes;
             self.outbox.write(spare, |bytes| write(&produce, bytes));
             self.leave();
         } else {
             let mut bytes = Vec::new();
             write(&produce, &mut bytes);
+            let answer_bytes = bytes.len();
             *slot = Slot::Answered(vec![Chunk::Bytes(bytes)]);
+            self.waiting_bytes += answer_bytes;
+            self.waiting_bytes -= request_bytes;
         }
         Some(produce)
     }
@@ -213,6 +251,7 @@ impl Session {
     fn leave(&mut self) {
         while let Some(Slot::Answered(chunks)) = self.slots.front_mut() {
             for chunk in chunks.drain(..) {
+                self.waiting_bytes -= chunk.memory_bytes();
                 self.outbox.push(chunk);
             }
             self.slots.pop_front();
@@ -349,6 +388,31 @@ mod tests {
         let slot = session.begin(control());
         session.answer(slot, vec![Chunk::Bytes(vec![0; UNSENT_BYTES_MAX + 1])]);
         assert!(!session.may_begin(METADATA, 0));
+    }
+
+    #[test]
+    fn answers_that_wait_for_an_earlier_one_are_bounded_and_what_waits_is_counted() {
+        let mut session = Session::default();
+        let mut spare = SpareAnswers::default();
+        let slots: Vec<u64> = (0..3).map(|_| session.begin(produce())).collect();
+        let requests_bytes = session.waiting_bytes();
+        let large = |_: &Produce, bytes: &mut Vec<u8>| bytes.resize(UNSENT_BYTES_MAX / 2 + 1, 0);
+        session.answer_produce(slots[1], &mut spare, large);
+        assert!(session.waiting_bytes() > requests_bytes + UNSENT_BYTES_MAX / 2);
+        assert!(session.may_begin(PRODUCE, 0));
+        session.answer(slots[2], vec![Chunk::Bytes(vec![0; UNSENT_BYTES_MAX / 2])]);
+        assert!(!session.may_begin(PRODUCE, 0) && !session.may_go_on(0));
+        session.answer(slots[0], answer(0));
+        assert_eq!(session.waiting_bytes(), 0);
+        let looking = Slot::Looking {
+            again: false,
+            is_over: false,
+            memory_bytes: 100,
+        };
+        let slot = session.begin(looking);
+        assert_eq!(session.waiting_bytes(), 100);
+        session.answer(slot, answer(1));
+        assert_eq!(session.waiting_bytes(), 0);
     }
 
     #[test]

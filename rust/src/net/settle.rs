@@ -57,13 +57,15 @@ impl Reactor {
                 .by_token(token)
                 .is_some_and(|connection| connection.peer_has_closed);
         let is_over = is_over || waits_for_nothing;
-        let looking = Slot::Looking {
-            again: false,
-            is_over,
-        };
-        if let Some(state) = self.slot(token, slot)
-            && let Slot::Fetch(fetch) = std::mem::replace(state, looking)
-        {
+        if let Some(state @ Slot::Fetch(_)) = self.slot(token, slot) {
+            let looking = Slot::Looking {
+                again: false,
+                is_over,
+                memory_bytes: state.memory_bytes(),
+            };
+            let Slot::Fetch(fetch) = std::mem::replace(state, looking) else {
+                return;
+            };
             let asker = Asker {
                 connection: token,
                 slot,
@@ -165,6 +167,7 @@ impl Reactor {
                 };
                 if let Some(connection) = self.connections.get(index) {
                     connection.is_sending = false;
+                    connection.sending_bytes = 0;
                     // What was answered while another thread sent: nobody else goes on with it.
                     let later = std::mem::take(&mut connection.session.outbox);
                     if !later.is_empty() {
@@ -239,7 +242,7 @@ impl Reactor {
         let Asker { connection, slot } = asker;
         let parked = self.parked(connection, slot);
         let state = self.slot(connection, slot);
-        let Some(Slot::Looking { again, is_over }) = state else {
+        let Some(Slot::Looking { again, is_over, .. }) = state else {
             // The connection is gone.
             deregister_fetch(&fetch, parked);
             return;
