@@ -34,7 +34,7 @@ METRICS = (
         "hoarding_closed_connections",
         "counter",
         "",
-        "Connections closed since they held memory, moved nothing, and memory was short.",
+        "Connections closed since they held memory, moved little or nothing, and memory was short.",
     ),
     Metric(
         "held_bytes", "gauge", "bytes", "Memory of requests that arrive or wait (their budget)."

@@ -103,6 +103,11 @@ pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 /// or read nothing of its answers, for so long, milliseconds.
 pub const SLOW_FRAME_MS: u64 = 10_000;
 
+/// And one whose client has taken so long, milliseconds, for less than so many bytes of them: a kilobyte a
+/// second is less than any link gives on which Kafka is spoken.
+pub const PACE_MS: u64 = 60_000;
+pub const PACE_BYTES: u64 = 64 * 1024;
+
 /// Work that a connection may have begun in one turn before it is the next connection's turn, and what
 /// a Produce request and any other one count.
 pub const WORK_PER_TURN: u32 = 1024;

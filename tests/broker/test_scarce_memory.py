@@ -1,5 +1,6 @@
 """Requests that arrive while the memory for them is short (`rust/src/net/budget.rs`)."""
 
+import contextlib
 import os
 import select
 import signal
@@ -173,6 +174,40 @@ def test_who_does_not_send_the_rest_of_a_frame_is_closed_though_it_waits_for_an_
         record = batch([bytes(2 * BUDGET_BYTES)])
         frame = framed("Produce", 9, hoarder.produce_request("t", record))
         hoarder.socket.sendall(framed("Fetch", 12, fetch) + frame[:BEGINNING_BYTES])
+        assert hoarder.is_closed()
+
+
+@pytest.mark.long
+def test_who_sends_a_byte_now_and_then_is_closed_and_who_has_a_slow_link_is_not(
+    scarce: kafkalite.Broker,
+) -> None:
+    """A byte every nine seconds kept the room of a whole frame for ever."""
+    record = batch([bytes(LARGE_BYTES)])
+    begun_bytes, step_bytes = 10_000, 2_000
+    with (
+        Connection(scarce.bootstrap_servers) as hoarder,
+        Connection(scarce.bootstrap_servers) as honest,
+    ):
+        frame = framed("Produce", 9, honest.produce_request("t", record))
+        for client in (honest, hoarder):
+            client.socket.sendall(frame[:begun_bytes])
+        closed_after_s = None
+        for second, at in enumerate(range(begun_bytes, len(frame) - step_bytes, step_bytes)):
+            honest.socket.sendall(frame[at : at + step_bytes])
+            if closed_after_s is None:
+                if second % 5 == 4:
+                    with contextlib.suppress(OSError):
+                        hoarder.socket.sendall(
+                            frame[begun_bytes + second : begun_bytes + second + 1]
+                        )
+                if select.select([hoarder.socket], [], [], 0)[0]:
+                    closed_after_s = second
+            # A link of so much a second, over which nothing comes back meanwhile.
+            assert not select.select([honest.socket], [], [], 1)[0]
+        honest.socket.sendall(frame[at + step_bytes :])
+        answer = honest.receive(0, 9, 7).responses[0].partition_responses[0]
+        assert answer.error_code == 0
+        assert closed_after_s is not None and closed_after_s > 30
         assert hoarder.is_closed()
 
 

@@ -6,15 +6,14 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::pace::{Duty, Pace};
 use super::plane::Message;
 use super::poller::Readiness;
 use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::deregister_fetch;
 use crate::api::k00_produce::Outcome;
-use crate::limits::{
-    ACCEPTS_PER_TURN, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS,
-};
+use crate::limits::{ACCEPTS_PER_TURN, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES};
 use crate::park::Parked;
 
 pub struct Connection {
@@ -44,6 +43,10 @@ pub struct Connection {
     pub last_active_ms: u64,
     /// When it last took something of its answers, or all of them.
     pub last_sent_ms: u64,
+    /// Since it is connected.
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    pub pace: Pace,
     /// Memory of the budget, for the frame that arrives and for answers that are not read.
     pub held_bytes: usize,
     /// The same, for what is on our side: requests that wait, answers that wait for earlier ones or are
@@ -59,26 +62,45 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// It holds memory, and it is the client that does not go on: it does not read its answers, whatever
-    /// else it has asked for, or does not send the rest of a frame. One that waits for a log directory,
-    /// for memory or for an answer of ours is not to blame.
-    fn is_hoarding(&self, now_ms: u64) -> bool {
-        let since_ms = match self {
-            Connection { held_bytes: 0, .. } => return false,
+    /// It holds memory, and it is for the client to go on: to read its answers, whatever else it has
+    /// asked for, or to send the rest of a frame. One that waits for a log directory, for memory or for an
+    /// answer of ours is not to blame.
+    fn duty(&self) -> Option<Duty> {
+        match self {
+            Connection { held_bytes: 0, .. } => None,
             Connection {
                 is_sending: true, ..
-            } => return false,
-            Connection { is_full: true, .. } => self.last_sent_ms,
+            } => None,
+            Connection { is_full: true, .. } => Some(Duty {
+                moved_bytes: self.sent_bytes,
+                moved_ms: self.last_sent_ms,
+            }),
             Connection {
                 is_blocked: true, ..
-            } => return false,
+            } => None,
             Connection {
                 waits_for_memory: true,
                 ..
-            } => return false,
-            _ => self.last_active_ms,
-        };
-        now_ms.saturating_sub(since_ms) > SLOW_FRAME_MS
+            } => None,
+            _ => Some(Duty {
+                moved_bytes: self.received_bytes,
+                moved_ms: self.last_active_ms,
+            }),
+        }
+    }
+
+    /// A frame is whole, or could not be sent for lack of memory. That is no merit where the client does
+    /// not read its answers.
+    fn has_moved(&mut self) {
+        if !self.is_full {
+            self.pace = Pace::default();
+        }
+    }
+
+    /// The client holds memory that is short, and does not go on, or hardly.
+    fn is_hoarding(&mut self, now_ms: u64) -> bool {
+        let duty = self.duty();
+        duty.is_some_and(|duty| self.pace.is_too_slow(duty, now_ms))
     }
 }
 
@@ -259,6 +281,9 @@ impl Reactor {
             peer_has_closed: false,
             last_active_ms: self.now_ms,
             last_sent_ms: self.now_ms,
+            received_bytes: 0,
+            sent_bytes: 0,
+            pace: Pace::default(),
             held_bytes: 0,
             owed_bytes: 0,
             sending_bytes: 0,
@@ -299,9 +324,11 @@ impl Reactor {
 
     /// The frame that was arriving is whole, or there is none any more.
     pub(super) fn end_exceeding(&mut self, index: usize) {
-        if let Some(connection) = self.connections.get(index)
-            && std::mem::take(&mut connection.exceeds_memory)
-        {
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        connection.has_moved();
+        if std::mem::take(&mut connection.exceeds_memory) {
             self.shared.end_exceeding();
         }
     }
@@ -436,6 +463,7 @@ impl Reactor {
         if std::mem::take(&mut connection.waits_for_memory) {
             // It could send nothing so far.
             connection.last_active_ms = self.now_ms;
+            connection.has_moved();
         }
         if target <= connection.held_bytes {
             shared.release_memory(connection.held_bytes - target);
@@ -443,7 +471,7 @@ impl Reactor {
         } else if shared.budget.reserve(target - connection.held_bytes) {
             connection.held_bytes = target;
         } else if (1..target).contains(&present)
-            && session.may_go_on(self.now_ms)
+            && connection.session.may_go_on(self.now_ms)
             && (connection.exceeds_memory || shared.budget.exceed())
         {
             shared.budget.charge(target - connection.held_bytes);
@@ -488,6 +516,16 @@ impl Reactor {
             };
             if connection.owed_bytes > 0 {
                 self.end_waits(index);
+            }
+            let Some(connection) = self.connections.get(index) else {
+                continue;
+            };
+            if !connection.is_hoarding(now_ms) {
+                continue;
+            }
+            if connection.is_full && !connection.session.outbox.has_files() {
+                // The poller tells of room only once there is much.
+                self.advance(index);
             }
             let Some(connection) = self.connections.get(index) else {
                 continue;

@@ -10,7 +10,7 @@
 //! outbox       what is to be sent: bytes and file ranges
 //! stage        group write: records on their way to the logs      work  calls that may block
 //! seat, gate   what happens when such a call does not return
-//! admission, budget   how many connections, how much memory
+//! admission, budget   how many connections, how much memory      pace  who holds it too long
 //! control      the queue to Python      coordinate  what Python appends
 //! poller       epoll, eventfd, sendfile      plane  all of it together
 //! ```
@@ -24,6 +24,7 @@ pub mod coordinate;
 mod dispatch;
 mod gate;
 pub mod outbox;
+pub mod pace;
 pub mod plane;
 pub mod poller;
 mod reactor;

@@ -30,6 +30,7 @@ use super::buffers::Buffers;
 use super::connections::Connections;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, SpareAnswers};
+use super::pace::Pace;
 use super::plane::{Message, Shared};
 use super::poller::{self, Event, Poller, Readiness};
 use super::session::Slot;
@@ -526,7 +527,7 @@ impl Reactor {
     // --- sending ---------------------------------------------------------------------------------
 
     /// Sends what is due, and goes on with frames that waited.
-    fn advance(&mut self, index: usize) {
+    pub(super) fn advance(&mut self, index: usize) {
         let token = self.connections.token_of(index);
         let Some(connection) = self.connections.get(index) else {
             return;
@@ -573,7 +574,11 @@ impl Reactor {
             self.close(index);
             return;
         };
-        connection.is_full = flushed == Flushed::Part;
+        let is_full = flushed == Flushed::Part;
+        if std::mem::replace(&mut connection.is_full, is_full) != is_full {
+            connection.pace = Pace::default();
+        }
+        connection.sent_bytes += sent_bytes as u64;
         if sent_bytes > 0 || !connection.is_full {
             connection.last_sent_ms = self.now_ms;
         }

@@ -82,6 +82,7 @@ impl Reactor {
             }
         };
         input.end += received;
+        connection.received_bytes += received as u64;
         self.shared
             .counts
             .received_bytes

@@ -1,0 +1,89 @@
+//! How fast a client goes on that holds memory which others wait for: one that moves a byte now and
+//! then holds it as well as one that moves none.
+//!
+//! ```text
+//! moved nothing for SLOW_FRAME_MS          ─► too slow
+//! moved less than PACE_BYTES in PACE_MS    ─► too slow
+//! ```
+//!
+//! Who has a slow link is not: what it is asked for is about a kilobyte a second, whatever the size of
+//! the frame. The time counts from the first look, which is when memory has become short.
+
+use crate::limits::{PACE_BYTES, PACE_MS, SLOW_FRAME_MS};
+
+/// What the client is to do so that memory becomes free, as far as that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duty {
+    /// Bytes of frames that it has sent, or of answers that it has taken, since it is connected.
+    pub moved_bytes: u64,
+    /// When it last did.
+    pub moved_ms: u64,
+}
+
+/// Of one connection. To be made anew (`default`) whenever the client has done what it was to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Where the present measurement began: time, and bytes moved by then.
+    begun: Option<(u64, u64)>,
+}
+
+impl Pace {
+    /// Looks at the client now and then while memory is short.
+    pub fn is_too_slow(&mut self, duty: Duty, now_ms: u64) -> bool {
+        let Duty {
+            moved_bytes,
+            moved_ms,
+        } = duty;
+        let (since_ms, before_bytes) = *self.begun.get_or_insert((now_ms, moved_bytes));
+        if moved_bytes.saturating_sub(before_bytes) >= PACE_BYTES {
+            self.begun = Some((now_ms, moved_bytes));
+            return false;
+        }
+        now_ms.saturating_sub(moved_ms) > SLOW_FRAME_MS || now_ms.saturating_sub(since_ms) > PACE_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second at which it is found too slow a client that moves so many bytes every so many
+    /// seconds, looked at once a second for ten minutes.
+    fn closed_at(bytes: u64, every_s: u64) -> Option<u64> {
+        let mut pace = Pace::default();
+        (0..600).find(|second| {
+            let times = second / every_s;
+            let duty = Duty {
+                moved_bytes: 5_000_000 + times * bytes,
+                moved_ms: times * every_s * 1000,
+            };
+            pace.is_too_slow(duty, second * 1000)
+        })
+    }
+
+    #[test]
+    fn who_moves_nothing_goes_soon_and_who_moves_a_byte_now_and_then_goes_too() {
+        assert_eq!(closed_at(1, 1_000), Some(11));
+        assert_eq!(closed_at(1, 9), Some(61));
+        assert_eq!(closed_at(500, 1), Some(61));
+    }
+
+    #[test]
+    fn who_has_a_slow_link_may_take_its_time() {
+        assert_eq!(closed_at(2_000, 1), None);
+        assert_eq!(closed_at(20_000, 9), None);
+    }
+
+    /// Memory was short before, and the client has gone on since without being looked at.
+    #[test]
+    fn what_was_moved_between_two_looks_counts() {
+        let mut pace = Pace::default();
+        let duty = |moved_bytes, moved_ms| Duty {
+            moved_bytes,
+            moved_ms,
+        };
+        assert!(!pace.is_too_slow(duty(0, 0), 0));
+        assert!(!pace.is_too_slow(duty(PACE_BYTES, 1_000_000), 1_000_000));
+        assert!(pace.is_too_slow(duty(PACE_BYTES + 1, 1_060_000), 1_060_001));
+    }
+}
