@@ -2,10 +2,13 @@
 whoever asks for them together with others."""
 
 import socket
+import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 import kafkalite
@@ -26,6 +29,7 @@ class Two(NamedTuple):
     one of them can be held."""
 
     servers: str
+    process: psutil.Process
     going: str
     stalled: str
     reads: HeldReads
@@ -53,30 +57,43 @@ def two(tmp_path: Path) -> Iterator[Two]:
         assert broker.stop() == 0
         with HeldReads(directories[1] / f"{stalled}-0") as reads:
             broker.start()
-            yield Two(broker.bootstrap_servers, going, stalled, reads)
+            process = psutil.Process(broker.pid)
+            yield Two(broker.bootstrap_servers, process, going, stalled, reads)
             reads.release()
             assert broker.stop() == 0
 
 
-def fetch_request(topics: list[str], max_bytes: int = 1 << 20, offset: int = 0) -> bytes:
+def fetch_request(
+    topics: list[str], max_bytes: int = 1 << 20, offset: int = 0, partitions: int = 1
+) -> bytes:
+    """Of partitions from 0 on, of which only that is there."""
     kind = messages.FetchRequest
-    partition = kind.FetchTopic.FetchPartition(
-        partition=0, fetch_offset=offset, last_fetched_epoch=0, partition_max_bytes=max_bytes
-    )
+    asked = [
+        kind.FetchTopic.FetchPartition(
+            partition=index,
+            fetch_offset=offset,
+            last_fetched_epoch=0,
+            partition_max_bytes=max_bytes,
+        )
+        for index in range(partitions)
+    ]
     return kind(
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=100 << 20,
         session_id=0,
         session_epoch=-1,
-        topics=[kind.FetchTopic(topic=each, partitions=[partition]) for each in topics],
+        topics=[kind.FetchTopic(topic=each, partitions=asked) for each in topics],
     ).encode(12)
 
 
-def list_offsets_request(topics: list[str], timestamp: int) -> bytes:
+def list_offsets_request(topics: list[str], timestamp: int, partitions: int = 1) -> bytes:
     kind = messages.ListOffsetsRequest
-    partition = kind.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    named = [kind.ListOffsetsTopic(name=each, partitions=[partition]) for each in topics]
+    asked = [
+        kind.ListOffsetsTopic.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        for index in range(partitions)
+    ]
+    named = [kind.ListOffsetsTopic(name=each, partitions=asked) for each in topics]
     return kind(replica_id=-1, topics=named).encode(7)
 
 
@@ -167,3 +184,69 @@ def test_a_search_that_hangs_in_one_directory_closes_no_other(two: Two) -> None:
         answer = connection.receive(LIST_OFFSETS, 7, number)
         offsets = {each.name: each.partitions[0].offset for each in answer.topics}
         assert offsets == {two.going: 0, two.stalled: 0}
+
+
+def go(connection: Connection) -> None:
+    """As a client that is killed."""
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.socket.close()
+
+
+@pytest.mark.parametrize("key", [FETCH, LIST_OFFSETS])
+def test_requests_of_clients_that_are_gone_do_not_pile_up_before_a_hung_directory(
+    two: Two, key: int
+) -> None:
+    """Each was kept until the directory answered: a client that came back in a loop filled the
+    memory."""
+    rounds, partitions, bound_bytes = 600, 3_000, 60 << 20
+    if key == FETCH:
+        version, asked = 12, fetch_request([two.stalled], partitions=partitions)
+    else:
+        version, asked = 7, list_offsets_request([two.stalled], 1, partitions)
+    two.reads.hold()
+    with Connection(two.servers) as other:
+        for number in range(rounds):
+            with Connection(two.servers) as connection:
+                connection.send(key, version, asked)
+                # By one network thread, which has that one's request then.
+                other.ask("Metadata", 9, messages.MetadataRequest(topics=[]))
+                go(connection)
+            if number == rounds // 10:
+                two.reads.wait_for_one(PROMPT_S)
+                before_bytes = two.process.memory_info().rss
+        assert two.process.memory_info().rss - before_bytes < bound_bytes
+    two.reads.release()
+    assert_that_the_other_directory_serves(two)
+
+
+def test_answers_to_clients_that_are_gone_do_not_pile_up_before_a_hung_directory(
+    two: Two,
+) -> None:
+    """Each was kept until the directory answered, and its socket with it: a client that came back
+    in a loop took all descriptors."""
+    readers = [Connection(two.servers) for _ in range(20)]
+    with Connection(two.servers) as other:
+        other.ask("Metadata", 9, messages.MetadataRequest(topics=[]))
+        connected = two.process.num_fds()
+        left = BATCHES * BATCH_BYTES
+        for reader in readers:
+            reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            reader.send(FETCH, 12, fetch_request([two.going, two.stalled], 100 << 20))
+            size = int.from_bytes(reader.socket.recv(4, socket.MSG_WAITALL), "big")
+            assert size > 2 * left
+        two.reads.hold()
+        for reader in readers:
+            rest = left
+            while rest > 0:
+                rest -= len(reader.socket.recv(min(1 << 16, rest)))
+        two.reads.wait_for_one(PROMPT_S)
+        for reader in readers:
+            go(reader)
+        until = time.monotonic() + PROMPT_S
+        # But for those of calls that are under way.
+        while two.process.num_fds() > connected - len(readers) + 5:
+            assert time.monotonic() < until
+            time.sleep(0.05)  # between polls of the system
+        other.ask("Metadata", 9, messages.MetadataRequest(topics=[]))
+    two.reads.release()
+    assert_that_the_other_directory_serves(two)

@@ -11,7 +11,7 @@ use super::plane::Message;
 use super::poller::Readiness;
 use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
 use super::session::{Session, Slot};
-use super::work::deregister_fetch;
+use super::work::{Work, deregister_fetch};
 use crate::api::k00_produce::Outcome;
 use crate::limits::{ACCEPTS_PER_TURN, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES};
 use crate::park::Parked;
@@ -373,9 +373,14 @@ impl Reactor {
         let Some(mut connection) = self.connections.take(index) else {
             return;
         };
+        let mut has_calls = connection.is_sending;
         for (slot, state) in connection.session.open_slots() {
+            has_calls |= matches!(state, Slot::Looking { .. } | Slot::Searching { .. });
             let parked = self.parked(token, slot);
             deregister(state, parked);
+        }
+        if has_calls {
+            self.drop_calls(token);
         }
         for (_, state) in connection.session.open_slots() {
             if let Slot::Control { held_bytes, .. } = state {
@@ -396,6 +401,23 @@ impl Reactor {
             .connections
             .fetch_sub(1, Ordering::Relaxed);
         self.count_out(connection.listener, connection.peer);
+    }
+
+    /// Drops the storage calls for a connection that is gone, as far as they are not under way.
+    fn drop_calls(&mut self, token: u64) {
+        let mut dropped = self.shared.gates.forget(self.index, token);
+        for _ in 0..self.work.len() {
+            match self.work.pop_front() {
+                Some(work) if work.is_for(token) => dropped.push(work),
+                Some(work) => self.work.push_back(work),
+                None => {}
+            }
+        }
+        for work in dropped {
+            if let Work::Look(look) = work {
+                deregister_fetch(&look.fetch, look.parked);
+            }
+        }
     }
 
     pub(super) fn parked(&self, connection: u64, slot: u64) -> Parked {

@@ -123,6 +123,24 @@ impl Gate {
         None
     }
 
+    /// Takes out what waits here for a connection of a network thread.
+    fn forget(&self, thread: usize, connection: u64, forgotten: &mut Vec<Work>) {
+        if self.is_open() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let is_meant = |job: &Job| job.thread == thread && job.work.is_for(connection);
+        let count = state.queue.len();
+        for _ in 0..count {
+            match state.queue.pop_front() {
+                Some(job) if is_meant(&job) => forgotten.push(job.work),
+                Some(job) => state.queue.push_back(job),
+                None => {}
+            }
+        }
+        self.open_if_idle(&state);
+    }
+
     /// Starts the directory's own thread, if there is none yet. False: none can be had.
     fn start_thread(self: &Arc<Gate>, state: &mut State, shared: &Arc<Shared>) -> bool {
         if !state.has_worker {
@@ -260,6 +278,19 @@ impl Gates {
             self.lacks_thread.store(true, Ordering::SeqCst);
         }
         have_threads
+    }
+
+    /// Takes out what waits at any of them for a connection that is gone: else a client that comes back
+    /// again and again would fill the memory while a log directory does not answer. Appends stay: they
+    /// were accepted, and are bounded by the memory for requests.
+    pub fn forget(&self, thread: usize, connection: u64) -> Vec<Work> {
+        let mut forgotten = Vec::new();
+        for gates in &self.directories {
+            for gate in [&gates.reads, &gates.searches, &gates.long_answers] {
+                gate.forget(thread, connection, &mut forgotten);
+            }
+        }
+        forgotten
     }
 
     pub fn are_open(&self) -> bool {

@@ -123,6 +123,19 @@ impl Work {
         }
     }
 
+    /// It is of use to that connection, and to nobody else.
+    pub fn is_for(&self, connection: u64) -> bool {
+        match self {
+            Work::Append(_) | Work::Coordinate(_) => false,
+            Work::Look(Look { asker, .. }) | Work::Search { asker, .. } => {
+                asker.connection == connection
+            }
+            Work::Send {
+                connection: other, ..
+            } => *other == connection,
+        }
+    }
+
     /// Bytes of memory that it holds while it waits.
     pub fn size_bytes(&self) -> usize {
         match self {
