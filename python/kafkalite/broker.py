@@ -201,7 +201,7 @@ def _open(
         f"kafkalite {_native.__version__}, node {config['node.id']}, log directories: "
         f"{', '.join(map(str, log_dirs))}"
     )
-    metadata_dir = Path(config["metadata.log.dir"] or log_dirs[0]).absolute()
+    metadata_dir = Path(config.metadata_dir())
     claimed = _native.ClaimedDirectories(
         node_id=config["node.id"],
         cluster_id=_cluster_id([*log_dirs, metadata_dir]),
@@ -358,6 +358,10 @@ class Broker:
         begun = time.monotonic()
         try:
             line = self._start()
+        except OSError as error:
+            # No room for the log, no right to run the interpreter: a broker was never there.
+            self.close()
+            raise BrokerFailedError(f"the broker cannot be started: {error}") from error
         except BaseException:
             # Ctrl-C above all: no block has been entered that would clean up.
             self.kill()
@@ -367,7 +371,9 @@ class Broker:
             is_late = time.monotonic() - begun >= self._start_timeout_s
             self.kill()
             why = f" within start_timeout_s={self._start_timeout_s:g}" if is_late else ""
-            failure = BrokerFailedError(f"the broker did not start{why}:\n{self.log_tail()}")
+            told = self.log_tail()
+            told = f":\n{told}" if told else ", and has not logged anything"
+            failure = BrokerFailedError(f"the broker did not start{why}{told}")
             self.close()
             raise failure
         self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]

@@ -185,7 +185,8 @@ def _parse(key: str, text: str) -> Endpoint:
     name, separator, rest = text.strip().partition("://")
     found = address(rest)
     if not (name and separator) or found is None:
-        raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT")
+        hint = "; an IPv6 address stands in brackets, as [::1]" if rest.count(":") > 1 else ""
+        raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT{hint}")
     return Endpoint(name.upper(), *found)
 
 

@@ -149,6 +149,12 @@ print(rows, (after - before) // 1024)
     assert grown_mib < 120
 
 
+def test_pandas_gets_all_rows(log: LogWriter) -> None:
+    frame = kafkalite.read_log(log.directory, 3, columns=["offset", "value"]).to_pandas()
+    assert list(frame.columns) == ["offset", "value"]
+    assert list(frame["offset"]) == list(range(3, 105))
+
+
 def test_a_missing_library_is_named(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ModuleNotFoundError, match="polars is not installed: pip install polars"):

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -297,6 +298,49 @@ def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["foreign.txt"]
 
 
+def test_a_broker_that_cannot_even_be_run_is_a_broker_that_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the error of a file, and left its temporary directory."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    broker = kafkalite.Broker()
+    with pytest.raises(BrokerFailedError, match=r"cannot be started: .*No such file .*/python'"):
+        broker.start()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(BrokerFailedError, match=r"cannot be started: .*/none"):
+        broker.start()
+
+
+def test_a_folder_that_is_gone_is_said_with_the_way_out(tmp_path: Path) -> None:
+    """Its shell stood in a directory that had been deleted: tracebacks."""
+    told = {}
+    for name, program in {
+        "serve": "import sys; from kafkalite.__main__ import main; sys.exit(main())",
+        "read": "import kafkalite; kafkalite.read_log('orders-0')",
+    }.items():
+        gone = tmp_path / name
+        gone.mkdir()
+        code = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); {program}"
+        done = subprocess.run(
+            [sys.executable, "-c", code, "serve", "--listen", "127.0.0.1:0"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 1
+        told[name] = done.stderr.splitlines()[-1]
+        if name == "serve":
+            assert "Traceback" not in done.stderr
+    assert told["serve"] == (
+        "kafkalite: log.dir=./kafkalite-data is relative, and the current directory has been "
+        "deleted: name an absolute path"
+    )
+    assert "path orders-0 is relative, and the current directory" in told["read"]
+
+
 def parent_of_a_broker(ending: str, data: str = "") -> list[str]:
     """What a program prints that starts a broker and ends as it says: first the broker's pid and
     its log directory."""
@@ -409,7 +453,9 @@ def test_a_broker_is_not_sent_to_other_processes() -> None:
 
 
 def test_a_start_that_takes_too_long_says_so(tmp_path: Path) -> None:
-    with pytest.raises(BrokerFailedError, match=r"did not start within start_timeout_s=0\.001:"):
+    with pytest.raises(
+        BrokerFailedError, match=r"did not start within start_timeout_s=0\.001(:|, and)"
+    ):
         kafkalite.Broker(tmp_path / "data", start_timeout_s=0.001).start()
 
 

@@ -171,7 +171,7 @@ def test_a_wrong_crc_is_shown_and_is_bad_news(directory: Path, kafkalite: Run) -
     assert told.stdout.count("WRONG") == 1
 
 
-@pytest.mark.parametrize("name", ["nothing-0", "00000000000000000000.log", "notes.txt"])
+@pytest.mark.parametrize("name", ["nothing-0", "00000000000000000000.log", "notes.txt", "t" * 300])
 def test_what_cannot_be_shown_is_one_sentence(tmp_path: Path, kafkalite: Run, name: str) -> None:
     told = kafkalite("log", "dump", tmp_path / name)
     assert told.returncode == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from client.fake import Close, FakeBroker
-from kafkalite.client import Admin, Cluster, GroupAdmin
+from kafkalite.client import Admin, Cluster, Consumer, GroupAdmin, Producer
 from kafkalite.client.cluster import parse_servers
 from kafkalite.errors import BrokerError, ConnectionFailedError, InvalidArgumentError
 from kafkalite.protocol import messages
@@ -28,6 +28,15 @@ def test_servers_are_hosts_with_ports(text: str, servers: list[tuple[str, int]])
 def test_what_names_no_server_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_servers(text)
+
+
+def test_in_a_notebook_a_client_says_whom_it_asks() -> None:
+    servers = "a:1,[::1]:9092"
+    with Cluster("a:1, [::1]") as cluster:
+        clients = [Admin(cluster), GroupAdmin(cluster), Producer(cluster), Consumer(servers)]
+        told = [repr(each) for each in (cluster, *clients)]
+    names = ["Cluster", "Admin", "GroupAdmin", "Producer", "Consumer"]
+    assert told == [f"<kafkalite.{name}: {servers}>" for name in names]
 
 
 def test_the_next_bootstrap_server_is_asked_if_the_first_is_away() -> None:

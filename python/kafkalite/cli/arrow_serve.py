@@ -58,10 +58,10 @@ kafkalite arrow serve /var/kafka-logs
 def run(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    roots = [os.path.realpath(path) for path in options.paths]
-    for path, root in zip(options.paths, roots, strict=True):
-        if not os.path.isdir(root):  # noqa: PTH112 - os is imported, pathlib need not be
+    for path in options.paths:
+        if not os.path.isdir(path):  # noqa: PTH112 - os is imported, pathlib need not be
             raise InvalidArgumentError(f"{path} is not a directory")
+    roots = [os.path.realpath(path) for path in options.paths]
     any_path = options.any_path or options.exit_with_stdin
     home = Home(options.bootstrap_server, any_path=any_path)
     stop_signals = {signal.SIGTERM, signal.SIGINT}

@@ -17,7 +17,7 @@ from typing import Any
 from kafkalite._native import SegmentBatches, log_file_kind, read_log_file
 from kafkalite.cli.options import new_parser
 from kafkalite.cli.terminal import Progress, bytes_text, count_text, size_text, time_text
-from kafkalite.errors import CorruptFileError, InvalidArgumentError
+from kafkalite.errors import CorruptFileError, InvalidArgumentError, StorageError
 
 EXAMPLES = """
 kafkalite log dump data/orders-0
@@ -84,12 +84,15 @@ def _files(named: list[str]) -> Iterator[Path]:
     """The files to show: those named, and all of a folder that can be shown."""
     for name in named:
         path = Path(name)
-        if not path.exists():
-            raise InvalidArgumentError(f"{path}: there is no such file or directory")
-        if not path.is_dir():
-            yield path
-            continue
-        inside = sorted(file for file in path.iterdir() if log_file_kind(file.name))
+        try:
+            if not path.exists():
+                raise InvalidArgumentError(f"{path}: there is no such file or directory")
+            if not path.is_dir():
+                yield path
+                continue
+            inside = sorted(file for file in path.iterdir() if log_file_kind(file.name))
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read: {error.strerror}") from error
         if not inside:
             raise InvalidArgumentError(f"{path} holds no file of a Kafka log")
         yield from inside

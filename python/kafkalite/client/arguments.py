@@ -10,8 +10,17 @@ from typing import Any, NamedTuple, SupportsIndex
 from kafkalite.errors import InvalidArgumentError
 
 Bytes = bytes | bytearray | memoryview
-Offsets = int | datetime | Mapping[int | str | tuple[str, int], int | datetime] | None
-"""What `offsets` takes."""
+Offset = int | datetime
+Offsets = (
+    Offset
+    | Mapping[int, Offset]
+    | Mapping[str, Offset]
+    | Mapping[tuple[str, int], Offset]
+    | Mapping[int | str | tuple[str, int], Offset]
+    | None
+)
+"""What `offsets` takes. The kinds of keys stand alone too: a `dict[str, int]` is no mapping of
+several kinds to type checkers."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,6 +59,18 @@ def directory(name: str, given: object) -> str:
     if not path:
         raise InvalidArgumentError(f"{name} is empty, it must be a path")
     return os.path.expanduser(path)  # noqa: PTH111 - a Path would take "./orders" apart
+
+
+def real_path(name: str, given: object) -> str:
+    """As `directory`, absolute and without symbolic links. Raises InvalidArgumentError for a
+    relative path where the current directory has been deleted."""
+    path = directory(name, given)
+    try:
+        return os.path.realpath(path)
+    except FileNotFoundError as error:
+        raise InvalidArgumentError(
+            f"{name} {path} is relative, and the current directory has been deleted"
+        ) from error
 
 
 def whole(name: str, given: object, low: int | None = None) -> int:

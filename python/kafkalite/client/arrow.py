@@ -33,8 +33,8 @@ from kafkalite.client.arguments import (
     OffsetOfTime,
     Offsets,
     config_texts,
-    directory,
     offsets,
+    real_path,
     text,
     texts,
     whole,
@@ -42,6 +42,7 @@ from kafkalite.client.arguments import (
 )
 
 if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped,unused-ignore]
     import polars
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
@@ -154,7 +155,7 @@ def _paths(given: Path | Iterable[Path]) -> list[str]:
     paths = [given] if isinstance(given, str | bytes | os.PathLike) else given
     if not isinstance(paths, Iterable):
         raise wrong_type("path", given, "a path, or several in a list")
-    return [os.path.realpath(directory("path", each)) for each in paths]
+    return [real_path("path", each) for each in paths]
 
 
 def _offsets(
@@ -199,6 +200,11 @@ class LogRecords:
         table: pyarrow.Table = _library("pyarrow").table(self)
         return table
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows in memory, as a `pandas.DataFrame`; by pyarrow, whose types become pandas'."""
+        frame: pandas.DataFrame = _library("pyarrow").table(self).to_pandas()
+        return frame
+
     def to_polars(self) -> polars.DataFrame:
         """All rows in memory, as a `polars.DataFrame`."""
         frame: polars.DataFrame = _library("polars").DataFrame(self)
@@ -217,6 +223,7 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{name} is not installed: pip install {name}", name=error.name
-        ) from error
+        if error.name != name:
+            raise  # it is there, and what it needs is not
+        sentence = f"{name} is not installed: pip install {name}"
+        raise ModuleNotFoundError(sentence, name=name) from None

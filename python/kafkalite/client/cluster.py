@@ -146,6 +146,14 @@ class Cluster(Closing):
         self.cluster_id: str | None = None
         self.controller_id = -1
 
+    def __repr__(self) -> str:
+        return f"<kafkalite.Cluster: {self.servers_text}>"
+
+    @property
+    def servers_text(self) -> str:
+        """The bootstrap servers, as `host:port,…`."""
+        return ",".join(Node(-1, host, port, None).address for host, port in self._servers)
+
     def close(self) -> None:
         """Closes all connections."""
         for connection in (*self._connections.values(), self._bootstrap):
@@ -389,6 +397,9 @@ class ClusterClient(Closing):
             if isinstance(bootstrap_servers, Cluster)
             else Cluster(bootstrap_servers, timeout_ms=timeout_ms)
         )
+
+    def __repr__(self) -> str:
+        return f"<kafkalite.{type(self).__name__}: {self.cluster.servers_text}>"
 
     def close(self) -> None:
         """Closes the connections."""

@@ -199,6 +199,9 @@ class Consumer(Closing):
         self._committed_at = time.monotonic()
         self._committed: dict[Partition, int] = {}
 
+    def __repr__(self) -> str:
+        return f"<kafkalite.Consumer: {self.cluster.servers_text}>"
+
     def close(self) -> None:
         """Commits, if it does so by itself, leaves the group and closes the connections."""
         try:

@@ -180,6 +180,9 @@ class Producer:
         finally:
             self.close()
 
+    def __repr__(self) -> str:
+        return f"<kafkalite.Producer: {self.cluster.servers_text}>"
+
     def close(self) -> None:
         """Closes the connections. What was not flushed is lost."""
         for link in self._links.values():

@@ -124,8 +124,13 @@ class Config(Mapping[str, Any]):
 
     def log_dirs(self) -> list[str]:
         """The log directories, absolute, in the order given."""
-        names = self["log.dirs"] or self["log.dir"]
-        return [os.path.abspath(name) for name in names if name]  # noqa: PTH100 - see keys.py
+        key = "log.dirs" if self["log.dirs"] else "log.dir"
+        return [_absolute(key, name) for name in self[key] if name]
+
+    def metadata_dir(self) -> str:
+        """Where the metadata is, absolute: the first log directory unless a key says otherwise."""
+        key = "metadata.log.dir"
+        return _absolute(key, self[key]) if self[key] else self.log_dirs()[0]
 
     def topic_configs(
         self, own: Mapping[str, str], *, as_written: bool = False
@@ -214,6 +219,17 @@ def _canonical(key: Key, text: str) -> str:
         return text_of(parse(key, text)) or ""
     except InvalidArgumentError:
         return text
+
+
+def _absolute(key: str, name: str) -> str:
+    """Raises InvalidArgumentError where there is nothing that a path can be relative to."""
+    try:
+        return os.path.abspath(name)  # noqa: PTH100 - see keys.py
+    except FileNotFoundError as error:
+        raise InvalidArgumentError(
+            f"{key}={name} is relative, and the current directory has been deleted: name an "
+            "absolute path"
+        ) from error
 
 
 def _check_roles(config: Config) -> None:
