@@ -46,6 +46,13 @@ CONTROL_THREADS = 2
 """One works; the other goes on when that does not come back from a log directory."""
 FORGOTTEN_STOP_S = 10.0
 """A program that ends waits so long for the clean stop of a broker that it has not closed."""
+TEMPORARY_DEFAULTS = {
+    "kafkalite.acks.fsync": "none",
+    # Kafka's three seconds are for groups whose members start one after the other: each test of a
+    # consumer would wait for them.
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Of a broker whose directory goes with it."""
 READY_PREFIX = "kafkalite ready bootstrap.servers="
 TEMPORARY_PREFIX = "kafkalite-"
 
@@ -316,11 +323,12 @@ class Broker:
         config: Mapping[str, str | int | float] | None = None,
         start_timeout_s: float = 30.0,
     ) -> None:
-        """`data` is its log directory; without it (and `log.dirs` in the configuration) that is a
-        temporary one, which `close` removes, and records are not flushed for each answer
-        (`kafkalite.acks.fsync=none`). `listen` is `host:port`, port 0 a free one; None leaves it
-        to `listeners` in the configuration. `config` are the keys of a server.properties, as texts,
-        numbers or flags.
+        """`data` is its log directory. Without it (and `log.dirs` in the configuration) that is a
+        temporary one, which `close` removes; records are then not flushed for each answer
+        (`kafkalite.acks.fsync=none`), and a group waits for no more members before its first
+        rebalance (`group.initial.rebalance.delay.ms=0`), unless `config` says otherwise. `listen`
+        is `host:port`, port 0 a free one; None leaves it to `listeners` in the configuration.
+        `config` are the keys of a server.properties, as texts, numbers or flags.
 
         Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
         within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and
@@ -422,7 +430,8 @@ class Broker:
             command += ["--data", self._data]
         config = {**self._config, "kafkalite.die.with.parent": "true"}
         if self._temporary is not None:
-            config.setdefault("kafkalite.acks.fsync", "none")
+            for name, value in TEMPORARY_DEFAULTS.items():
+                config.setdefault(name, value)
             config["kafkalite.remove.with.parent"] = "true"
         for name, value in config.items():
             command += ["--config", f"{name}={value}"]

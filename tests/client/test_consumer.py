@@ -15,7 +15,7 @@ DEADLINE_S = 60
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with kafkalite.Broker(config={"group.initial.rebalance.delay.ms": "0"}) as broker:
+    with kafkalite.Broker() as broker:
         yield broker.bootstrap_servers
 
 
