@@ -43,14 +43,16 @@ MANY = 1_000
 """Partitions of a Fetch that takes half of the budget while it waits."""
 
 
-def fetch_of_many(connection: Connection, session: tuple[int, int] = (0, -1)) -> Any:
+def fetch_of_many(
+    connection: Connection, session: tuple[int, int] = (0, -1), count: int = MANY
+) -> Any:
     """Of one partition that there is and many that there are not, for as long as it takes."""
     request = connection.fetch_request("t", 0, max_wait_ms=LONG_MS, session=session)
     (partition,) = request.topics[0].partitions
     kind = type(partition)
     request.topics[0].partitions = [
         kind(partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
-        for number in range(MANY)
+        for number in range(count)
     ]
     return request
 
@@ -131,6 +133,29 @@ def test_fetches_of_a_large_session_that_wait_are_answered_when_memory_is_short(
         for client, number in zip(clients, sent, strict=True):
             client.receive(KEYS["Fetch"], 12, number)
             client.socket.close()
+
+
+def test_large_fetches_that_fill_the_memory_before_they_are_begun_do_not_wait_for_each_other(
+    scarce: kafkalite.Broker,
+) -> None:
+    """Their frames had their room reserved, and each waited for memory before it was decoded."""
+    clients = [Connection(scarce.bootstrap_servers) for _ in range(4)]
+    in_turn = 3
+    frame = framed("Fetch", 12, fetch_of_many(clients[0], count=4 * MANY))
+    assert len(clients) * in_turn * len(frame) > 5 * BUDGET_BYTES
+    senders = [
+        threading.Thread(target=client.socket.sendall, args=[frame * in_turn]) for client in clients
+    ]
+    for sender in senders:
+        sender.start()
+    for client in clients:
+        client.socket.settimeout(40)
+        for _ in range(in_turn):
+            answer = client.receive(KEYS["Fetch"], 12, 7)
+            assert len(answer.responses[0].partitions) == 4 * MANY
+    for sender, client in zip(senders, clients, strict=True):
+        sender.join()
+        client.socket.close()
 
 
 def ports(broker: kafkalite.Broker) -> set[int]:

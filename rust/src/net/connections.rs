@@ -28,7 +28,9 @@ pub struct Connection {
     pub is_blocked: bool,
     /// There is no memory for the rest of a frame, or for the records of one.
     pub waits_for_memory: bool,
-    /// The frame that arrives is the one that may exceed the budget.
+    /// Since when a request has waited for memory that is in memory itself.
+    pub short_since_ms: Option<u64>,
+    /// The frame that arrives, or waits, is the one that may exceed the budget.
     pub exceeds_memory: bool,
     /// `session.outbox` is with a thread that sends files.
     pub is_sending: bool,
@@ -274,6 +276,7 @@ impl Reactor {
             interest,
             is_blocked: false,
             waits_for_memory: false,
+            short_since_ms: None,
             exceeds_memory: false,
             is_sending: false,
             is_full: false,

@@ -13,7 +13,9 @@ use crate::api::k00_produce::{self, Outcome, Produce};
 use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::error::{Error, Result};
 use crate::image::Image;
-use crate::limits::{MEMORY_FREE_BYTES, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN};
+use crate::limits::{
+    HOUSEKEEPING_MS, MEMORY_FREE_BYTES, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
+};
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
@@ -92,7 +94,6 @@ impl Reactor {
             address: connection.peer.ip(),
             listener: connection.listener,
         };
-        let exceeds_memory = connection.exceeds_memory;
         let session = &mut connection.session;
         let mut reader = Reader::new(frame);
         let header = RequestHeader::read(&mut reader, |key| {
@@ -104,11 +105,17 @@ impl Reactor {
         if !session.may_begin(header.api_key, now_ms) {
             return Ok(false);
         }
-        // One that has come in beyond the budget holds up the next such one.
-        if !exceeds_memory && waits_for_memory(&header, &reader, session, shared)? {
-            self.wait_for_memory.push(token);
-            return Ok(false);
+        if !connection.exceeds_memory && waits_for_memory(&header, &reader, session, shared)? {
+            // It may wait for requests that wait as it does: so after a while one at a time goes on.
+            let since_ms = *connection.short_since_ms.get_or_insert(now_ms);
+            if now_ms - since_ms < HOUSEKEEPING_MS || !shared.budget.exceed() {
+                self.wait_for_memory.push(token);
+                return Ok(false);
+            }
+            connection.exceeds_memory = true;
         }
+        connection.short_since_ms = None;
+        let exceeds_memory = connection.exceeds_memory;
         if connection.turn != turn {
             (connection.turn, connection.work_in_turn) = (turn, 0);
         }
