@@ -415,8 +415,10 @@ class Broker:
             self, _end_forgotten, self._process, self._temporary, self._owner_id
         )
         timer = threading.Timer(self._start_timeout_s, self._process.kill)
-        timer.start()
+        timer.daemon = True
         try:
+            # Ctrl-C comes in here too, and a timer that went on would hold up the program's end.
+            timer.start()
             line: str = self._process.stdout.readline().decode()
         finally:
             timer.cancel()
@@ -511,7 +513,15 @@ class Broker:
     async def __aenter__(self) -> Self:
         import asyncio
 
-        return await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread goes on, and nobody leaves a block that was not entered.
+            await asyncio.wait([starting])
+            if not starting.cancelled() and starting.exception() is None:
+                await asyncio.to_thread(self.close)
+            raise
 
     async def __aexit__(
         self,

@@ -447,6 +447,46 @@ def test_a_start_that_is_interrupted_leaves_no_process_and_no_directory(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_within_the_start_of_its_timer_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program ended, and then waited for the thirty seconds of the timer."""
+    start = threading.Timer.start
+    timers: list[threading.Timer] = []
+
+    def interrupted(timer: threading.Timer) -> None:
+        start(timer)
+        timers.append(timer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kafkalite.Broker().start()
+    (timer,) = timers
+    assert timer.daemon
+    timer.join(TIMEOUT_S / 4)
+    assert not timer.is_alive()
+
+
+def test_a_coroutine_that_is_cancelled_in_mid_start_leaves_no_broker() -> None:
+    """Nobody closed it until the program ended."""
+
+    async def cancel() -> list[kafkalite.Broker]:
+        brokers = [kafkalite.Broker(), kafkalite.Broker(config={"num.partitions": "none"})]
+        for broker in brokers:
+            entering = asyncio.ensure_future(broker.__aenter__())
+            await asyncio.sleep(0)
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+        return brokers
+
+    for broker in asyncio.run(cancel()):
+        assert repr(broker) == "<kafkalite.Broker: not running>"
+        with pytest.raises(kafkalite.KafkaliteError, match="has not been started"):
+            _ = broker.pid
+
+
 def test_a_broker_is_not_sent_to_other_processes() -> None:
     with pytest.raises(TypeError, match="give others its bootstrap_servers"):
         pickle.dumps(kafkalite.Broker())
