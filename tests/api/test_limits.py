@@ -1,13 +1,16 @@
 """What connections may take: their number, their memory, their share of a network thread."""
 
 import contextlib
+import os
 import select
+import signal
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 import kafkalite
@@ -72,6 +75,33 @@ def test_beyond_the_brokers_limit_a_connection_waits_for_another_to_close(key: s
         third.receive(18, 0, correlation_id)
         for connection in (second, third):
             connection.socket.close()
+
+
+def test_a_storm_of_connections_does_not_hold_up_those_that_there_are() -> None:
+    """All that had come were taken in before anybody's request was looked at."""
+    count, attempts = 1_000, 5
+    config = {"num.network.threads": "1", "socket.listen.backlog.size": str(count)}
+    with kafkalite.Broker(config=config) as broker, Connection(broker.bootstrap_servers) as one:
+        assert is_served(one)
+        process = psutil.Process(broker.pid)
+        taken = []
+        # Whoever looks is late where the machine is busy: by then some more have been taken in.
+        while not taken or (min(taken) > count // 2 and len(taken) < attempts):
+            before = process.num_fds()
+            # So that it finds them all at once.
+            os.kill(broker.pid, signal.SIGSTOP)
+            storm = [Connection(broker.bootstrap_servers) for _ in range(count)]
+            correlation_id = one.send(3, 1, METADATA.encode(1))
+            os.kill(broker.pid, signal.SIGCONT)
+            one.receive(3, 1, correlation_id)
+            os.kill(broker.pid, signal.SIGSTOP)
+            taken.append(process.num_fds() - before)
+            os.kill(broker.pid, signal.SIGCONT)
+            for each in storm:
+                each.socket.close()
+            while process.num_fds() > before:
+                assert is_served(one)
+        assert min(taken) <= count // 2
 
 
 def test_an_idle_connection_is_closed_when_its_time_is_over_and_a_busy_one_is_not() -> None:

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,6 +18,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import KEYS, Connection
+from faults.mount import Mount
 from kafkalite.protocol import messages
 
 ASK = messages.MetadataRequest(topics=[])
@@ -64,12 +66,14 @@ def framed(name: str, version: int, message: Any) -> bytes:
     return struct.pack(">i", len(content)) + content
 
 
+@pytest.mark.parametrize("stay", [False, True])
 def test_beginnings_of_frames_that_fill_the_memory_do_not_wait_for_each_other(
-    scarce: kafkalite.Broker,
+    scarce: kafkalite.Broker, stay: bool
 ) -> None:
     """Each had its beginning in memory and waited for room for the rest, which nobody could make
     but by being closed after half a minute. A beginning comes in unasked behind a request that a
-    Fetch holds back."""
+    Fetch holds back. Where clients stay, the next may exceed the memory when the frame before is
+    whole."""
     clients = [Connection(scarce.bootstrap_servers) for _ in range(4)]
     record = batch([bytes(LARGE_BYTES)])
     fetch = clients[0].fetch_request("t", 0, max_wait_ms=500, min_bytes=1 << 20)
@@ -91,6 +95,9 @@ def test_beginnings_of_frames_that_fill_the_memory_do_not_wait_for_each_other(
         client.receive(KEYS["Metadata"], 9, 7)
         answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
         assert answer.error_code == 0
+        if not stay:
+            client.socket.close()
+    for client in clients:
         client.socket.close()
 
 
@@ -156,6 +163,50 @@ def test_large_fetches_that_fill_the_memory_before_they_are_begun_do_not_wait_fo
     for sender, client in zip(senders, clients, strict=True):
         sender.join()
         client.socket.close()
+
+
+def test_a_frame_that_is_kept_beside_what_python_has_of_it_counts_as_well(tmp_path: Path) -> None:
+    """A Metadata request whose topics Python makes is answered by Rust afterwards, and so is in
+    memory twice: what was kept was not counted."""
+    padding = bytes(110_000)
+    asked = messages.MetadataRequest(
+        topics=[messages.MetadataRequest.MetadataRequestTopic(name="new")],
+        allow_auto_topic_creation=True,
+    )
+    # A tagged field of a later version.
+    body = asked.encode(9)[:-1] + b"\x01\x64" + uvarint(len(padding)) + padding
+    slow = Mount(tmp_path)
+    config = {
+        "log.dirs": str(slow.path / "logs"),
+        "queued.max.request.bytes": str(BUDGET_BYTES),
+        "num.network.threads": "1",
+    }
+    with contextlib.ExitStack() as stack:
+        stack.callback(slow.unmount)
+        broker = stack.enter_context(kafkalite.Broker(config=config))
+        maker, fetcher, other = (
+            stack.enter_context(Connection(broker.bootstrap_servers)) for _ in range(3)
+        )
+        assert other.create_topic("t").error_code == 0
+        slow.freeze()
+        try:
+            made = maker.send(KEYS["Metadata"], 9, body)
+            # So that the broker has it before the next one.
+            other.ask("ApiVersions", 3, VERSIONS)
+            sent = fetcher.send(KEYS["Fetch"], 12, fetch_of_many(fetcher).encode(12))
+            fetcher.socket.settimeout(15)
+            fetcher.receive(KEYS["Fetch"], 12, sent)
+        finally:
+            slow.thaw()
+        assert maker.receive(KEYS["Metadata"], 9, made).topics[0].error_code in (0, 5)
+
+
+def uvarint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
 
 
 def ports(broker: kafkalite.Broker) -> set[int]:
