@@ -21,7 +21,7 @@ from differential.random_fields import (
     Pool,
 )
 from differential.runner import TABLE
-from differential.script import ZERO_ID, Batch, Case, Kept, ask, id_of, produce
+from differential.script import ZERO_ID, Batch, Case, Kept, ask, fetch, id_of, produce
 
 Step = tuple[Case, ...]
 """A request, and where it changes metadata the waiting until the change has come to the broker."""
@@ -170,7 +170,71 @@ def started_again(world: str) -> Step:
         for topic in (*MADE, *NEW)
         for index in range(5)
     ]
-    return (*settled(world, "started again", 500_000), group, producer, *batches)
+    looks = looks_at(world)
+    return (*settled(world, "started again", 500_000), group, producer, *batches, *looks)
+
+
+def looks_at(world: str) -> Step:
+    """Shows what a world holds: records, offsets, producers, configs, groups."""
+    topics = [f"{world}-{topic}" for topic in (*MADE, *NEW)]
+    indexes = list(range(5))
+    groups = [f"{world}-{group}" for group in "gh"]
+    return (
+        *(
+            ask(f"all offsets of {group}", "OffsetFetch", 7, group_id=group, topics=None)
+            for group in groups
+        ),
+        ask("both groups", "DescribeGroups", 5, groups=groups),
+        ask(
+            "all topics",
+            "Metadata",
+            12,
+            topics=[{"topic_id": ZERO_ID, "name": topic} for topic in topics],
+        ),
+        ask(
+            "all configs",
+            "DescribeConfigs",
+            4,
+            resources=[
+                {"resource_type": 2, "resource_name": topic, "configuration_keys": None}
+                for topic in topics
+            ],
+        ),
+        *(
+            ask(
+                f"all offsets of time {time}",
+                "ListOffsets",
+                8,
+                replica_id=-1,
+                topics=[
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {
+                                "partition_index": index,
+                                "current_leader_epoch": -1,
+                                "timestamp": time,
+                            }
+                            for index in indexes
+                        ],
+                    }
+                    for topic in topics
+                ],
+            )
+            for time in (-1, -2)
+        ),
+        ask(
+            "all producers",
+            "DescribeProducers",
+            0,
+            topics=[{"name": topic, "partition_indexes": indexes} for topic in topics],
+        ),
+        *(
+            fetch(f"all of {topic}-{index}", topic, 0, version=11, partition=index)
+            for topic in topics
+            for index in indexes
+        ),
+    )
 
 
 class _Sequence:

@@ -37,7 +37,7 @@ CONTROLLER = ("process.roles", "controller.listener.names")
 OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 TOPIC = "at-random"
 REQUESTS, TURNS = 40, 25
-RESTARTED = 15
+RESTARTED = 8
 START_OFFSETS_NOTED = (
     "log.flush.offset.checkpoint.interval.ms",
     "log.flush.start.offset.checkpoint.interval.ms",
