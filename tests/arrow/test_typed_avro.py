@@ -112,7 +112,7 @@ def read(log: Path, schema: pa.Schema, **formats: str) -> list[Any]:
     return values
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(st.lists(orders, min_size=1, max_size=8))
 def test_rows_are_what_fastavro_wrote(
     tmp_path_factory: pytest.TempPathFactory, given_orders: list[dict[str, Any]]

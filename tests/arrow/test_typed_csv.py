@@ -32,7 +32,7 @@ rows = st.tuples(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=20), st.sampled_from([",", ";", "|"]))
 def test_rows_are_those_of_pyarrow(
     tmp_path_factory: pytest.TempPathFactory, given_rows: list[tuple[object, ...]], sep: str

@@ -58,7 +58,9 @@ def typed(log: Path, schema: pa.Schema, columns: list[str], **formats: str) -> p
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=settings.default.max_examples // 2,
+    deadline=None,
 )
 @given(st.lists(rows, min_size=1, max_size=20), st.booleans())
 def test_rows_are_those_of_pyarrow(

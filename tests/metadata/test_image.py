@@ -131,7 +131,7 @@ def test_a_snapshot_stands_for_the_records_that_it_was_made_of(written: list[Any
 
 
 @given(histories(), st.integers(0, 60))
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_a_snapshot_and_what_follows_it_are_the_whole_log(written: list[Any], cut: int) -> None:
     head, tail = written[:cut], written[cut:]
     assert folded([*snapshot_records(folded(head)), *tail])._replace(last_offset=0) == folded(

@@ -111,7 +111,9 @@ def test_each_start_leads_in_the_next_epoch_and_says_so_in_quorum_state(world: W
 
 @given(data=st.data())
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=settings.default.max_examples // 4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 def test_a_torn_tail_costs_the_torn_batch_and_nothing_else(tmp_path: Path, data: Any) -> None:
     """Whatever byte the file ends at, or has wrong: what is before that batch adds up, and the next
@@ -154,7 +156,9 @@ def test_a_torn_tail_costs_the_torn_batch_and_nothing_else(tmp_path: Path, data:
 
 @given(written=histories(), cut=st.integers(0, 40))
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=settings.default.max_examples // 4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 def test_snapshot_and_tail_are_the_whole_log(tmp_path: Path, written: list[Any], cut: int) -> None:
     path = tmp_path / "snapshots"
