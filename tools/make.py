@@ -352,6 +352,7 @@ def test_environment(*, long: bool) -> dict[str, str]:
         extra["JAVA_HOME"] = str(Path(javac).resolve().parent.parent)
     if long:
         extra["KAFKALITE_TEST_LONG"] = "1"
+        extra["PROPTEST_CASES"] = "2000"  # as many as tests/conftest.py lets hypothesis draw
     else:
         extra["PROPTEST_RNG_SEED"] = "1"  # the same cases each time
     return ENVIRONMENT | extra

@@ -164,7 +164,7 @@ fn drafts() -> impl Strategy<Value = Vec<Draft>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 2))]
     #[test]
     fn columns_hold_what_the_records_hold(
         batches in proptest::collection::vec((0_usize..5, drafts()), 1..8),

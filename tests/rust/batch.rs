@@ -474,7 +474,7 @@ fn any_record() -> impl Strategy<Value = PlainRecord> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 2))]
 
     #[test]
     fn any_records_survive_building_validating_and_reading(

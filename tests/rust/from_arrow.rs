@@ -162,7 +162,10 @@ fn any_row() -> impl Strategy<Value = Row> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(ProptestConfig::default().cases / 2)
+    })]
 
     #[test]
     fn batches_hold_the_rows_where_kafkas_partitioner_puts_them(

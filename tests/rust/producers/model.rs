@@ -236,7 +236,7 @@ fn origin_of(number: u8) -> AppendOrigin {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     #[test]
     fn every_sequence_of_events_ends_as_in_the_slow_model(events in events()) {
