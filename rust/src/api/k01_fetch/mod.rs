@@ -1,14 +1,14 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
-//! Behaviour: `read` reads the request and finds its session (`fetch_sessions.rs`); `Fetch::look` reads
-//! the logs, those of one log directory at a time, and `is_due` says whether the answer is due:
-//! `min_bytes` are there, or all that a segment will ever give, or a log refused, or nothing may be
-//! waited for; else the caller parks the request on its partitions (`wait_for`) and looks again when
-//! woken, at the latest after `max_wait_ms`. `answer` writes the response as a queue of chunks, the
-//! records being ranges of segment files. Partitions are read in order until `max_bytes` are full. The
-//! first one with records gives its first batch whole, even if that is larger than the limits (KIP-74);
-//! a later one whose first batch does not fit gives nothing. An incremental answer holds only
-//! partitions with something new (KIP-227).
+//! Behaviour: `read` reads the request (`request.rs`) and finds its session (`fetch_sessions.rs`);
+//! `Fetch::look` reads the logs, those of one log directory at a time, and `is_due` says whether the
+//! answer is due: `min_bytes` are there, or all that a segment will ever give, or a log refused, or
+//! nothing may be waited for; else the caller parks the request on its partitions (`wait_for`) and looks
+//! again when woken, at the latest after `max_wait_ms`. `answer` (`answer.rs`) writes the response as a
+//! queue of chunks, the records being ranges of segment files. Partitions are read in order until
+//! `max_bytes` are full. The first one with records gives its first batch whole, even if that is larger
+//! than the limits (KIP-74); a later one whose first batch does not fit gives nothing. An incremental
+//! answer holds only partitions with something new (KIP-227).
 //!
 //! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 //! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
@@ -23,22 +23,23 @@
 //! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
 //! node endpoints (KIP-951); v17 directory id and v18 high watermark, for replicas only.
 
+mod answer;
+mod request;
+
 use std::sync::Arc;
 
-use super::fetch_sessions::{
-    Context, FetchSessions, Member, NO_SESSION, PartitionKey, Said, SessionRequest, TopicKey,
-    Wanted,
-};
-use super::{ApiKey, Ask, Chunk, code, leader_epoch_error};
+pub use request::memory_bytes_ahead;
+
+use super::fetch_sessions::{Context, FetchSessions, Member, Said, TopicKey, Wanted};
+use super::{ApiKey, Ask, code, leader_epoch_error};
 use crate::access::{Operation, Resource};
 use crate::error::{Error, Result};
-use crate::image::{Image, Partition, Topic};
+use crate::image::{Partition, Topic};
 use crate::log::aborted::AbortedTransaction;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::park::{Parked, WaitFor};
-use crate::wire::header::begin_response;
-use crate::wire::{Reader, RequestHeader, Writer, frame};
+use crate::wire::{Reader, RequestHeader};
 
 pub const KEY: ApiKey = ApiKey {
     key: 1,
@@ -48,17 +49,8 @@ pub const KEY: ApiKey = ApiKey {
     first_flexible: 12,
 };
 
-const TOPIC_IDS_SINCE: i16 = 13;
-const LEADERS_SINCE: i16 = 16;
 /// From here on a client knows KAFKA_STORAGE_ERROR.
 const STORAGE_ERROR_SINCE: i16 = 6;
-/// Tag of the replica state at the top of a request from version 15 on.
-const REPLICA_STATE_TAG: u32 = 1;
-/// Tags of a partition in the answer.
-const DIVERGING_EPOCH_TAG: u32 = 0;
-const CURRENT_LEADER_TAG: u32 = 1;
-/// Tag of the node endpoints at the top of the answer.
-const NODE_ENDPOINTS_TAG: u32 = 0;
 
 pub struct Fetch {
     version: i16,
@@ -88,8 +80,6 @@ struct FetchPartition {
 /// What a partition of a request that waits takes in memory, with its place among those who wait at
 /// the partition.
 const PARTITION_BYTES: usize = size_of::<FetchPartition>() + size_of::<(Parked, WaitFor)>();
-/// Least that a partition takes in a request (version 4).
-const PARTITION_ON_WIRE_BYTES: usize = 16;
 
 /// What the logs hold for a request at one moment, partition by partition in its order, as far as they
 /// were looked at.
@@ -153,18 +143,6 @@ impl Part {
     }
 }
 
-/// What a request says, in its order.
-struct Request {
-    replica_id: i32,
-    max_wait_ms: i32,
-    min_bytes: i32,
-    max_bytes: i32,
-    isolation: i8,
-    session: SessionRequest,
-    asked: Vec<Member>,
-    forgotten: Vec<PartitionKey>,
-}
-
 /// Reads the request and finds its session. `reader` stands behind the header; `bytes_max` is
 /// `fetch.max.bytes`.
 pub fn read(
@@ -176,7 +154,7 @@ pub fn read(
     now_ms: u64,
 ) -> Result<Fetch> {
     let body_bytes = reader.remaining();
-    let request = read_request(header, reader, ask.image)?;
+    let request = request::parse(header, reader, ask.image)?;
     let (context, members) =
         sessions.open(request.session, request.asked, &request.forgotten, now_ms);
     let is_replica = request.replica_id >= 0;
@@ -230,134 +208,6 @@ pub fn read(
         readable,
         body_bytes,
     })
-}
-
-/// What the request may take in memory while it waits, at most, before it is read: `read` cannot be
-/// undone where there is a session. `reader` stands behind the header.
-pub fn memory_bytes_ahead(
-    header: &RequestHeader<'_>,
-    mut reader: Reader<'_>,
-    sessions: &FetchSessions,
-) -> Result<usize> {
-    let body_bytes = reader.remaining();
-    let mut count = body_bytes / PARTITION_ON_WIRE_BYTES;
-    if header.api_version >= 7 {
-        // What stands before the session: replica, wait, least and most bytes, isolation.
-        reader.take(if header.api_version <= 14 { 17 } else { 13 })?;
-        count += sessions.partitions_of(reader.i32()?);
-    }
-    Ok(body_bytes + count * PARTITION_BYTES)
-}
-
-fn read_request(
-    header: &RequestHeader<'_>,
-    reader: &mut Reader<'_>,
-    image: &Image,
-) -> Result<Request> {
-    let (version, flexible) = (header.api_version, header.flexible);
-    let mut replica_id = if version <= 14 { reader.i32()? } else { -1 };
-    let max_wait_ms = reader.i32()?;
-    let min_bytes = reader.i32()?;
-    let max_bytes = reader.i32()?;
-    let isolation = reader.i8()?;
-    let (id, epoch) = match version {
-        7.. => (reader.i32()?, reader.i32()?),
-        _ => (NO_SESSION, -1),
-    };
-    let mut asked = Vec::new();
-    for _ in 0..reader.array_length(flexible)? {
-        read_topic(header, reader, image, &mut asked)?;
-    }
-    let mut forgotten = Vec::new();
-    if version >= 7 {
-        for _ in 0..reader.array_length(flexible)? {
-            let (key, _) = read_topic_key(header, reader, image)?;
-            for _ in 0..reader.array_length(flexible)? {
-                forgotten.push((key.clone(), reader.i32()?));
-            }
-            reader.skip_tags(flexible)?;
-        }
-    }
-    if version >= 11 {
-        reader.string(flexible)?;
-    }
-    if flexible {
-        reader.tags(|tag, field| {
-            if tag == REPLICA_STATE_TAG && version >= 15 {
-                replica_id = field.i32()?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(Request {
-        replica_id,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation,
-        session: SessionRequest {
-            id,
-            epoch,
-            uses_topic_ids: version >= TOPIC_IDS_SINCE,
-        },
-        asked,
-        forgotten,
-    })
-}
-
-/// A topic's key, and its name if there is such a topic.
-fn read_topic_key(
-    header: &RequestHeader<'_>,
-    reader: &mut Reader<'_>,
-    image: &Image,
-) -> Result<(TopicKey, Option<Arc<str>>)> {
-    if header.api_version >= TOPIC_IDS_SINCE {
-        let id = reader.uuid()?;
-        let name = image.topic_by_id(&id).map(|topic| topic.name.clone());
-        return Ok((TopicKey::Id(id), name));
-    }
-    let name = reader.string(header.flexible)?;
-    let name = image
-        .topic(name)
-        .map_or_else(|| name.into(), |topic| topic.name.clone());
-    Ok((TopicKey::Name(name.clone()), Some(name)))
-}
-
-fn read_topic(
-    header: &RequestHeader<'_>,
-    reader: &mut Reader<'_>,
-    image: &Image,
-    asked: &mut Vec<Member>,
-) -> Result<()> {
-    let (version, flexible) = (header.api_version, header.flexible);
-    let (key, name) = read_topic_key(header, reader, image)?;
-    for _ in 0..reader.array_length(flexible)? {
-        let index = reader.i32()?;
-        let current_leader_epoch = match version {
-            // Kafka takes any negative one for none here, unlike in ListOffsets.
-            9.. => reader.i32()?.max(-1),
-            _ => -1,
-        };
-        let fetch_offset = reader.i64()?;
-        let last_fetched_epoch = if version >= 12 { reader.i32()? } else { -1 };
-        if version >= 5 {
-            // A follower's log start offset.
-            reader.i64()?;
-        }
-        let max_bytes = reader.i32()?;
-        reader.skip_tags(flexible)?;
-        asked.push(Member {
-            key: (key.clone(), index),
-            name: name.clone(),
-            wanted: Wanted {
-                fetch_offset,
-                max_bytes: u64::try_from(max_bytes).unwrap_or(0),
-                current_leader_epoch,
-                last_fetched_epoch,
-            },
-        });
-    }
-    reader.skip_tags(flexible)
 }
 
 /// The partition that is meant, or why it is refused before any log is asked. `None`: its log directory
@@ -559,182 +409,6 @@ impl Fetch {
         self.readable()
             .iter()
             .filter_map(|asked| asked.partition.as_ref())
-    }
-
-    /// The answer to a client that has to wait so long: nothing, and its session stays as it is.
-    pub fn throttled_answer(&self, throttle_ms: u32) -> Vec<Chunk> {
-        let session_id = match self.context {
-            Context::Incremental { id, .. } => id,
-            _ => NO_SESSION,
-        };
-        let mut writer = self.begin(throttle_ms, code::NONE, session_id);
-        writer.array_length(0, self.flexible);
-        writer.no_tags(self.flexible);
-        frame::finish(&mut writer.bytes, 0);
-        vec![Chunk::Bytes(writer.bytes)]
-    }
-
-    /// The response, as chunks in order. Brings the session up to date.
-    pub fn answer(
-        &self,
-        looked: Looked,
-        sessions: &FetchSessions,
-        image: &Image,
-        now_ms: u64,
-    ) -> Vec<Chunk> {
-        let said: Vec<(&Member, Said)> = self
-            .partitions
-            .iter()
-            .zip(&looked.parts)
-            .map(|(asked, part)| (&asked.member, part.said()))
-            .collect();
-        let told = sessions.tell(&self.context, &said, now_ms);
-        let answered: Vec<(&FetchPartition, Part)> = self
-            .partitions
-            .iter()
-            .zip(looked.parts)
-            .zip(&told.is_included)
-            .filter_map(|(each, is_included)| is_included.then_some(each))
-            .collect();
-        let mut leaders = Vec::new();
-        if self.version >= LEADERS_SINCE {
-            leaders.extend(answered.iter().filter_map(|(asked, part)| {
-                self.current_leader(asked, part)
-                    .map(|(leader_id, _)| leader_id)
-            }));
-            leaders.sort_unstable();
-            leaders.dedup();
-        }
-        let mut writer = self.begin(0, told.error_code, told.session_id);
-        let mut chunks = Vec::new();
-        self.write_topics(&mut writer, answered, &mut chunks);
-        self.write_endpoints(&mut writer, &leaders, image);
-        chunks.push(Chunk::Bytes(writer.bytes));
-        let total: usize = chunks.iter().map(Chunk::size_bytes).sum();
-        if let Some(Chunk::Bytes(first)) = chunks.first_mut() {
-            let rest_bytes = total - first.len();
-            frame::finish(first, rest_bytes);
-        }
-        chunks
-    }
-
-    fn begin(&self, throttle_ms: u32, error_code: i16, session_id: i32) -> Writer {
-        let mut writer = begin_response(self.correlation_id, self.flexible, 128);
-        writer.i32(i32::try_from(throttle_ms).unwrap_or(i32::MAX));
-        if self.version >= 7 {
-            writer.i16(error_code);
-            writer.i32(session_id);
-        }
-        writer
-    }
-
-    /// Neighbours of one topic share its entry.
-    fn write_topics(
-        &self,
-        writer: &mut Writer,
-        answered: Vec<(&FetchPartition, Part)>,
-        chunks: &mut Vec<Chunk>,
-    ) {
-        let topic_of = |asked: &FetchPartition| -> TopicKey { asked.member.key.0.clone() };
-        let mut groups: Vec<(TopicKey, usize)> = Vec::new();
-        for (asked, _) in &answered {
-            match groups.last_mut() {
-                Some((topic, count)) if *topic == asked.member.key.0 => *count += 1,
-                _ => groups.push((topic_of(asked), 1)),
-            }
-        }
-        writer.array_length(groups.len(), self.flexible);
-        let mut answered = answered.into_iter();
-        for (topic, count) in groups {
-            match &topic {
-                TopicKey::Id(id) => writer.uuid(id),
-                TopicKey::Name(name) => writer.string(name, self.flexible),
-            }
-            writer.array_length(count, self.flexible);
-            for (asked, part) in answered.by_ref().take(count) {
-                self.write_partition(writer, asked, &part);
-                let leader = self.current_leader(asked, &part);
-                let diverging = part.diverging;
-                let range = part.range.filter(|range| !range.is_empty());
-                if let (Some(range), Some(partition)) = (range, &asked.partition) {
-                    chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
-                    chunks.push(Chunk::File(range, partition.directory.clone()));
-                }
-                self.write_partition_tags(writer, diverging, leader);
-            }
-            writer.no_tags(self.flexible);
-        }
-    }
-
-    /// All of a partition up to the records themselves.
-    fn write_partition(&self, writer: &mut Writer, asked: &FetchPartition, part: &Part) {
-        let (version, flexible) = (self.version, self.flexible);
-        writer.i32(asked.member.key.1);
-        writer.i16(part.error_code);
-        writer.i64(part.high_watermark);
-        writer.i64(part.last_stable_offset);
-        if version >= 5 {
-            writer.i64(part.log_start_offset);
-        }
-        writer.nullable_length(part.aborted.as_ref().map(Vec::len), flexible);
-        for aborted in part.aborted.iter().flatten() {
-            writer.i64(aborted.producer_id);
-            writer.i64(aborted.first_offset);
-            writer.no_tags(flexible);
-        }
-        if version >= 11 {
-            // Preferred read replica: none.
-            writer.i32(-1);
-        }
-        writer.nullable_length(Some(part.size_bytes() as usize), flexible);
-    }
-
-    fn write_partition_tags(
-        &self,
-        writer: &mut Writer,
-        diverging: Option<(i32, i64)>,
-        leader: Option<(i32, i32)>,
-    ) {
-        if !self.flexible {
-            return;
-        }
-        writer.uvarint(u32::from(diverging.is_some()) + u32::from(leader.is_some()));
-        if let Some((epoch, end_offset)) = diverging {
-            writer.tag(DIVERGING_EPOCH_TAG, |field| {
-                field.i32(epoch);
-                field.i64(end_offset);
-                field.no_tags(true);
-            });
-        }
-        if let Some((leader_id, leader_epoch)) = leader {
-            writer.tag(CURRENT_LEADER_TAG, |field| {
-                field.i32(leader_id);
-                field.i32(leader_epoch);
-                field.no_tags(true);
-            });
-        }
-    }
-
-    /// Leader and epoch for a client that had them wrong.
-    fn current_leader(&self, asked: &FetchPartition, part: &Part) -> Option<(i32, i32)> {
-        let is_wrong = matches!(
-            part.error_code,
-            code::NOT_LEADER_OR_FOLLOWER | code::FENCED_LEADER_EPOCH
-        );
-        let partition = asked.partition.as_ref()?;
-        (is_wrong && self.version >= LEADERS_SINCE)
-            .then_some((partition.leader_id, partition.leader_epoch))
-    }
-
-    fn write_endpoints(&self, writer: &mut Writer, leaders: &[i32], image: &Image) {
-        super::write_node_endpoints(
-            writer,
-            self.flexible,
-            NODE_ENDPOINTS_TAG,
-            leaders,
-            image,
-            self.listener,
-        );
     }
 }
 
