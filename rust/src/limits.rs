@@ -108,6 +108,10 @@ pub const SLOW_FRAME_MS: u64 = 10_000;
 pub const PACE_MS: u64 = 60_000;
 pub const PACE_BYTES: u64 = 64 * 1024;
 
+/// And one that has waited so long, milliseconds, for memory for the rest of its frame:
+/// `request.timeout.ms` of Kafka's clients is over, and others want what it holds.
+pub const FRAME_WAIT_MS: u64 = 30_000;
+
 /// Work that a connection may have begun in one turn before it is the next connection's turn, and what
 /// a Produce request and any other one count.
 pub const WORK_PER_TURN: u32 = 1024;

@@ -13,7 +13,9 @@ use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::{Work, deregister_fetch};
 use crate::api::k00_produce::Outcome;
-use crate::limits::{ACCEPTS_PER_TURN, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES};
+use crate::limits::{
+    ACCEPTS_PER_TURN, FRAME_WAIT_MS, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES,
+};
 use crate::park::Parked;
 
 pub struct Connection {
@@ -28,6 +30,8 @@ pub struct Connection {
     pub is_blocked: bool,
     /// There is no memory for the rest of a frame, or for the records of one.
     pub waits_for_memory: bool,
+    /// Since when there has been none for the rest of a frame.
+    pub frame_waits_since_ms: Option<u64>,
     /// Since when a request has waited for memory that is in memory itself.
     pub short_since_ms: Option<u64>,
     /// The frame that arrives, or waits, is the one that may exceed the budget.
@@ -99,8 +103,14 @@ impl Connection {
         }
     }
 
-    /// The client holds memory that is short, and does not go on, or hardly.
+    /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
+    /// up what it waits for.
     fn is_hoarding(&mut self, now_ms: u64) -> bool {
+        let holds_memory = self.held_bytes > 0 && !self.is_sending;
+        let waits_since_ms = self.frame_waits_since_ms.filter(|_| holds_memory);
+        if waits_since_ms.is_some_and(|since_ms| now_ms - since_ms > FRAME_WAIT_MS) {
+            return true;
+        }
         let duty = self.duty();
         duty.is_some_and(|duty| self.pace.is_too_slow(duty, now_ms))
     }
@@ -276,6 +286,7 @@ impl Reactor {
             interest,
             is_blocked: false,
             waits_for_memory: false,
+            frame_waits_since_ms: None,
             short_since_ms: None,
             exceeds_memory: false,
             is_sending: false,
@@ -490,6 +501,7 @@ impl Reactor {
             connection.last_active_ms = self.now_ms;
             connection.has_moved();
         }
+        let waits_since_ms = connection.frame_waits_since_ms.take();
         if target <= connection.held_bytes {
             shared.release_memory(connection.held_bytes - target);
             connection.held_bytes = target;
@@ -508,6 +520,7 @@ impl Reactor {
             shared.budget.charge(held - connection.held_bytes);
             connection.held_bytes = held;
             connection.waits_for_memory = true;
+            connection.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
             let token = self.connections.token_of(index);
             self.wait_for_memory.push(token);
         }
