@@ -248,8 +248,8 @@ def test_a_request_behind_a_bad_one_is_not_read_and_one_before_it_is_answered(
 def test_hostile_clients_fit_into_half_a_gibibyte() -> None:
     """A thousand connections claim 100 MiB each, send a little and stop; then a good client.
 
-    Regression: only the one whose turn it was to go on was to blame, so that they went one by one, each
-    after ten seconds.
+    Regression: only the one whose turn it was to go on was to blame, so that they went one by one,
+    each after ten seconds.
     """
     config = {"queued.max.request.bytes": str(64 << 20)}
     with kafkalite.Broker(config=config) as broker:

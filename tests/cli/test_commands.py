@@ -70,6 +70,19 @@ def rows_of(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
+def test_what_every_action_takes_may_stand_before_it(servers: str) -> None:
+    command = [sys.executable, "-m", "kafkalite", "topics"]
+    for words in (
+        ["--bootstrap-server", servers, "--timeout=9000", "list", "none"],
+        ["--json", "--timeout", "9000", "list", "none", "--bootstrap-server", servers],
+        ["--bootstrap-server", servers, "--list", "--topic", "none"],
+    ):
+        told = subprocess.run([*command, *words], capture_output=True, text=True)
+        assert (told.returncode, told.stderr) == (0, "")
+    told = subprocess.run([*command, "--json", "lst"], capture_output=True, text=True)
+    assert told.returncode == 2 and "invalid choice: 'lst'" in told.stderr
+
+
 def test_topics_are_made_listed_described_changed_and_deleted(run: Run) -> None:
     made = run("topics", "create", "one", "--partitions", "2", "--config", "retention.ms=9000")
     assert made == (0, "Created topic one.\n", "")

@@ -19,6 +19,10 @@ INT_MAX = 2**31 - 1
 SHORT_MAX = 2**15 - 1
 
 
+OF_EVERY_ACTION = {"--bootstrap-server": True, "--timeout": True, "--json": False}
+"""Options of `add_server`, and whether a value follows."""
+
+
 class UsageError(KafkaliteError):
     """The command line contradicts itself, or lacks something."""
 
@@ -150,10 +154,14 @@ class Actions:
 
 
 def _action_first(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
-    """`--topic orders --create` as `create --topic orders`, if no word is an action."""
+    """`--bootstrap-server HOST:PORT list` as `list --bootstrap-server HOST:PORT`, and, if no word is
+    an action, `--topic orders --create` as `create --topic orders`."""
     rest = list(arguments)
-    if rest and rest[0] in names:
-        return rest
+    at = 0
+    while at < len(rest) and (word := rest[at].partition("=")[0]) in OF_EVERY_ACTION:
+        at += 1 + (OF_EVERY_ACTION[word] and "=" not in rest[at])
+    if at < len(rest) and not rest[at].startswith("-"):
+        return [rest.pop(at), *rest]
     for name in names:
         if f"--{name}" in rest:
             rest.remove(f"--{name}")
