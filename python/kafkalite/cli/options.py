@@ -154,8 +154,8 @@ class Actions:
 
 
 def _action_first(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
-    """`--bootstrap-server HOST:PORT list` as `list --bootstrap-server HOST:PORT`, and, if no word is
-    an action, `--topic orders --create` as `create --topic orders`."""
+    """`--bootstrap-server HOST:PORT list` as `list --bootstrap-server HOST:PORT`, and, if no word
+    is an action, `--topic orders --create` as `create --topic orders`."""
     rest = list(arguments)
     at = 0
     while at < len(rest) and (word := rest[at].partition("=")[0]) in OF_EVERY_ACTION:
