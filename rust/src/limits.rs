@@ -169,7 +169,8 @@ pub const SPARE_ANSWER_BYTES_MAX: usize = 4 * 1024;
 pub const GONE_WAIT_MS: u64 = 10_000;
 
 /// Answers in bytes that a connection may leave unread, or that wait there for an earlier one, with what
-/// its requests take that wait, before its next request is looked at. All of them together count as requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
+/// its requests take that wait, before its next request is looked at. All of them together count as
+/// requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
 pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes sent to one connection before the next connection's turn.

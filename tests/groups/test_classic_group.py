@@ -246,11 +246,7 @@ def test_leaving_is_judged_member_by_member() -> None:
 
 def test_a_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None:
     play = Play()
-    first = play.join(instance="i")
-    play.pass_time(0)
-    old = play.joined(first).member_id
-    play.sync(old, 1, {old: b"mine"}, "i")
-    play.stored()
+    (old,) = play.stabilise(instance="i")
     again = play.join(instance="i")
     assert again not in play.answers
     play.stored()
@@ -258,16 +254,12 @@ def test_a_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None
     assert (answer.generation_id, answer.skip_assignment, answer.error_code) == (1, True, 0)
     assert (answer.leader, answer.members[0][0]) == (answer.member_id, answer.member_id)
     assert play.heartbeat(old, 1, "i") == codes.FENCED_INSTANCE_ID
-    assert play.synced(play.sync(answer.member_id, 1, None, "i")).assignment == b"mine"
+    assert play.synced(play.sync(answer.member_id, 1, None, "i")).assignment == old.encode()
 
 
 def test_a_static_member_that_comes_back_has_its_old_session_until_it_is_heard_of() -> None:
     play = Play()
-    first = play.join(instance="i", session_ms=60_000)
-    play.pass_time(0)
-    old = play.joined(first).member_id
-    play.sync(old, 1, {old: b"mine"}, "i")
-    play.stored()
+    play.stabilise(instance="i", session_ms=60_000)
     again = play.join(instance="i", session_ms=1000)
     play.stored()
     member_id = play.joined(again).member_id
@@ -279,11 +271,7 @@ def test_a_static_member_that_comes_back_has_its_old_session_until_it_is_heard_o
 
 def test_a_static_member_whose_return_takes_the_disk_longer_than_a_session_has_a_new_one() -> None:
     play = Play()
-    first = play.join(instance="i", session_ms=6000)
-    play.pass_time(0)
-    old = play.joined(first).member_id
-    play.sync(old, 1, {old: b"mine"}, "i")
-    play.stored()
+    play.stabilise(instance="i", session_ms=6000)
     again = play.join(instance="i", session_ms=6000)
     play.pass_time(7000)
     play.stored()
@@ -324,11 +312,7 @@ def test_a_return_that_is_not_stored_leaves_the_group_a_protocol_that_all_member
 
 def test_an_old_client_that_comes_back_as_leader_is_not_told_to_assign() -> None:
     play = Play()
-    first = play.join(instance="i")
-    play.pass_time(0)
-    old = play.joined(first).member_id
-    play.sync(old, 1, {old: b"mine"}, "i")
-    play.stored()
+    (old,) = play.stabilise(instance="i")
     again = play.join(instance="i", can_skip=False)
     play.stored()
     answer = play.joined(again)
@@ -338,11 +322,7 @@ def test_an_old_client_that_comes_back_as_leader_is_not_told_to_assign() -> None
 
 def test_a_static_member_whose_return_cannot_be_written_keeps_its_old_id() -> None:
     play = Play()
-    first = play.join(instance="i")
-    play.pass_time(0)
-    old = play.joined(first).member_id
-    play.sync(old, 1, {old: b"mine"}, "i")
-    play.stored()
+    (old,) = play.stabilise(instance="i")
     again = play.join(instance="i", protocols=(("range", b"new"),))
     play.stored(codes.NOT_COORDINATOR)
     assert play.joined(again).error_code == codes.NOT_COORDINATOR

@@ -108,7 +108,7 @@ impl Connection {
     fn is_hoarding(&mut self, now_ms: u64) -> bool {
         let holds_memory = self.held_bytes > 0 && !self.is_sending;
         let waits_since_ms = self.frame_waits_since_ms.filter(|_| holds_memory);
-        if waits_since_ms.is_some_and(|since_ms| now_ms - since_ms > FRAME_WAIT_MS) {
+        if waits_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > FRAME_WAIT_MS) {
             return true;
         }
         let duty = self.duty();
