@@ -231,7 +231,13 @@ def _open(
         config["metadata.log.segment.bytes"],
     )
     controller, repairs = start_controller(
-        claimed, metadata_dir, registration, config.engine_configs, _wall_ms, limits
+        claimed,
+        metadata_dir,
+        registration,
+        config.engine_configs,
+        _wall_ms,
+        limits,
+        warn=log.warning,
     )
     node_name = str(config["node.id"])
 

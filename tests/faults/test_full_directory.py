@@ -69,6 +69,32 @@ def test_a_broker_whose_metadata_cannot_be_written_says_so_and_stops(
             assert "kept" in [each.name for each in admin.list_topics()]
 
 
+def test_a_change_is_served_though_its_snapshot_has_no_room(full: Mount, tmp_path: Path) -> None:
+    """The log's last block had room for the topic and no other was left for the snapshot: the topic
+    was on disk, no client saw it, and a clean stop closed no log."""
+    config = {
+        "log.dirs": str(tmp_path / "logs"),
+        "metadata.log.dir": str(full.path / "metadata"),
+        "metadata.log.max.record.bytes.between.snapshots": "1",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        full.fill()
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", partitions=1)
+            assert [each.name for each in admin.list_topics()] == ["orders"]
+        with Producer(broker.bootstrap_servers) as producer:
+            producer.send("orders", b"value")
+        broker.stop()
+        assert "the snapshot of the metadata failed" in broker.log_tail(1_000)
+        assert "Traceback" not in broker.log_tail(1_000)
+        assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+        (full.path / "filler").unlink()
+        broker.start()
+        assert "logs are recovered" not in broker.log_tail()
+        with Admin(broker.bootstrap_servers) as admin:
+            assert [each.name for each in admin.list_topics()] == ["orders"]
+
+
 def partitions_in(*folders: Path) -> list[str]:
     """The directories of partitions, but for the metadata's."""
     names = [each.name for folder in folders for each in folder.iterdir() if each.is_dir()]

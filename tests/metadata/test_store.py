@@ -1,5 +1,7 @@
 """The metadata's log and snapshots on disk: whatever is cut off, the rest adds up."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalite import _native
-from kafkalite.errors import LogDirRefusedError
+from kafkalite.errors import LogDirRefusedError, StorageError
 from kafkalite.metadata import records, store
 from kafkalite.metadata.image import Image, snapshot_records
 from kafkalite.protocol import messages
@@ -24,6 +26,7 @@ class World:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.warnings: list[str] = []
 
     def open(self, limits: store.Limits = store.KAFKAS_LIMITS) -> store.MetadataLog:
         self.claimed = _native.ClaimedDirectories(
@@ -39,7 +42,9 @@ class World:
         configs = {"segment.bytes": str(limits.segment_bytes), "file.delete.delay.ms": "0"}
         log, self.repairs = self.claimed.open_metadata_log(configs)
         directory_id = self.claimed.directories[0][1]
-        return store.MetadataLog(found, log, NODE, directory_id, NOW_MS, limits)
+        return store.MetadataLog(
+            found, log, NODE, directory_id, NOW_MS, limits, warn=self.warnings.append
+        )
 
     def abandon(self) -> None:
         """As a kill: the lock is let go and nothing else."""
@@ -225,6 +230,86 @@ def test_a_running_node_writes_a_snapshot_after_so_many_bytes_and_so_much_time(
     assert len(list(world.folder.glob("*.checkpoint"))) == 1
     log.append(topic(3, 20_000), NOW_MS + 1001)
     assert len(list(world.folder.glob("*.checkpoint"))) == 2
+
+
+@pytest.fixture
+def failing_snapshots(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Snapshots cannot be flushed; the list has those that were begun."""
+    tried: list[Path] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.name.endswith(".part"):
+            tried.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return tried
+
+
+def test_a_snapshot_that_cannot_be_written_costs_no_change(
+    world: World, failing_snapshots: list[Path]
+) -> None:
+    """The append raised OSError with its records on disk: they were in the image, and no client was
+    shown what they made; every later change went the same way."""
+    log = world.open(store.Limits(snapshot_after_ms=1000))
+    assert "topic-1" in log.append(topic(1), NOW_MS + 1000).topics
+    (warning,) = world.warnings
+    assert str(failing_snapshots[0].with_suffix("")) in warning
+    assert warning.endswith("No space left on device")
+    assert not failing_snapshots[0].exists()
+    log.append(topic(2), NOW_MS + 1999)
+    assert len(failing_snapshots) == 1
+    log.append(topic(3), NOW_MS + 2000)
+    assert len(failing_snapshots) == len(world.warnings) == 2
+    image = log.image
+    world.abandon()
+    del log
+    assert same(store.read(world.path).image) == same(image)
+
+
+def test_old_files_that_cannot_be_removed_cost_no_change(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlink(_path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    log = world.open(store.Limits(snapshot_after_bytes=1))
+    for number in range(1, 5):
+        log.append(topic(number), NOW_MS)
+    assert len(world.warnings) == 2
+    image = log.image
+    world.abandon()
+    del log
+    assert same(store.read(world.path).image) == same(image)
+
+
+def test_a_clean_stop_whose_snapshot_cannot_be_written_closes_the_log(
+    world: World, failing_snapshots: list[Path]
+) -> None:
+    """It raised OSError, and no log of the broker was closed cleanly."""
+    log = world.open()
+    log.append(topic(1, store.SNAPSHOT_AFTER_RECORDS), NOW_MS)
+    image = log.image
+    log.close(NOW_MS)
+    assert len(failing_snapshots) == len(world.warnings) == 1
+    world.abandon()
+    del log
+    found = store.read(world.path)
+    assert (found.snapshot_end_offset, same(found.image)) == (0, same(image))
+
+
+@pytest.mark.parametrize("name", [f"{9:020}-{1:010}.checkpoint", "quorum-state"])
+def test_a_file_that_cannot_be_read_is_named(world: World, name: str) -> None:
+    """`kafkalite serve` ended with a traceback."""
+    world.open()
+    world.abandon()
+    path = world.folder / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(StorageError, match=f"{name} cannot be read: Is a directory"):
+        store.read(world.path)
 
 
 def test_segments_that_no_snapshot_needs_go(world: World) -> None:

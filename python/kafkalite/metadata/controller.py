@@ -344,7 +344,10 @@ class Controller:
 
     def stop(self) -> int:
         """The clean stop, when no client is served any more: no partition has a leader, the broker
-        is fenced. Returns the broker epoch, for `.kafka_cleanshutdown`."""
+        is fenced. Returns the broker epoch, for `.kafka_cleanshutdown`.
+
+        Raises ControllerError where that cannot be written, StorageError where the log cannot be
+        closed."""
         broker = self.broker
         change = messages.BrokerRegistrationChangeRecord
         records = [
@@ -530,11 +533,15 @@ def start(
     engine_configs: EngineConfigs,
     wall_ms: Callable[[], int],
     limits: store.Limits = store.KAFKAS_LIMITS,
+    *,
+    warn: Callable[[str], None],
 ) -> tuple[Controller, list[str]]:
     """Reads the metadata, refuses what cannot be served, takes over. Returns also what was
-    repaired, a sentence each.
+    repaired, a sentence each. `warn(sentence)` is told, as long as the controller lives, what goes
+    wrong without a change being lost.
 
-    Raises LogDirRefusedError with nothing changed on disk.
+    Raises LogDirRefusedError with nothing changed on disk; StorageError, and ControllerError for
+    the first records, where the disk fails.
     """
     found = store.read(metadata_dir)
     node_id = registration.node_id
@@ -545,7 +552,7 @@ def start(
     directory_id = next(
         (each[1] for each in claimed.directories if Path(each[0]) == metadata_dir), bytes(16)
     )
-    log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits)
+    log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits, warn=warn)
     controller = Controller(log, node_id, engine_configs, wall_ms)
     controller._begin(registration, claimed)
     notes = [f"{store.FOLDER}: {sentence}" for sentence in repairs]

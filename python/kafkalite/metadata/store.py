@@ -18,12 +18,13 @@ Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSn
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import _native
-from kafkalite.errors import LogDirRefusedError
+from kafkalite.errors import LogDirRefusedError, StorageError
 from kafkalite.metadata import records
 from kafkalite.metadata.image import Fold, Image, snapshot_records
 from kafkalite.protocol import messages
@@ -93,8 +94,16 @@ def read(metadata_dir: Path) -> Found:
 
     A batch that cannot be read ends the log, as it does when the log is opened. Raises
     LogDirRefusedError where log and snapshots do not meet; CorruptFileError where records do not
-    add up.
+    add up; StorageError where a file cannot be read.
     """
+    try:
+        return _read(metadata_dir)
+    except OSError as error:
+        path = error.filename or metadata_dir / FOLDER
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read(metadata_dir: Path) -> Found:
     folder = metadata_dir / FOLDER
     state = _State()
     snapshot_end_offset = 0
@@ -259,9 +268,13 @@ class MetadataLog:
         directory_id: bytes,
         now_ms: int,
         limits: Limits = KAFKAS_LIMITS,
+        *,
+        warn: Callable[[str], None],
     ) -> None:
         """Takes the lead in the next epoch; that is on disk when this returns. `directory_id` is
-        that of the log directory."""
+        that of the log directory; `warn(sentence)` is told what goes wrong without a change being
+        lost. Raises LogDirRefusedError where the log is not the one that was read, KafkaliteError
+        where the disk fails."""
         self._found = found
         self._fold = found.fold
         self._log = log
@@ -273,6 +286,7 @@ class MetadataLog:
         self._bytes_since = 0
         self._snapshot_ms = now_ms
         self._limits = limits
+        self._warn = warn
         self.image = found.image
         self.leader_epoch = found.quorum.leader_epoch + 1
         if log.offsets.log_end_offset != found.end_offset:
@@ -313,8 +327,9 @@ class MetadataLog:
     def append(self, appended: Sequence[Any], now_ms: int) -> Image:
         """Appends records, in several batches where they are many; returns the image with them.
 
-        They are on disk then. Raises KafkaliteError where the disk fails, and then it is not known
-        whether they are: no more can be appended.
+        They are on disk then, whether or not a snapshot that was due could be written. Raises
+        KafkaliteError where the disk fails, and then it is not known whether they are: no more can
+        be appended.
         """
         level = self.image.features.get("metadata.version", records.METADATA_VERSION_MAX)
         values = [records.encode(message, level) for message in appended]
@@ -334,7 +349,7 @@ class MetadataLog:
         interval_ms = self._limits.snapshot_after_ms
         is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
         if is_late or self._bytes_since >= self._limits.snapshot_after_bytes:
-            self.write_snapshot(now_ms)
+            self._try_snapshot(now_ms)
         return self.image
 
     def _publish(self, now_ms: int) -> None:
@@ -383,27 +398,46 @@ class MetadataLog:
 
     def close(self, now_ms: int) -> None:
         """The clean stop: a snapshot if there is much to read otherwise. Nothing may be appended
-        any more."""
+        any more. Raises StorageError if the log cannot be closed."""
         if self._record_count > SNAPSHOT_AFTER_RECORDS:
-            self.write_snapshot(now_ms)
+            self._try_snapshot(now_ms)
         self._log.close()
+
+    def _try_snapshot(self, now_ms: int) -> None:
+        """Writes a snapshot, or says why not: the log holds what it would have held. As in Kafka's
+        `SnapshotGenerator`, the next is tried when it would be due had this one been written."""
+        try:
+            self.write_snapshot(now_ms)
+        except StorageError as error:
+            self._warn(f"the snapshot of the metadata failed, whose log has everything: {error}")
 
     def write_snapshot(self, now_ms: int) -> None:
         """Writes one up to here, which survives a power cut then, and removes those that are old,
         with the segments that only they needed. Does nothing within a metadata transaction.
+
+        Raises StorageError; the files that are there then still add up to the image, and the next
+        snapshot is due as if this one had been written.
         """
         end_offset, folder = self.end_offset, self._found.folder
         if end_offset == self._snapshot_end_offset or self._fold.in_transaction:
             return
+        self._bytes_since = 0
+        self._snapshot_ms = now_ms
         path = folder / f"{end_offset:020}-{self.leader_epoch:010}.checkpoint"
         content = b"".join(
             snapshot_batches(snapshot_records(self.image), self._quorum, self.image, now_ms)
         )
         _replace_file(path, content, ".part")
         self._snapshot_end_offset = end_offset
-        self._record_count = self._bytes_since = 0
-        self._snapshot_ms = now_ms
-        snapshots = _snapshots(folder)
+        self._record_count = 0
+        try:
+            self._remove_old_files(now_ms)
+        except OSError as error:
+            sentence = f"{folder}: old files cannot be removed: {error.strerror}"
+            raise StorageError(sentence) from error
+
+    def _remove_old_files(self, now_ms: int) -> None:
+        snapshots = _snapshots(self._found.folder)
         if len(self._log.segments()) > 1:
             self._log.advance_log_start_offset(snapshots[-SNAPSHOTS_KEPT:][0][0])
             self._log.delete_old_segments(now_ms=now_ms)
@@ -453,21 +487,27 @@ def snapshot_batches(
 
 
 def write_bootstrap(metadata_dir: Path, written: Sequence[Any], now_ms: int) -> None:
-    """`bootstrap.checkpoint`, as `kafka-storage format` leaves it."""
+    """`bootstrap.checkpoint`, as `kafka-storage format` leaves it. Raises StorageError."""
     content = b"".join(snapshot_batches(written, Quorum(), Image(), now_ms))
     _replace_file(metadata_dir / BOOTSTRAP_FILE, content)
 
 
 def _replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
-    """After it returns, the file is there whole, whenever the power goes."""
+    """After it returns, the file is there whole, whenever the power goes. Raises StorageError; the
+    file is then the old one or the new one, and no part of a file is left beside it."""
     temporary = path.with_name(path.name + suffix)
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
