@@ -1,5 +1,6 @@
 """The producer against a broker that refuses, forgets and breaks off."""
 
+import random
 import threading
 from typing import Any
 
@@ -22,8 +23,12 @@ class Log:
     """One partition of a fake broker, with Kafka's rule of sequence numbers. `refuse` has the code
     for the n-th batch that comes in."""
 
-    def __init__(self, refuse: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, refuse: dict[int, int] | None = None, batch_bytes_max: int = 1 << 20
+    ) -> None:
         self.refuse = refuse or {}
+        self.batch_bytes_max = batch_bytes_max
+        self.sizes: list[int] = []
         self.came = 0
         self.values: list[bytes] = []
         self.stamps: list[tuple[int, int, int]] = []
@@ -38,6 +43,8 @@ class Log:
             code = self.refuse.get(self.came, 0)
             if code:
                 return code, -1
+            if len(records) > self.batch_bytes_max:
+                return 10, -1
             stamp = (batch.producer_id, batch.producer_epoch)
             due = self._next.get(stamp, 0)
             if batch.producer_id >= 0 and batch.base_sequence < due:
@@ -48,6 +55,7 @@ class Log:
             self.stamps.append((*stamp, batch.base_sequence))
             base = len(self.values)
             self.values += [value for _, _, _, value, _ in batch.records]
+            self.sizes.append(len(records))
             return 0, base
 
     def __call__(self, name: str, request: Any) -> Any:
@@ -219,6 +227,77 @@ def test_records_gather_in_a_batch_until_it_is_full() -> None:
     sizes = [request.topic_data[0].partition_data[0].records for request in broker.of("Produce")]
     assert all(len(records) <= 16_384 for records in sizes)
     assert len(sizes) == 7
+
+
+def test_headers_count_as_the_rest_of_a_record_does() -> None:
+    """They were left out: a batch grew beyond batch.size by the headers of its last record, and
+    what was under way beyond buffer.memory."""
+    log = Log()
+    with (
+        FakeBroker(log) as broker,
+        Producer(broker.servers, linger_ms=60_000, batch_bytes=5000) as producer,
+    ):
+        for number in range(10):
+            headers = [("name", bytes(1000)), ("none", None)]
+            producer.send("orders", str(number).encode(), headers=headers, partition=0)
+            if number == 3:
+                assert producer.pending_bytes > 4000
+        producer.flush()
+    assert log.values == values(10)
+    assert max(log.sizes) <= 5000
+    assert len(log.sizes) == 3
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("idempotent", [None, False])
+def test_a_batch_larger_than_the_topic_allows_goes_in_parts(
+    codec: str, idempotent: bool | None
+) -> None:
+    """All its records were given up, as though each of them were too large. Kafka's producer splits
+    it."""
+    log = Log(refuse={4: 6}, batch_bytes_max=500)
+    told: list[tuple[KafkaliteError | None, int]] = []
+    size = 0 if codec == "none" else 70
+    with (
+        FakeBroker(log) as broker,
+        Producer(
+            broker.servers,
+            linger_ms=60_000,
+            batch_bytes=3000,
+            codec=codec,
+            idempotent=idempotent,
+            max_in_flight=5 if idempotent is None else 1,
+        ) as producer,
+    ):
+        for number in range(200):
+            producer.send(
+                "orders",
+                str(number).encode(),
+                headers=[("random", random.randbytes(size))],
+                partition=0,
+                on_delivery=lambda error, _topic, _partition, offset: told.append((error, offset)),
+            )
+        producer.flush()
+        assert producer.pending_bytes == 0
+    assert log.values == values(200)
+    assert told == [(None, offset) for offset in range(200)]
+    assert len(log.sizes) >= 10
+    assert max(log.sizes) <= 500
+    if idempotent is None:
+        assert {stamp[:2] for stamp in log.stamps} == {(7, 0)}
+
+
+def test_a_record_larger_than_the_topic_allows_is_given_up_alone() -> None:
+    log = Log(batch_bytes_max=500)
+    with FakeBroker(log) as broker:
+        producer = Producer(broker.servers, linger_ms=60_000)
+        for number in range(8):
+            producer.send("orders", bytes(600 if number == 5 else 1), partition=0)
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            producer.flush()
+        assert (producer.sent_count, producer.failed_count) == (7, 1)
+        producer.close()
+    assert log.values == [bytes(1)] * 7
 
 
 def test_linger_ends_a_batch_that_is_not_full() -> None:

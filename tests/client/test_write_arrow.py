@@ -170,12 +170,22 @@ def test_batches_that_a_broker_does_not_answer_are_sent_again_and_kept_once() ->
 
 
 def test_a_refused_batch_is_an_error_that_names_the_partition() -> None:
-    log = Log(refuse={2: 10})
+    log = Log(refuse={2: 87})
     with (
         FakeBroker(log) as broker,
-        pytest.raises(BrokerError, match=r"partition orders-0: .*MESSAGE_TOO_LARGE"),
+        pytest.raises(BrokerError, match=r"partition orders-0: .*INVALID_RECORD"),
     ):
         kafkalite.write_arrow(table_of(5_000), "orders", broker.servers, batch_size=2_000)
+
+
+def test_batches_larger_than_the_topic_allows_are_written_in_parts() -> None:
+    log = Log(batch_bytes_max=20_000)
+    with FakeBroker(log) as broker:
+        written = kafkalite.write_arrow(table_of(5_000), "orders", broker.servers)
+    assert log.came > len(log.sizes)
+    (part,) = written.partitions
+    assert (written.records_count, part.first_offset, part.last_offset) == (5_000, 0, 4_999)
+    assert log.values == table_of(5_000)["value"].to_pylist()
 
 
 def test_a_broker_that_stays_silent_is_given_up_in_time_and_the_partition_named() -> None:

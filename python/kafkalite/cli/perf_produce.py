@@ -196,7 +196,7 @@ def _send_all(
         builder = BatchBuilder(codec, level=level)
         wall_ms = time.time_ns() // 1_000_000
         count, value_bytes = load.fill(builder, wall_ms, due - sent, batch_bytes)
-        done = stats.waiter(made_at, value_bytes)
+        done = stats.waiter(made_at, value_bytes, count)
         producer.send_batch(topic, turn % partition_count, builder.finish(), count, done)
         sent += count
         turn += 1
@@ -218,9 +218,9 @@ class _Stats:
         self._has_failed = False
 
     def waiter(
-        self, made_at: float, value_bytes: int
+        self, made_at: float, value_bytes: int, count: int
     ) -> Callable[[Batch, KafkaliteError | None, int], None]:
-        """What a batch calls when it is done."""
+        """What a batch of `count` records calls when it is done, or each part of it."""
 
         def done(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
             del base_offset
@@ -235,8 +235,9 @@ class _Stats:
             self._latencies.append(row)
             self._window.append(row)
             self.count += batch.count
-            self._bytes += value_bytes
-            self._window_bytes += value_bytes
+            done_bytes = value_bytes * batch.count // count
+            self._bytes += done_bytes
+            self._window_bytes += done_bytes
             if now - self._window_started >= self._every_s:
                 self._tell_window(now)
 

@@ -3,13 +3,16 @@ and those that were sent and not answered."""
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from kafkalite._native import BatchBuilder
+from kafkalite._native import BatchBuilder, read_batches
 from kafkalite.client.cluster import BACKOFF_MS
 from kafkalite.errors import KafkaliteError
 
-__all__ = ["Batch", "Lane", "OnDelivery", "OpenBatch"]
+__all__ = ["SEQUENCES", "Batch", "Lane", "OnDelivery", "OpenBatch"]
+
+SEQUENCES = 1 << 31
+"""Sequence numbers begin anew at 0 after so many."""
 
 OnDelivery = Callable[[KafkaliteError | None, str, int, int], None]
 """Called once a record: the error or None, topic, partition, offset (-1 if it is not known)."""
@@ -19,6 +22,7 @@ class Batch:
     """A closed batch of one partition on its way."""
 
     __slots__ = (
+        "begin",
         "count",
         "deadline",
         "epoch",
@@ -49,9 +53,37 @@ class Batch:
         self.on_done = on_done
         self.number = 0
         """Counts up: the order in which batches were made."""
+        self.begin = 0
+        """Where its records began in the batch that was made, if that was split since."""
         self.sequence = -1
         self.epoch = -1
         self.deadline = 0.0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Batches of a partition go in this order, which is that of their sequence numbers."""
+        return self.number, self.begin
+
+    def halves(self, levels: Mapping[str, int | None]) -> list["Batch"]:
+        """Two batches with the records of this one, which has several; each record keeps its
+        sequence number. `levels` has the compression level by codec. Costs objects for all records.
+        """
+        (whole,) = read_batches(self.records)
+        made = []
+        for begin, end in ((0, self.count // 2), (self.count // 2, self.count)):
+            builder = BatchBuilder(
+                whole.codec, level=levels.get(whole.codec), transactional=whole.is_transactional
+            )
+            for _, timestamp, key, value, headers in whole.records[begin:end]:
+                builder.append(timestamp, key, value, headers)
+            records, count = builder.finish(), end - begin
+            half = Batch(self.topic, self.partition, records, count, self.made_at, self.on_done)
+            half.number, half.begin = self.number, self.begin + begin
+            half.epoch, half.deadline = self.epoch, self.deadline
+            if self.sequence >= 0:
+                half.sequence = (self.sequence + begin) % SEQUENCES
+            made.append(half)
+        return made
 
 
 class OpenBatch:

@@ -13,8 +13,9 @@ without one fill a batch of one partition, then one of another.
     flying   sent and not answered, at most max_in_flight requests a broker
 
 Idempotent unless told otherwise: a batch keeps its sequence number however often it is sent, and
-batches of a partition that come back are sent again in their order. A batch that is given up leaves
-a hole in the sequence, so the partition goes on under the next producer epoch (KIP-360).
+batches of a partition that come back are sent again in their order, one that is larger than the
+topic allows as two halves. A batch that is given up leaves a hole in the sequence, so the partition
+goes on under the next producer epoch (KIP-360).
 """
 
 import random
@@ -35,7 +36,7 @@ from kafkalite.client.cluster import (
     TopicMetadata,
 )
 from kafkalite.client.connection import Connection, broker_error, check
-from kafkalite.client.lane import Batch, Lane, OnDelivery, OpenBatch
+from kafkalite.client.lane import SEQUENCES, Batch, Lane, OnDelivery, OpenBatch
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
@@ -49,6 +50,7 @@ from kafkalite.errors import (
 from kafkalite.protocol import messages
 from kafkalite.protocol.error_codes import (
     DUPLICATE_SEQUENCE_NUMBER,
+    MESSAGE_TOO_LARGE,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     UNKNOWN_PRODUCER_ID,
@@ -63,8 +65,10 @@ PRODUCE_BY_NAME = 12
 # With later ones partitions join a transaction by themselves, if the cluster can (KIP-890).
 PRODUCE_IN_TRANSACTION = 11
 
-SEQUENCES = 1 << 31
 RECORD_OVERHEAD_BYTES = 21
+"""A record without key, value and headers takes no more of a batch."""
+HEADER_OVERHEAD_BYTES = 10
+"""A header without name and content takes no more of a record."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -224,6 +228,8 @@ class Producer:
         lane = self._lane(topic, partition, key)
         opened = lane.open
         size = len(value or b"") + len(key or b"") + RECORD_OVERHEAD_BYTES
+        for name, content in encoded:
+            size += len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES
         has_closed = False
         if opened is not None and opened.builder.size_bytes + size > self._batch_bytes:
             self._close_batch(lane)
@@ -263,7 +269,7 @@ class Producer:
         on_done: Callable[[Batch, KafkaliteError | None, int], None] | None = None,
     ) -> None:
         """Sends a batch that was made elsewhere, without a producer id in it. `on_done` gets the
-        batch, the error or None, and its base offset."""
+        batch, the error or None, and its base offset; if it had to be split, once a part."""
         lane = self._lane(topic, partition, None)
         self._enqueue(lane, Batch(topic, partition, records, count, time.monotonic(), on_done))
         self._turn(time.monotonic())
@@ -373,7 +379,9 @@ class Producer:
 
         def done(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
             for index, on_delivery in callbacks:
-                offset = base_offset + index if base_offset >= 0 else -1
+                if not batch.begin <= index < batch.begin + batch.count:
+                    continue  # in another batch, since it was split
+                offset = base_offset + index - batch.begin if base_offset >= 0 else -1
                 on_delivery(error, batch.topic, batch.partition, offset)
 
         on_done = done if callbacks else None
@@ -601,9 +609,18 @@ class Producer:
             self._come_back(lane, [batch], error, now)
         elif follows_a_gap:
             self._put_back(lane, [batch])
+        elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
+            self._split(lane, batch)
         else:
             lane.renumber = lane.renumber or numbered
             self._finish(batch, error, -1)
+
+    def _split(self, lane: Lane, batch: Batch) -> None:
+        """A batch is larger than the topic allows, and each of its records may not be
+        (`RecordAccumulator.splitAndReenqueue`)."""
+        halves = batch.halves({self._codec: self._level})
+        self._pending_bytes += sum(len(each.records) for each in halves) - len(batch.records)
+        self._put_back(lane, halves)
 
     def _lose(self, link: _Link, error: ClientError, now: float) -> None:
         """The connection is gone, and with it every answer that was due."""
@@ -636,7 +653,7 @@ class Producer:
     def _put_back(self, lane: Lane, batches: list[Batch]) -> None:
         """In the order in which they were made, which is that of their sequence numbers."""
         for batch in batches:
-            later = (at for at, other in enumerate(lane.ready) if other.number > batch.number)
+            later = (at for at, other in enumerate(lane.ready) if other.order > batch.order)
             lane.ready.insert(next(later, len(lane.ready)), batch)
 
     def _pause(self, lane: Lane, now: float, error: KafkaliteError) -> None:
