@@ -1,5 +1,6 @@
 """The coordinator over a log in memory: order, group commit, failures, loading."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -195,6 +196,20 @@ def test_a_failing_partition_leaves_the_others_alone() -> None:
     assert lost == [[codes.NOT_COORDINATOR]]
     assert fetched(coordinator, other) == {0: 5}
     assert coordinator.refusal(other) == codes.NONE
+
+
+def test_topics_that_are_deleted_later_are_no_concern_of_a_failed_partition() -> None:
+    """It kept the name of each until the broker ended."""
+    host = make_host(**{"offsets.topic.num.partitions": 1})
+    coordinator = made(host)
+    commit(coordinator, "g", 5)
+    host.fail_disk()
+    host.run()
+    assert coordinator.refusal("g") == codes.NOT_COORDINATOR
+    topic = "-".join(["a", "topic"])
+    references = sys.getrefcount(topic)
+    coordinator.forget_topic(topic)
+    assert sys.getrefcount(topic) == references
 
 
 def restarted(host: FakeHost) -> tuple[FakeHost, GroupCoordinator]:

@@ -99,6 +99,7 @@ class Shard:
         """How many commits of a partition by a group are not on disk yet."""
         self._loader: _Loader | None = None
         self._deleted_topics: list[str] = []
+        """While it loads: topics whose offsets are to be forgotten afterwards."""
 
     def moment(self) -> Moment:
         return Moment(self._host.now_ms(), self._host.wall_ms())
@@ -151,7 +152,8 @@ class Shard:
         self._loader = None
         for group in list(self.groups.values()):
             self.run(group, group.on_loaded(moment))
-        for topic in self._deleted_topics:
+        deleted, self._deleted_topics = self._deleted_topics, []
+        for topic in deleted:
             self.forget_topic(topic)
         if self.groups:
             count = len(self.groups)
@@ -274,8 +276,9 @@ class Shard:
 
     def forget_topic(self, topic: str) -> None:
         """Forgets every offset in a topic that was deleted; while it loads, afterwards."""
-        if self.state != ACTIVE:
+        if self.state == LOADING:
             self._deleted_topics.append(topic)
+        if self.state != ACTIVE:
             return
         in_flight = {key[0]: None for key in self._in_flight if key[1] == topic}
         for group_id in {**dict.fromkeys(self.offsets.groups_reading(topic)), **in_flight}:
