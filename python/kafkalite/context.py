@@ -10,14 +10,12 @@ from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
-from kafkalite.metadata.image import Image, TopicImage
+from kafkalite.metadata.image import OFFSETS_TOPIC, Image, TopicImage
 from kafkalite.timers import Timers
 
 if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
 
-INVALID_CONFIG = 40
-OFFSETS_TOPIC = "__consumer_offsets"
 
 STOP_NUMBER = 0
 """Wakes the control thread for the stop (`BrokerPlane.wake`); others are higher."""

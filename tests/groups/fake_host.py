@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
-from kafkalite.groups.shard import OFFSETS_TOPIC
+from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.timers import Timers
 
 CONFIG = {

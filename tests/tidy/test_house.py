@@ -226,6 +226,23 @@ def _exists(name: str) -> bool:
     return "kNN" in name or (ROOT / name).exists()
 
 
+def test_error_codes_have_one_home() -> None:
+    """A number under the name of a code stands in `codes.py` alone, and is the code's."""
+    rows = read("python/kafkalite/protocol/error_codes.py")
+    table = {name: code for code, name in re.findall(r'(-?\d+): ErrorCode\(\s*"(\w+)"', rows)}
+    names = {name.removesuffix("_EXCEPTION") for name in table} | set(table)
+    wrong = []
+    for file in product_files():
+        is_home = file == "python/kafkalite/protocol/codes.py"
+        for name, code in re.findall(
+            r"^([A-Z_]+)(?:: [^=\n]+)? = (-?\d+)$", read(file), re.MULTILINE
+        ):
+            if (table.get(name) != code) if is_home else (name in names):
+                wrong.append(f"{file}: {name} = {code}")
+    assert len(table) > 130
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_api_key_is_one_file_with_its_test() -> None:
     wrong = []
     keys: dict[str, str] = {}

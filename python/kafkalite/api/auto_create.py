@@ -12,6 +12,7 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, NewTopic
+from kafkalite.metadata.image import OFFSETS_TOPIC
 
 NAME = "Metadata"
 
@@ -23,7 +24,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
         if name is None or name in context.image.topics:
             continue
         try:
-            if name == "__consumer_offsets":
+            if name == OFFSETS_TOPIC:
                 context.groups.make_topic()
             else:
                 context.controller.check_new_topic(name, wanted)

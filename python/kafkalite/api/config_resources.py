@@ -9,22 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkalite.config import changes
-from kafkalite.config.changes import (
-    INVALID_CONFIG,
-    INVALID_REQUEST,
-    UNKNOWN_SERVER_ERROR,
-    ChangeRefusedError,
-    Changes,
-)
+from kafkalite.config.changes import ChangeRefusedError, Changes
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_int
 
 BROKER_LOGGER = 8
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
 
 ROOT_LOGGER = "root"
 """The only logger."""
@@ -69,7 +62,7 @@ def answer_each(
         try:
             if names.count(name) > 1:
                 sentence = "Each resource must appear at most once."
-                raise ChangeRefusedError(INVALID_REQUEST, sentence)
+                raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
             alter(resource)
         except (ChangeRefusedError, ControllerError) as refusal:
             result.error_code = refusal.code
@@ -89,7 +82,7 @@ def alter(
         CLIENT_METRICS: _client_metrics_changes,
     }
     if kind not in rules:
-        raise ChangeRefusedError(INVALID_REQUEST, f"Unknown resource type {kind}")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
     made = rules[kind](context, name, changes_of)
     if not validate_only:
         context.controller.set_configs(kind, name, made)
@@ -102,14 +95,14 @@ def _topic_changes(context: Context, name: str, changes_of: ChangesOf) -> Change
     defaults = {each.name: each.value for each in context.config.topic_configs({})}
     made = changes_of(own, keys, defaults)
     if not name:
-        raise ChangeRefusedError(INVALID_REQUEST, "Default topic resources are not allowed.")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "Default topic resources are not allowed.")
     refusal = name_refusal(name)
     if refusal:
-        raise ChangeRefusedError(INVALID_TOPIC, refusal)
+        raise ChangeRefusedError(codes.INVALID_TOPIC_EXCEPTION, refusal)
     changes.check_topic(context.config, changes.merged(own, made))
     if name not in context.image.topics:
         sentence = f"The topic '{name}' does not exist."
-        raise ChangeRefusedError(UNKNOWN_TOPIC_OR_PARTITION, sentence)
+        raise ChangeRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, sentence)
     return made
 
 
@@ -131,7 +124,7 @@ def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Change
     own = own_configs(context, GROUP, name)
     made = changes_of(own, NO_LISTS, {})
     if not name:
-        raise ChangeRefusedError(INVALID_REQUEST, "Default group resources are not allowed.")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "Default group resources are not allowed.")
     changes.check_group(context.config, changes.merged(own, made))
     return made
 
@@ -140,7 +133,7 @@ def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) 
     own = own_configs(context, CLIENT_METRICS, name)
     made = changes_of(own, NO_LISTS, {})
     if not name:
-        raise ChangeRefusedError(INVALID_REQUEST, "Subscription name can't be empty")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "Subscription name can't be empty")
     changes.check_client_metrics(changes.merged(own, made))
     return made
 
@@ -150,10 +143,10 @@ def check_node_id(context: Context, name: str) -> None:
     node_id = java_int(name)
     if node_id is None:
         sentence = f"Node id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     if node_id != context.node_id:
         sentence = f"Unexpected broker id, expected {context.node_id}, but received {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
 
 
 def alter_loggers(
@@ -163,10 +156,10 @@ def alter_loggers(
     node_id = java_int(name)
     if node_id is None:
         sentence = f"Node id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     if node_id != context.node_id:
         sentence = f"Unexpected node id. Expected {context.node_id}, but received {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     for logger, operation, level in operations:
         _check_level(logger, operation, level)
     for _, _, level in operations:
@@ -176,21 +169,21 @@ def alter_loggers(
 
 def _check_level(logger: str, operation: int, level: str | None) -> None:
     if operation not in changes.OPERATIONS:
-        raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
+        raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
     verbs = {changes.APPEND: "APPEND", changes.SUBTRACT: "SUBTRACT"}
     if operation in verbs:
         raise ChangeRefusedError(
-            INVALID_REQUEST,
+            codes.INVALID_REQUEST,
             f"{verbs[operation]} operation is not allowed for the BROKER_LOGGER resource",
         )
     if logger != ROOT_LOGGER:
-        raise ChangeRefusedError(INVALID_CONFIG, f"Logger {logger} does not exist!")
+        raise ChangeRefusedError(codes.INVALID_CONFIG, f"Logger {logger} does not exist!")
     if operation == changes.DELETE:
         sentence = "Removing the log level of the root logger is not allowed"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     if level not in LOG_LEVELS:
         raise ChangeRefusedError(
-            INVALID_CONFIG,
+            codes.INVALID_CONFIG,
             f"Cannot set the log level of {logger} to {level} as it is not a supported log level. "
             f"Valid log levels are {', '.join(LOG_LEVELS)}",
         )

@@ -23,17 +23,9 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import METADATA_TOPIC, ControllerError, NewTopic
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "CreateTopics"
-
-REQUEST_TIMED_OUT = 7
-INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_CONFIG = 40
-INVALID_REQUEST = 42
-POLICY_VIOLATION = 44
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`"""
@@ -57,10 +49,10 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         try:
             if count > 1:
-                raise ControllerError(INVALID_REQUEST, "Duplicate topic name.")
+                raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
             if total > PARTITIONS_PER_REQUEST_MAX:
                 raise ControllerError(
-                    POLICY_VIOLATION, "Excessively large number of partitions per request."
+                    codes.POLICY_VIOLATION, "Excessively large number of partitions per request."
                 )
             topic = next(each for each in single if each.name == name)
             made[name] = _judged(context, topic, made), result
@@ -83,7 +75,7 @@ def _late(message: Any) -> Any:
     return kind(
         topics=[
             kind.CreatableTopicResult(
-                name=topic.name, error_code=REQUEST_TIMED_OUT, error_message=None
+                name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None
             )
             for topic in message.topics
         ]
@@ -96,13 +88,13 @@ def _judged(context: Context, topic: Any, others: Collection[str]) -> NewTopic:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         sentence = f"Null value not supported for topic configs: {','.join(nulls)}"
-        raise ControllerError(INVALID_CONFIG, sentence)
+        raise ControllerError(codes.INVALID_CONFIG, sentence)
     configs = {config.name: config.value for config in topic.configs}
     context.check_topic_configs(configs)
     partition_count = _partition_count(context, topic)
     if 1 + len(configs) + partition_count > RECORDS_PER_REQUEST_MAX:
         raise ControllerError(
-            POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+            codes.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
         )
     return NewTopic(topic.name, partition_count, configs)
 
@@ -145,17 +137,17 @@ def _partition_count(context: Context, topic: Any) -> int:
     factor = topic.replication_factor
     if factor < -1 or factor == 0:
         raise ControllerError(
-            INVALID_REPLICATION_FACTOR,
+            codes.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if topic.num_partitions < -1 or topic.num_partitions == 0:
         raise ControllerError(
-            INVALID_PARTITIONS,
+            codes.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
     if factor > 1:
         raise ControllerError(
-            INVALID_REPLICATION_FACTOR,
+            codes.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor "
             f"of {factor} cannot be reached because only 1 broker(s) are registered.",
         )
@@ -165,27 +157,27 @@ def _partition_count(context: Context, topic: Any) -> int:
 def _assigned_partitions(context: Context, topic: Any) -> int:
     if topic.replication_factor != -1:
         raise ControllerError(
-            INVALID_REQUEST,
+            codes.INVALID_REQUEST,
             "A manual partition assignment was specified, but replication factor was not set to "
             "-1.",
         )
     if topic.num_partitions != -1:
         raise ControllerError(
-            INVALID_REQUEST,
+            codes.INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
     indexes: set[int] = set()
     for each in topic.assignments:
         if each.partition_index in indexes:
             raise ControllerError(
-                INVALID_REPLICA_ASSIGNMENT,
+                codes.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {each.partition_index}",
             )
         context.controller.check_assignment(each.broker_ids)
         indexes.add(each.partition_index)
     if sorted(indexes) != list(range(len(indexes))):
         raise ControllerError(
-            INVALID_REPLICA_ASSIGNMENT,
+            codes.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
     return len(indexes)

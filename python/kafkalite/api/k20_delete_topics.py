@@ -18,15 +18,9 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "DeleteTopics"
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-REQUEST_TIMED_OUT = 7
-INVALID_REQUEST = 42
-TOPIC_DELETION_DISABLED = 73
-UNKNOWN_TOPIC_ID = 100
 
 NO_ID = bytes(16)
 UNKNOWN = "This server does not host this topic-partition."
@@ -40,13 +34,13 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     if context.config["delete.topic.enable"]:
         judged = _judge(context, asked)
     else:
-        code = INVALID_REQUEST if request.api_version < 3 else TOPIC_DELETION_DISABLED
+        code = codes.INVALID_REQUEST if request.api_version < 3 else codes.TOPIC_DELETION_DISABLED
         disabled = ControllerError(code, "Topic deletion is disabled.")
         judged = [(name, topic_id, disabled) for name, topic_id in asked]
     is_late = message.timeout_ms <= 0 and context.config["delete.topic.enable"]
     if is_late and any(_is_for_controller(*each, count) for each, count in Counter(asked).items()):
         # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
-        late = ControllerError(REQUEST_TIMED_OUT, "")
+        late = ControllerError(codes.REQUEST_TIMED_OUT, "")
         judged = [(name, topic_id, late) for name, topic_id in asked]
     failure = _delete(context, [name or "" for name, _, refusal in judged if refusal is None])
     for name, topic_id, refusal in judged:
@@ -74,36 +68,38 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
     for name, topic_id in asked:
         if name is None and topic_id == NO_ID:
             sentence = "Neither topic name nor id were specified."
-            judged.append((None, NO_ID, ControllerError(INVALID_REQUEST, sentence)))
+            judged.append((None, NO_ID, ControllerError(codes.INVALID_REQUEST, sentence)))
         elif name is None:
             by_id[topic_id] += 1
         elif topic_id == NO_ID:
             by_name[name] += 1
         else:
             sentence = "You may not specify both topic name and topic id."
-            judged.append((name, topic_id, ControllerError(INVALID_REQUEST, sentence)))
+            judged.append((name, topic_id, ControllerError(codes.INVALID_REQUEST, sentence)))
     image = context.image
     for topic_id, count in by_id.items():
         topic = image.topics_by_id.get(topic_id)
         if count > 1:
-            refusal = ControllerError(INVALID_REQUEST, "Duplicate topic id.")
+            refusal = ControllerError(codes.INVALID_REQUEST, "Duplicate topic id.")
             judged.append((None, topic_id, refusal))
         elif topic is None:
-            refusal = ControllerError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            refusal = ControllerError(
+                codes.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+            )
             judged.append((None, topic_id, refusal))
         elif topic.name in by_name:
             sentence = "The provided topic name maps to an ID that was already supplied."
-            judged.append((topic.name, topic_id, ControllerError(INVALID_REQUEST, sentence)))
+            judged.append((topic.name, topic_id, ControllerError(codes.INVALID_REQUEST, sentence)))
         else:
             judged.append((topic.name, topic_id, None))
     supplied = {image.topics_by_id[each].name for each in by_id if each in image.topics_by_id}
     for name, count in by_name.items():
         topic = image.topics.get(name)
         if count > 1:
-            refusal = ControllerError(INVALID_REQUEST, "Duplicate topic name.")
+            refusal = ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
             judged.append((name, NO_ID, refusal))
         elif topic is None:
-            judged.append((name, NO_ID, ControllerError(UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)))
+            judged.append((name, NO_ID, ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)))
         elif name not in supplied:
             judged.append((name, topic.id, None))
     return judged

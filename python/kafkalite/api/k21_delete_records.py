@@ -17,14 +17,9 @@ from typing import Any
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.image import INTERNAL_TOPICS
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "DeleteRecords"
-
-OFFSET_OUT_OF_RANGE = 1
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
-POLICY_VIOLATION = 44
 
 HIGH_WATERMARK = -1
 
@@ -54,20 +49,20 @@ def _delete(context: Context, name: str, index: int, offset: int) -> tuple[int, 
     """Error code and log start offset, -1 with an error."""
     log = context.plane.log(name, index)
     if log is not None and name in INTERNAL_TOPICS:
-        return INVALID_TOPIC, -1
+        return codes.INVALID_TOPIC_EXCEPTION, -1
     if log is None:
-        return UNKNOWN_TOPIC_OR_PARTITION, -1
+        return codes.UNKNOWN_TOPIC_OR_PARTITION, -1
     own = context.image.configs.get((2, name), {})
     policy = next(
         each.value for each in context.config.topic_configs(own) if each.name == "cleanup.policy"
     )
     if policy and "delete" not in policy.split(","):
-        return POLICY_VIOLATION, -1
+        return codes.POLICY_VIOLATION, -1
     high_watermark = log.offsets.high_watermark
     if offset == HIGH_WATERMARK:
         offset = high_watermark
     if offset < 0 or offset > high_watermark:
-        return OFFSET_OUT_OF_RANGE, -1
+        return codes.OFFSET_OUT_OF_RANGE, -1
     try:
         return 0, log.advance_log_start_offset(offset)
     except KafkaliteError as error:

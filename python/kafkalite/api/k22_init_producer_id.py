@@ -16,23 +16,21 @@ Version notes: v3 tells an earlier id and epoch (KIP-360); v4 may answer PRODUCE
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "InitProducerId"
 
-INVALID_REQUEST = 42
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-
-NONE = -1
+NO_ID = -1
+"""Also of an epoch."""
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """Gives out a producer id."""
-    response = messages.InitProducerIdResponse(producer_id=NONE, producer_epoch=NONE)
+    response = messages.InitProducerIdResponse(producer_id=NO_ID, producer_epoch=NO_ID)
     if message.transactional_id:
-        response.error_code = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        response.error_code = codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif message.transactional_id == "" or _is_half(message):
-        response.error_code = INVALID_REQUEST
+        response.error_code = codes.INVALID_REQUEST
     else:
         response.producer_id = context.controller.next_producer_id()
         response.producer_epoch = 0
@@ -41,6 +39,6 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
 def _is_half(message: Any) -> bool:
     """An earlier id goes with its epoch."""
-    has_id: bool = message.producer_id != NONE
-    has_epoch: bool = message.producer_epoch != NONE
+    has_id: bool = message.producer_id != NO_ID
+    has_epoch: bool = message.producer_epoch != NO_ID
     return has_id != has_epoch

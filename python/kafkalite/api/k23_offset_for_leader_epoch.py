@@ -14,15 +14,11 @@ Version notes: v2 has the client's epoch of the leader (KIP-320), v3 the replica
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "OffsetForLeaderEpoch"
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_LEADER_EPOCH = 75
-
-NONE = -1
+UNDEFINED = -1
 """Of epochs and offsets."""
 
 
@@ -35,10 +31,10 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         for each in topic.partitions:
             end = result.EpochEndOffset(partition=each.partition)
             log = context.plane.log(topic.topic, each.partition)
-            end.error_code = (
-                UNKNOWN_TOPIC_OR_PARTITION if log is None else _refusal(context, topic.topic, each)
-            )
-            if log is not None and end.error_code == 0:
+            end.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
+            if log is not None:
+                end.error_code = _refusal(context, topic.topic, each)
+            if log is not None and end.error_code == codes.NONE:
                 end.leader_epoch, end.end_offset = end_of_epoch(
                     _epochs(context, topic.topic, each.partition, log),
                     log.offsets.log_end_offset,
@@ -52,12 +48,12 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 def _refusal(context: Context, name: str, asked: Any) -> int:
     topic = context.image.topics.get(name)
     if topic is None:
-        return UNKNOWN_TOPIC_OR_PARTITION
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
     known = asked.current_leader_epoch
     leader_epoch = topic.partitions[asked.partition].leader_epoch
-    if known in (NONE, leader_epoch):
+    if known in (UNDEFINED, leader_epoch):
         return 0
-    return FENCED_LEADER_EPOCH if known < leader_epoch else UNKNOWN_LEADER_EPOCH
+    return codes.FENCED_LEADER_EPOCH if known < leader_epoch else codes.UNKNOWN_LEADER_EPOCH
 
 
 def _epochs(context: Context, name: str, partition: int, log: Any) -> list[tuple[int, int]]:
@@ -73,12 +69,12 @@ def _epochs(context: Context, name: str, partition: int, log: Any) -> list[tuple
 def end_of_epoch(epochs: list[tuple[int, int]], log_end_offset: int, asked: int) -> tuple[int, int]:
     """Epoch and end offset (`LeaderEpochFileCache.endOffsetFor`). `epochs` are those of the log
     with their start offsets, ascending."""
-    if asked == NONE or not epochs:
-        return NONE, NONE
+    if asked == UNDEFINED or not epochs:
+        return UNDEFINED, UNDEFINED
     if asked == epochs[-1][0]:
         return asked, log_end_offset
     later = [each for each in epochs if each[0] > asked]
     if not later:
-        return NONE, NONE
+        return UNDEFINED, UNDEFINED
     earlier = [epoch for epoch, _ in epochs if epoch <= asked]
     return (earlier[-1] if earlier else asked), later[0][1]

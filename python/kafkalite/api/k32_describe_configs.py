@@ -15,21 +15,14 @@ Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
 
 from typing import Any
 
-from kafkalite.api.config_resources import (
-    BROKER_LOGGER,
-    INVALID_TOPIC,
-    LOG_LEVELS,
-    ROOT_LOGGER,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    own_configs,
-)
+from kafkalite.api.config_resources import BROKER_LOGGER, LOG_LEVELS, ROOT_LOGGER, own_configs
 from kafkalite.config import describe
-from kafkalite.config.changes import INVALID_REQUEST, ChangeRefusedError
+from kafkalite.config.changes import ChangeRefusedError
 from kafkalite.config.describe import Described
 from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_int
 
 NAME = "DescribeConfigs"
@@ -50,7 +43,9 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         )
         try:
             if unknown:
-                raise ChangeRefusedError(INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
+                raise ChangeRefusedError(
+                    codes.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"
+                )
             described = _describe(context, resource.resource_type, resource.resource_name)
             wanted = resource.configuration_keys
             result.configs = [
@@ -68,9 +63,9 @@ def _describe(context: Context, kind: int, name: str) -> list[Described]:
     if kind == TOPIC:
         refusal = name_refusal(name)
         if refusal:
-            raise ChangeRefusedError(INVALID_TOPIC, refusal)
+            raise ChangeRefusedError(codes.INVALID_TOPIC_EXCEPTION, refusal)
         if name not in context.image.topics:
-            raise ChangeRefusedError(UNKNOWN_TOPIC_OR_PARTITION, "")
+            raise ChangeRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, "")
         return describe.describe_topic(context.config, own)
     if kind == BROKER:
         if not name:
@@ -79,16 +74,16 @@ def _describe(context: Context, kind: int, name: str) -> list[Described]:
         return describe.describe_broker(context.config)
     if kind == BROKER_LOGGER:
         if not name:
-            raise ChangeRefusedError(INVALID_REQUEST, "Broker id must not be empty")
+            raise ChangeRefusedError(codes.INVALID_REQUEST, "Broker id must not be empty")
         _check_broker_id(context, name, "")
         return [_logger(context)]
     if kind == CLIENT_METRICS:
         if not name:
             sentence = "Client metrics subscription name must not be empty"
-            raise ChangeRefusedError(INVALID_REQUEST, sentence)
+            raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
         return describe.describe_client_metrics(own)
     if not name:
-        raise ChangeRefusedError(INVALID_REQUEST, "Group name must not be empty")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "Group name must not be empty")
     return describe.describe_group(context.config, own)
 
 
@@ -96,10 +91,10 @@ def _check_broker_id(context: Context, name: str, alternative: str) -> None:
     node_id = java_int(name)
     if node_id is None:
         sentence = f"Broker id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     if node_id != context.node_id:
         raise ChangeRefusedError(
-            INVALID_REQUEST,
+            codes.INVALID_REQUEST,
             f"Unexpected broker id, expected {context.node_id}{alternative} but received {name}",
         )
 

@@ -12,11 +12,9 @@ import os
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "DescribeLogDirs"
-
-KAFKA_STORAGE_ERROR = 56
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
@@ -35,7 +33,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         result = messages.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=path)
         response.results.append(result)
         if path in offline:
-            result.error_code = KAFKA_STORAGE_ERROR
+            result.error_code = codes.KAFKA_STORAGE_ERROR
             continue
         result.topics = [
             result.DescribeLogDirsTopic(name=name, partitions=found)

@@ -18,16 +18,10 @@ from collections import Counter
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import UNKNOWN_TOPIC_OR_PARTITION, ControllerError
-from kafkalite.protocol import messages
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.protocol import codes, messages
 
 NAME = "CreatePartitions"
-
-REQUEST_TIMED_OUT = 7
-INVALID_PARTITIONS = 37
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_REQUEST = 42
-POLICY_VIOLATION = 44
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
@@ -40,7 +34,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     if message.timeout_ms <= 0 and 1 in counts.values():
         # Kafka's controller, which has those that come once, does not begin what is due by now.
         response.results = [
-            kind(name=topic.name, error_code=REQUEST_TIMED_OUT, error_message=None)
+            kind(name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None)
             for topic in message.topics
         ]
         return response
@@ -52,7 +46,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         result = kind(name=name, error_message=None)
         try:
             if counts[name] > 1:
-                raise ControllerError(INVALID_REQUEST, "Duplicate topic name.")
+                raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
             room -= _judged(context, topic, room)
             judged[name] = topic.count, result
         except ControllerError as refusal:
@@ -66,7 +60,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 def _refuse(result: Any, refusal: ControllerError) -> None:
     result.error_code = refusal.code
     # Kafka has no sentence for a topic that is not there.
-    is_unknown = refusal.code == UNKNOWN_TOPIC_OR_PARTITION
+    is_unknown = refusal.code == codes.UNKNOWN_TOPIC_OR_PARTITION
     result.error_message = None if is_unknown else str(refusal)
 
 
@@ -86,13 +80,13 @@ def _judged(context: Context, topic: Any, room: int) -> int:
     """Returns how many partitions are to be new. Raises ControllerError where they cannot be."""
     known = context.image.topics.get(topic.name)
     if known is None:
-        raise ControllerError(UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
+        raise ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
     count = len(known.partitions)
     if topic.count == count:
-        raise ControllerError(INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+        raise ControllerError(codes.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
     if topic.count < count:
         raise ControllerError(
-            INVALID_PARTITIONS,
+            codes.INVALID_PARTITIONS,
             f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not "
             "be an increase.",
         )
@@ -100,7 +94,7 @@ def _judged(context: Context, topic: Any, room: int) -> int:
     if topic.assignments is not None:
         if len(topic.assignments) != news:
             raise ControllerError(
-                INVALID_REPLICA_ASSIGNMENT,
+                codes.INVALID_REPLICA_ASSIGNMENT,
                 f"Attempted to add {news} additional partition(s), but only "
                 f"{len(topic.assignments)} assignment(s) were specified.",
             )
@@ -108,6 +102,6 @@ def _judged(context: Context, topic: Any, room: int) -> int:
             context.controller.check_assignment(each.broker_ids)
     if news > room:
         raise ControllerError(
-            POLICY_VIOLATION, "Excessively large number of partitions per request."
+            codes.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     return news

@@ -30,9 +30,7 @@ from kafkalite.api.config_resources import (
     answer_each,
 )
 from kafkalite.config.changes import (
-    INVALID_REQUEST,
     OPERATIONS,
-    UNKNOWN_SERVER_ERROR,
     ChangeRefusedError,
     Changes,
     check_broker_lists,
@@ -42,7 +40,7 @@ from kafkalite.config.changes import (
 from kafkalite.config.keys import Key
 from kafkalite.context import Context
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "IncrementalAlterConfigs"
 
@@ -64,7 +62,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         kind, name = resource.resource_type, resource.resource_name
         check_texts(operations)
         if is_broken and kind in JUDGED_BY_CONTROLLER:
-            raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
+            raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
 
         def changes_of(
             own: Mapping[str, str], keys: Mapping[str, Key], defaults: Mapping[str, str | None]
@@ -72,7 +70,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             unknown = [what for _, what, _ in operations if what not in OPERATIONS]
             if unknown and kind == BROKER:
                 sentence = f"Unknown operations type {unknown[0]}"
-                raise ChangeRefusedError(INVALID_REQUEST, sentence)
+                raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
             if kind == BROKER:
                 check_broker_lists(operations, keys)
             return incremental_changes(own, operations, keys, defaults)
@@ -81,7 +79,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             alter_loggers(context, name, operations, validate_only=message.validate_only)
         elif is_broken:
             alter(context, kind, name, changes_of, validate_only=True)
-            raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
+            raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
         else:
             alter(context, kind, name, changes_of, validate_only=message.validate_only)
 
@@ -104,5 +102,5 @@ def _breaks(context: Context, resource: Any) -> bool:
         check_texts(_operations(resource))
         incremental_changes({}, _operations(resource), keys, {})
     except ChangeRefusedError as refusal:
-        return refusal.code == UNKNOWN_SERVER_ERROR
+        return refusal.code == codes.UNKNOWN_SERVER_ERROR
     return False

@@ -14,8 +14,8 @@ endpoint is the broker's own.
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import METADATA_TOPIC, UNKNOWN_TOPIC_OR_PARTITION
-from kafkalite.protocol import messages
+from kafkalite.metadata.controller import METADATA_TOPIC
+from kafkalite.protocol import codes, messages
 
 NAME = "DescribeQuorum"
 
@@ -72,5 +72,5 @@ def _quorum(context: Context) -> Any:
 def _unknown(index: int, version: int) -> Any:
     sentence = "This server does not host this topic-partition." if version >= 2 else ""
     return messages.DescribeQuorumResponse.TopicData.PartitionData(
-        partition_index=index, error_code=UNKNOWN_TOPIC_OR_PARTITION, error_message=sentence
+        partition_index=index, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION, error_message=sentence
     )

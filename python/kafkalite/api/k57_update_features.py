@@ -18,11 +18,9 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import FEATURES, KRAFT_VERSION, METADATA_VERSION
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "UpdateFeatures"
-
-INVALID_UPDATE_VERSION = 95
 
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
@@ -41,7 +39,7 @@ def handle(context: Context, request: Any, message: Any) -> Any:
         reason = _refusal(name, level, upgrade_type, current, context.node_id)
         if reason:
             return kind(
-                error_code=INVALID_UPDATE_VERSION,
+                error_code=codes.INVALID_UPDATE_VERSION,
                 error_message="The update failed for all features since the following feature had "
                 f"an error: {reason}",
             )

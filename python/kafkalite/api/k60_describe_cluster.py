@@ -13,12 +13,9 @@ Version notes: v1 has kinds of endpoints (KIP-919); v2 fenced brokers (KIP-1073)
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "DescribeCluster"
-
-MISMATCHED_ENDPOINT_TYPE = 114
-UNSUPPORTED_ENDPOINT_TYPE = 115
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -34,13 +31,13 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     kind = messages.DescribeClusterResponse
     if message.endpoint_type == CONTROLLERS:
         return kind(
-            error_code=MISMATCHED_ENDPOINT_TYPE,
+            error_code=codes.MISMATCHED_ENDPOINT_TYPE,
             error_message="The request was sent to an endpoint of type BROKER, but we wanted an "
             "endpoint of type CONTROLLER",
         )
     if message.endpoint_type != BROKERS:
         return kind(
-            error_code=UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=codes.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {message.endpoint_type}",
         )
     broker = context.controller.broker

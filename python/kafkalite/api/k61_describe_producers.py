@@ -10,12 +10,9 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "DescribeProducers"
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
@@ -39,11 +36,11 @@ def _partition(context: Context, name: str, index: int) -> Any:
     described = kind(partition_index=index)
     refusal = name_refusal(name)
     if refusal:
-        described.error_code, described.error_message = INVALID_TOPIC, refusal
+        described.error_code, described.error_message = codes.INVALID_TOPIC_EXCEPTION, refusal
         return described
     log = context.plane.log(name, index)
     if log is None:
-        described.error_code = UNKNOWN_TOPIC_OR_PARTITION
+        described.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         if name not in context.image.topics:
             described.error_message = "This server does not host this topic-partition."
         return described

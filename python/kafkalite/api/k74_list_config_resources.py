@@ -13,11 +13,9 @@ from typing import Any
 from kafkalite.api.config_resources import BROKER_LOGGER
 from kafkalite.context import Context
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "ListConfigResources"
-
-UNSUPPORTED_VERSION = 35
 
 ALL_KINDS = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
@@ -27,7 +25,7 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     response = messages.ListConfigResourcesResponse()
     kinds = [CLIENT_METRICS] if request.api_version == 0 else message.resource_types or ALL_KINDS
     if not set(kinds) <= set(ALL_KINDS):
-        response.error_code = UNSUPPORTED_VERSION
+        response.error_code = codes.UNSUPPORTED_VERSION
         return response
     image = context.image
     for kind in ALL_KINDS:

@@ -13,14 +13,9 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 NAME = "DescribeTopicPartitions"
-
-UNKNOWN_SERVER_ERROR = -1
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
-INVALID_REQUEST = 42
 
 ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
 """Read, write, create, delete, alter, describe, describe and alter configs (`AclOperation`)."""
@@ -33,9 +28,9 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     if cursor is not None and (
         cursor.partition_index < 0 or (named and cursor.topic_name not in named)
     ):
-        return _refuse(named, INVALID_REQUEST)
+        return _refuse(named, codes.INVALID_REQUEST)
     if "" in named and cursor is None:
-        return _refuse(named, UNKNOWN_SERVER_ERROR)
+        return _refuse(named, codes.UNKNOWN_SERVER_ERROR)
     names = sorted(set(named)) or sorted(context.image.topics)
     first_partition = 0
     if cursor is not None:
@@ -65,7 +60,9 @@ def _topic(context: Context, name: str, first: int, room: int) -> Any:
     described = kind(name=name, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
     topic = context.image.topics.get(name)
     if topic is None:
-        described.error_code = INVALID_TOPIC if name_refusal(name) else UNKNOWN_TOPIC_OR_PARTITION
+        described.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
+        if name_refusal(name):
+            described.error_code = codes.INVALID_TOPIC_EXCEPTION
         return described
     described.topic_id = topic.id
     described.is_internal = topic.is_internal

@@ -23,7 +23,7 @@ from kafkalite.client.admin import (
     uuid_text,
 )
 from kafkalite.errors import BrokerError
-from kafkalite.protocol.error_codes import TOPIC_ALREADY_EXISTS
+from kafkalite.protocol.codes import TOPIC_ALREADY_EXISTS
 
 EXAMPLES = """
 kafkalite topics create orders --partitions 3 --config retention.ms=86400000

@@ -28,7 +28,8 @@ from kafkalite.errors import (
     UnsupportedVersionError,
 )
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import NONE, UNSUPPORTED_VERSION, error_code
+from kafkalite.protocol.codes import NONE, UNSUPPORTED_VERSION
+from kafkalite.protocol.error_codes import error_code
 
 __all__ = ["Connection", "broker_error", "check"]
 

@@ -17,7 +17,7 @@ from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.connection import Connection, broker_error, check
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import (
+from kafkalite.protocol.codes import (
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
     MEMBER_ID_REQUIRED,

@@ -48,7 +48,7 @@ from kafkalite.errors import (
     UnsupportedVersionError,
 )
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import (
+from kafkalite.protocol.codes import (
     DUPLICATE_SEQUENCE_NUMBER,
     MESSAGE_TOO_LARGE,
     NONE,

@@ -18,7 +18,7 @@ from kafkalite.client.cluster import TRANSACTION, Cluster
 from kafkalite.client.connection import check
 from kafkalite.errors import BrokerError, UnsupportedVersionError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import (
+from kafkalite.protocol.codes import (
     INVALID_PRODUCER_EPOCH,
     PRODUCER_FENCED,
     TRANSACTIONAL_ID_NOT_FOUND,

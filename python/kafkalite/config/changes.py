@@ -12,11 +12,8 @@ from kafkalite.config import Config
 from kafkalite.config.keys import Key, KeyTable
 from kafkalite.config.values import parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.protocol import codes
 from kafkalite.protocol.java import hash_map_order
-
-UNKNOWN_SERVER_ERROR = -1
-INVALID_CONFIG = 40
-INVALID_REQUEST = 42
 
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -105,10 +102,12 @@ def check_texts(operations: Sequence[tuple[str, int, str | None]]) -> None:
     for one that is to be null."""
     names = [name for name, _, _ in operations]
     if len(set(names)) < len(names):
-        raise ChangeRefusedError(INVALID_REQUEST, "Error due to duplicate config keys")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [name for name, kind, text in operations if kind != DELETE and text is None]
     if nulls:
-        raise ChangeRefusedError(INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}")
+        raise ChangeRefusedError(
+            codes.INVALID_REQUEST, f"Null value not supported for : {_join(nulls)}"
+        )
 
 
 def check_broker_lists(
@@ -120,11 +119,11 @@ def check_broker_lists(
         if kind not in (APPEND, SUBTRACT):
             continue
         if name not in keys:
-            raise ChangeRefusedError(INVALID_CONFIG, f"Unknown config name: {name}")
+            raise ChangeRefusedError(codes.INVALID_CONFIG, f"Unknown config name: {name}")
         if keys[name].kind != "list":
             verb = "append" if kind == APPEND else "subtract"
             sentence = f"Config value {verb} is not allowed for config key: {name}"
-            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+            raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
 
 
 def incremental_changes(
@@ -148,7 +147,7 @@ def incremental_changes(
                 name, kind, text or "", own.get(name, defaults.get(name)), keys
             )
         else:
-            raise ChangeRefusedError(UNKNOWN_SERVER_ERROR, "")
+            raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
     return changes
 
 
@@ -158,7 +157,7 @@ def _changed_list(
     if name not in keys or keys[name].kind != "list":
         verb = "APPEND" if kind == APPEND else "SUBTRACT"
         sentence = f"Can't {verb} to key {name} because its type is not LIST."
-        raise ChangeRefusedError(INVALID_CONFIG, sentence)
+        raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
     elements = [each.strip() for each in (current or "").split(",") if each.strip()]
     for each in (word.strip() for word in text.split(",")):
         if kind == APPEND and each not in elements:
@@ -183,18 +182,18 @@ def check_topic(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a topic cannot have all of `after` set."""
     _check_known(config.topic_keys, after, "Unknown topic config name: ")
     ordered = {name: after[name] for name in sorted(after, key=_TOPIC_ORDER.index)}
-    values = _parsed_as(INVALID_CONFIG, config.topic_keys, ordered)
+    values = _parsed_as(codes.INVALID_CONFIG, config.topic_keys, ordered)
     effective = {each.name: each.value for each in config.topic_configs(after)}
     least, most = (effective[f"{each}.compaction.lag.ms"] for each in ("min", "max"))
     if int(least) > int(most):
         raise ChangeRefusedError(
-            INVALID_CONFIG,
+            codes.INVALID_CONFIG,
             f"conflict topic config setting min.compaction.lag.ms ({least}) > "
             f"max.compaction.lag.ms ({most})",
         )
     if values.get("remote.storage.enable"):
         raise ChangeRefusedError(
-            INVALID_CONFIG,
+            codes.INVALID_CONFIG,
             "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
             "with remote log storage.",
         )
@@ -207,16 +206,16 @@ def check_group(config: Config, after: Mapping[str, str]) -> None:
     for name, (least, most) in _GROUP_BOUNDS.items():
         if name in given and least and given[name] < config[least]:
             sentence = f"{name} must be greater than or equal to {least}"
-            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+            raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
         if name in given and given[name] > config[most]:
             sentence = f"{name} must be less than or equal to {most}"
-            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+            raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
     for kind in ("consumer", "share", "streams"):
         timeout, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         values = [given.get(name, config[f"group.{name}"]) for name in (timeout, interval)]
         if values[0] <= values[1]:
             sentence = f"{timeout} must be greater than {interval}"
-            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+            raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
 
 
 def check_client_metrics(after: Mapping[str, str]) -> None:
@@ -225,7 +224,7 @@ def check_client_metrics(after: Mapping[str, str]) -> None:
     for name, text in after.items():
         if name not in table:
             sentence = f"Unknown client metrics configuration: {name}"
-            raise ChangeRefusedError(INVALID_REQUEST, sentence)
+            raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
         try:
             value = parse(table[name], text)
         except InvalidArgumentError as error:
@@ -234,8 +233,8 @@ def check_client_metrics(after: Mapping[str, str]) -> None:
                     f"Invalid value {text} for interval.ms, interval must be between 100 and "
                     "3600000 (1 hour)"
                 )
-                raise ChangeRefusedError(INVALID_REQUEST, sentence) from error
-            raise ChangeRefusedError(INVALID_CONFIG, str(error)) from error
+                raise ChangeRefusedError(codes.INVALID_REQUEST, sentence) from error
+            raise ChangeRefusedError(codes.INVALID_CONFIG, str(error)) from error
         if name == "match":
             _check_patterns(value)
 
@@ -250,7 +249,7 @@ def _check_patterns(patterns: list[str]) -> None:
             is_legal = False
         if not is_legal:
             sentence = f"Illegal client matching pattern: {each}"
-            raise ChangeRefusedError(INVALID_CONFIG, sentence)
+            raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
 
 
 def check_broker(
@@ -269,7 +268,7 @@ def check_broker(
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
     )
-    values = _parsed_as(INVALID_REQUEST, known, after)
+    values = _parsed_as(codes.INVALID_REQUEST, known, after)
     if for_all:
         _refuse_all(
             [name for name, key in known.items() if key.mode == "per-broker"],
@@ -280,9 +279,9 @@ def check_broker(
             _check_live(name, values[name], config[name])
         if name in known and known[name].support in ("refused", "at-start"):
             sentence = f"kafkalite cannot change {name} while it runs"
-            raise ChangeRefusedError(INVALID_REQUEST, sentence)
+            raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
         if name.startswith("listener.name.") and name in after:
-            raise ChangeRefusedError(INVALID_REQUEST, f"kafkalite does not support {name}")
+            raise ChangeRefusedError(codes.INVALID_REQUEST, f"kafkalite does not support {name}")
 
 
 def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
@@ -291,25 +290,25 @@ def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
     name = "min.insync.replicas"
     if name in changes and not for_all:
         sentence = f"Broker-level {name} cannot be altered while ELR is enabled."
-        raise ChangeRefusedError(INVALID_CONFIG, sentence)
+        raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
     if name in changes and changes[name] is None:
         sentence = f"Cluster-level {name} cannot be removed while ELR is enabled."
-        raise ChangeRefusedError(INVALID_CONFIG, sentence)
+        raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
 
 
 def _check_live(name: str, value: Any, current: Any) -> None:
     """Raises ChangeRefusedError where a key that may change cannot be changed to this."""
     if name == "log.roll.ms" and value < 1:
         sentence = f"requirement failed: {name} must be greater than or equal to 1"
-        raise ChangeRefusedError(INVALID_REQUEST, sentence)
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     if name == "log.retention.ms" and value == 0:
         raise ChangeRefusedError(
-            INVALID_REQUEST,
+            codes.INVALID_REQUEST,
             f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1",
         )
     if name == "log.cleaner.threads" and value < 1:
         # Where the buffer of all threads is divided by their number.
-        raise ChangeRefusedError(INVALID_REQUEST, "/ by zero")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "/ by zero")
     if name == "log.cleaner.threads" and value > current * 2:
         reason = "Log cleaner threads cannot be increased to more than double"
     elif name in _THREAD_COUNTS and value > current * 2:
@@ -319,7 +318,7 @@ def _check_live(name: str, value: Any, current: Any) -> None:
     else:
         return
     raise ChangeRefusedError(
-        INVALID_REQUEST,
+        codes.INVALID_REQUEST,
         f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} the current value "
         f"{current} for configuration Invalid dynamic configuration",
     )
@@ -331,13 +330,13 @@ def _thread_count(name: str, value: int) -> str:
 
 def _parsed(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> dict[str, Any]:
     _check_known(table, texts, unknown)
-    return _parsed_as(INVALID_CONFIG, table, texts)
+    return _parsed_as(codes.INVALID_CONFIG, table, texts)
 
 
 def _check_known(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> None:
     for name in hash_map_order(texts):
         if name not in table:
-            raise ChangeRefusedError(INVALID_CONFIG, unknown + name)
+            raise ChangeRefusedError(codes.INVALID_CONFIG, unknown + name)
 
 
 def _parsed_as(code: int, table: Mapping[str, Key], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -353,7 +352,7 @@ def _parsed_as(code: int, table: Mapping[str, Key], texts: Mapping[str, str]) ->
 
 def _refuse_all(names: list[str], reason: str) -> None:
     if names:
-        raise ChangeRefusedError(INVALID_REQUEST, f"{reason}: [{_join(names)}]")
+        raise ChangeRefusedError(codes.INVALID_REQUEST, f"{reason}: [{_join(names)}]")
 
 
 def _join(names: Sequence[str]) -> str:

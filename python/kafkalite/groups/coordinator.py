@@ -22,7 +22,8 @@ from kafkalite.groups.classic import (
 )
 from kafkalite.groups.events import JoinAnswer, JoinRequest, Limits, SyncAnswer, SyncRequest
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
-from kafkalite.groups.shard import LOADING, OFFSETS_TOPIC, Host, Shard
+from kafkalite.groups.shard import LOADING, Host, Shard
+from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_hash, java_length
 

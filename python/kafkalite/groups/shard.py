@@ -24,9 +24,8 @@ from kafkalite.groups import records
 from kafkalite.groups.classic import EMPTY, ClassicGroup
 from kafkalite.groups.events import Effect, GroupRecord, Limits, Moment, Note, Reply, Store
 from kafkalite.groups.offsets import CommittedOffset, Offsets
+from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 LOADING: Final = "loading"
 ACTIVE: Final = "active"

@@ -34,16 +34,8 @@ from kafkalite.metadata.image import (
     TopicImage,
     partition_record,
 )
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_length
-
-KAFKA_STORAGE_ERROR = 56
-INVALID_TOPIC = 17
-INVALID_PARTITIONS = 37
-TOPIC_ALREADY_EXISTS = 36
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_REQUEST = 42
-UNKNOWN_TOPIC_OR_PARTITION = 3
 
 PRODUCER_IDS_PER_BLOCK = 1000
 TOPIC_NAME_MAX = 249
@@ -177,39 +169,40 @@ class Controller:
         before it."""
         if name == METADATA_TOPIC:
             raise ControllerError(
-                INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+                codes.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
             )
         refusal = name_refusal(name)
         if refusal:
-            raise ControllerError(INVALID_TOPIC, refusal)
+            raise ControllerError(codes.INVALID_TOPIC_EXCEPTION, refusal)
         topics = self.image.topics
         if name in topics:
-            raise ControllerError(TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise ControllerError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:
             metric_name = name.replace(".", "_")
             for other in sorted([*topics, *others]):
                 if other.replace(".", "_") == metric_name:
                     raise ControllerError(
-                        INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}"
+                        codes.INVALID_TOPIC_EXCEPTION,
+                        f"Topic '{name}' collides with existing topic: {other}",
                     )
 
     def check_assignment(self, broker_ids: Sequence[int]) -> None:
         """Raises ControllerError where a partition cannot lie on these brokers."""
         if not broker_ids:
             raise ControllerError(
-                INVALID_REPLICA_ASSIGNMENT,
+                codes.INVALID_REPLICA_ASSIGNMENT,
                 "The manual partition assignment includes an empty replica list.",
             )
         for broker_id in sorted(broker_ids):
             if broker_id != self._node_id:
                 raise ControllerError(
-                    INVALID_REPLICA_ASSIGNMENT,
+                    codes.INVALID_REPLICA_ASSIGNMENT,
                     f"The manual partition assignment includes broker {broker_id}, but no such "
                     "broker is registered.",
                 )
         if len(broker_ids) > 1:
             raise ControllerError(
-                INVALID_REPLICA_ASSIGNMENT,
+                codes.INVALID_REPLICA_ASSIGNMENT,
                 f"The manual partition assignment includes the broker {broker_ids[0]} more than "
                 "once.",
             )
@@ -221,7 +214,8 @@ class Controller:
         self.check_new_topic(name)
         if partition_count < 1:
             raise ControllerError(
-                INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+                codes.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.",
             )
         return self.create_topics([NewTopic(name, partition_count, configs)])[0]
 
@@ -264,7 +258,7 @@ class Controller:
             count, total_count = len(topic.partitions), total_counts[topic.name]
             if total_count <= count:
                 raise ControllerError(
-                    INVALID_PARTITIONS,
+                    codes.INVALID_PARTITIONS,
                     f"Topic currently has {count} partitions, which is higher than the requested "
                     f"{total_count}.",
                 )
@@ -489,7 +483,7 @@ class Controller:
         topic = self.image.topics.get(name)
         if topic is None:
             raise ControllerError(
-                UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+                codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
         return topic
 
@@ -500,7 +494,7 @@ class Controller:
             sentence = f"the metadata cannot be written: {error}"
             if self._on_failure is not None and isinstance(error, StorageError):
                 self._on_failure(sentence)
-            raise ControllerError(KAFKA_STORAGE_ERROR, sentence) from error
+            raise ControllerError(codes.KAFKA_STORAGE_ERROR, sentence) from error
 
     def _facts(self, topic: TopicImage) -> Any:
         own = self.image.configs.get((TOPIC, topic.name), {})
@@ -522,7 +516,7 @@ class Controller:
 
     def _serving(self) -> _native.BrokerPlane:
         if self._plane is None:
-            raise ControllerError(KAFKA_STORAGE_ERROR, "the node does not serve yet")
+            raise ControllerError(codes.KAFKA_STORAGE_ERROR, "the node does not serve yet")
         return self._plane
 
 
@@ -639,7 +633,7 @@ def _refuse_strangers(found: store.Found, node_id: int, log_dirs: Sequence[Path]
 
 
 def _logs_not_made(error: KafkaliteError) -> ControllerError:
-    return ControllerError(KAFKA_STORAGE_ERROR, f"the logs cannot be made: {error}")
+    return ControllerError(codes.KAFKA_STORAGE_ERROR, f"the logs cannot be made: {error}")
 
 
 def _config_record(resource_type: int, resource_name: str, name: str, value: str | None) -> Any:

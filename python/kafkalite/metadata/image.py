@@ -26,7 +26,8 @@ BROKER = 4
 CLIENT_METRICS = 16
 GROUP = 32
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state", "__share_group_state"))
 
 UNASSIGNED_DIRECTORY = (1).to_bytes(16, "big")
 """Of a replica whose node has several log directories and has not said which (`DirectoryId`)."""

@@ -6,6 +6,8 @@ A row is the name in the protocol guide, whether the same request may succeed la
 
 from typing import NamedTuple
 
+from kafkalite.protocol.codes import *  # noqa: F403 - a client takes numbers and rows from here
+
 
 class ErrorCode(NamedTuple):
     """One row."""
@@ -14,8 +16,6 @@ class ErrorCode(NamedTuple):
     retriable: bool
     sentence: str = ""
 
-
-NONE = 0
 
 ERROR_CODES: dict[int, ErrorCode] = {
     -1: ErrorCode("UNKNOWN_SERVER_ERROR", False, "the broker failed in a way that has no code"),
@@ -182,39 +182,6 @@ ERROR_CODES: dict[int, ErrorCode] = {
     132: ErrorCode("STREAMS_TOPOLOGY_FENCED", False),
     133: ErrorCode("SHARE_SESSION_LIMIT_REACHED", True),
 }
-
-# The codes that a client decides by.
-OFFSET_OUT_OF_RANGE = 1
-UNKNOWN_TOPIC_OR_PARTITION = 3
-LEADER_NOT_AVAILABLE = 5
-NOT_LEADER_OR_FOLLOWER = 6
-REQUEST_TIMED_OUT = 7
-REPLICA_NOT_AVAILABLE = 9
-MESSAGE_TOO_LARGE = 10
-NETWORK_EXCEPTION = 13
-COORDINATOR_LOAD_IN_PROGRESS = 14
-COORDINATOR_NOT_AVAILABLE = 15
-NOT_COORDINATOR = 16
-ILLEGAL_GENERATION = 22
-UNKNOWN_MEMBER_ID = 25
-REBALANCE_IN_PROGRESS = 27
-UNSUPPORTED_VERSION = 35
-TOPIC_ALREADY_EXISTS = 36
-NOT_CONTROLLER = 41
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-DUPLICATE_SEQUENCE_NUMBER = 46
-INVALID_PRODUCER_EPOCH = 47
-UNKNOWN_PRODUCER_ID = 59
-NON_EMPTY_GROUP = 68
-GROUP_ID_NOT_FOUND = 69
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_LEADER_EPOCH = 75
-MEMBER_ID_REQUIRED = 79
-FENCED_INSTANCE_ID = 82
-PRODUCER_FENCED = 90
-THROTTLING_QUOTA_EXCEEDED = 89
-BROKER_ID_NOT_REGISTERED = 102
-TRANSACTIONAL_ID_NOT_FOUND = 105
 
 
 def error_code(code: int) -> ErrorCode:
