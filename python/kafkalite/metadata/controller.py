@@ -39,9 +39,9 @@ from kafkalite.protocol.java import java_length
 
 PRODUCER_IDS_PER_BLOCK = 1000
 TOPIC_NAME_MAX = 249
+"""Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
 LOST_PARTITIONS_NAMED = 10
 """Of partitions that are not there, so many are named in the log."""
-"""Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 RESERVED_DIRECTORY_IDS = 100
