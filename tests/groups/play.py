@@ -1,6 +1,6 @@
 """A classic group without a broker: requests are numbers, the disk is a list."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafkalite.groups.classic import ClassicGroup
@@ -42,14 +42,20 @@ class Play:
     def take(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                assert effect.token not in self.answers, "answered twice"
-                self.answers[effect.token] = effect.answer
+                effect.send()
             elif isinstance(effect, Store):
                 self.stores.append(effect)
 
-    def token(self) -> int:
+    def asks(self) -> tuple[int, Callable[[Any], None]]:
+        """The number of a request, and where its answer goes."""
         self.asked += 1
-        return self.asked
+        token = self.asked
+
+        def reply(answer: Any) -> None:
+            assert token not in self.answers, "answered twice"
+            self.answers[token] = answer
+
+        return token, reply
 
     def join(
         self,
@@ -63,7 +69,7 @@ class Play:
         needs_id: bool = False,
         can_skip: bool = True,
     ) -> int:
-        token = self.token()
+        token, reply = self.asks()
         request = JoinRequest(
             member_id,
             f"{instance or 'member'}-{token}",
@@ -78,7 +84,7 @@ class Play:
             needs_id,
             can_skip,
         )
-        self.take(self.group.join(request, token, self.moment()))
+        self.take(self.group.join(request, reply, self.moment()))
         return token
 
     def sync(
@@ -89,11 +95,11 @@ class Play:
         instance: str | None = None,
         protocol_name: str | None = None,
     ) -> int:
-        token = self.token()
+        token, reply = self.asks()
         request = SyncRequest(
             member_id, instance, generation_id, None, protocol_name, assignments or {}
         )
-        self.take(self.group.sync(request, token))
+        self.take(self.group.sync(request, reply))
         return token
 
     def heartbeat(self, member_id: str, generation_id: int, instance: str | None = None) -> int:

@@ -7,7 +7,7 @@
                       └──────────────────────────────────────────────Stable ◄─┘
 
 No clock, no socket, no log: an event and the time go in, effects come out. An event that is a
-request brings a token, which comes back in the `Reply` that answers it, at once or much later.
+request says whom to answer, which comes back in a `Reply`, at once or much later.
 `Store` asks for the group to be written; what came of it is told by `on_stored`. Between events the
 group waits until `next_wake_ms`, when `on_time` is due; being called earlier does no harm.
 
@@ -17,26 +17,31 @@ Where Kafka forgets a request (a join that its client repeats, a sync of a membe
 it is answered here, since a request without an answer holds its connection.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from kafkalite.errors import KafkaliteError
 from kafkalite.groups.events import (
+    Answer,
     AssignmentStored,
     Effect,
     GroupRecord,
     JoinAnswer,
+    JoinReply,
     JoinRequest,
     Limits,
     MemberRecord,
     Moment,
     Note,
+    Protocols,
     Reply,
     StaticMemberStored,
     Store,
     SyncAnswer,
+    SyncReply,
     SyncRequest,
 )
-from kafkalite.groups.members import Member, Members, Protocols
+from kafkalite.groups.members import Member, Members
 from kafkalite.protocol import codes, messages
 
 EMPTY: Final = "Empty"
@@ -180,47 +185,47 @@ class ClassicGroup:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def join(self, request: JoinRequest, token: Any, moment: Moment) -> list[Effect]:
+    def join(self, request: JoinRequest, reply: JoinReply, moment: Moment) -> list[Effect]:
         """A client wants to be, or to stay, a member; answered when the rebalance is complete."""
         member_id = request.member_id
         if not self._has_room_for(member_id):
             self._drop(member_id)
-            self._reply(token, JoinAnswer(codes.GROUP_MAX_SIZE_REACHED, ""))
+            self._reply(reply, JoinAnswer(codes.GROUP_MAX_SIZE_REACHED, ""))
             self._complete_join_if_due(moment)
         elif self.state == DEAD:
-            self._reply(token, JoinAnswer(codes.COORDINATOR_NOT_AVAILABLE, member_id))
+            self._reply(reply, JoinAnswer(codes.COORDINATOR_NOT_AVAILABLE, member_id))
         elif not self._supports(request):
-            self._reply(token, JoinAnswer(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            self._reply(reply, JoinAnswer(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
-            self._join_without_id(request, token, moment)
+            self._join_without_id(request, reply, moment)
         elif member_id in self.members.pending:
             if request.group_instance_id is not None:
                 # Nobody was given an id to come back with as a static member.
-                self._reply(token, JoinAnswer(codes.UNKNOWN_SERVER_ERROR, ""))
+                self._reply(reply, JoinAnswer(codes.UNKNOWN_SERVER_ERROR, ""))
             else:
-                self._add_member(request, member_id, token, moment)
+                self._add_member(request, member_id, reply, moment)
         elif error_code := self.check_member(member_id, request.group_instance_id):
-            self._reply(token, JoinAnswer(error_code, member_id))
+            self._reply(reply, JoinAnswer(error_code, member_id))
         else:
-            self._rejoin(request, self.members[member_id], token, moment)
+            self._rejoin(request, self.members[member_id], reply, moment)
         return self._take_effects()
 
-    def sync(self, request: SyncRequest, token: Any) -> list[Effect]:
+    def sync(self, request: SyncRequest, reply: SyncReply) -> list[Effect]:
         """A member asks for its assignment; the leader's request brings everyone's."""
         member_id = request.member_id
         if error_code := self._check_sync(request):
-            self._reply(token, SyncAnswer(error_code))
+            self._reply(reply, SyncAnswer(error_code))
             return self._take_effects()
         member = self.members[member_id]
         self.pending_sync.discard(member_id)
         if not self.pending_sync:
             self._sync_deadline_ms = None
         if self.state == STABLE:
-            self._reply(token, self._assignment_of(member))
+            self._reply(reply, self._assignment_of(member))
             return self._take_effects()
         if member.awaiting_sync is not None:
             self._reply(member.awaiting_sync, SyncAnswer(codes.REBALANCE_IN_PROGRESS))
-        member.awaiting_sync = token
+        member.awaiting_sync = reply
         if self.members.leader == member_id:
             assignments = {
                 each.member_id: request.assignments.get(each.member_id, b"")
@@ -345,18 +350,20 @@ class ClassicGroup:
             return False
         return self.members.supports(request.protocols)
 
-    def _join_without_id(self, request: JoinRequest, token: Any, moment: Moment) -> None:
+    def _join_without_id(self, request: JoinRequest, reply: JoinReply, moment: Moment) -> None:
         fresh = request.fresh_member_id
         old_member_id = self.members.static_member_id(request.group_instance_id)
         if old_member_id is not None:
-            self._replace_static_member(request, old_member_id, token, moment)
+            self._replace_static_member(request, old_member_id, reply, moment)
         elif request.group_instance_id is None and request.needs_member_id:
             self.members.add_pending(fresh, moment.now_ms + request.session_timeout_ms)
-            self._reply(token, JoinAnswer(codes.MEMBER_ID_REQUIRED, fresh))
+            self._reply(reply, JoinAnswer(codes.MEMBER_ID_REQUIRED, fresh))
         else:
-            self._add_member(request, fresh, token, moment)
+            self._add_member(request, fresh, reply, moment)
 
-    def _add_member(self, request: JoinRequest, member_id: str, token: Any, moment: Moment) -> None:
+    def _add_member(
+        self, request: JoinRequest, member_id: str, reply: JoinReply, moment: Moment
+    ) -> None:
         member = Member(
             member_id,
             request.group_instance_id,
@@ -372,39 +379,41 @@ class ClassicGroup:
         if not self.members:
             self.protocol_type = request.protocol_type
         self.members.add(member)
-        self.members.set_awaiting_join(member, token)
+        self.members.set_awaiting_join(member, reply)
         self.members.pending.pop(member_id, None)
         self.members.set_deadline(member, moment.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance(f"member {member_id} joins{_because(request.reason)}", moment)
 
-    def _rejoin(self, request: JoinRequest, member: Member, token: Any, moment: Moment) -> None:
+    def _rejoin(
+        self, request: JoinRequest, member: Member, reply: JoinReply, moment: Moment
+    ) -> None:
         """A member joins again: with nothing new it gets what it may have missed."""
         is_same = member.protocols == request.protocols
         is_leader = self.members.leader == member.member_id
         if self.state == PREPARING_REBALANCE:
-            self._update_and_rebalance(request, member, token, moment)
+            self._update_and_rebalance(request, member, reply, moment)
         elif is_same and (self.state == COMPLETING_REBALANCE or not is_leader):
-            self._reply(token, self._join_answer(member))
+            self._reply(reply, self._join_answer(member))
         else:
             # The leader of a stable group joins again to have partitions assigned anew.
-            self._update_and_rebalance(request, member, token, moment)
+            self._update_and_rebalance(request, member, reply, moment)
 
     def _update_and_rebalance(
-        self, request: JoinRequest, member: Member, token: Any, moment: Moment
+        self, request: JoinRequest, member: Member, reply: JoinReply, moment: Moment
     ) -> None:
-        self._update(member, request, token)
+        self._update(member, request, reply)
         self._rebalance(f"member {member.member_id} joins again{_because(request.reason)}", moment)
 
-    def _update(self, member: Member, request: JoinRequest, token: Any) -> None:
+    def _update(self, member: Member, request: JoinRequest, reply: JoinReply) -> None:
         self.members.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        forgotten = self.members.set_awaiting_join(member, token)
+        forgotten = self.members.set_awaiting_join(member, reply)
         if forgotten is not None:
             self._reply(forgotten, JoinAnswer(codes.REBALANCE_IN_PROGRESS, member.member_id))
 
     def _replace_static_member(
-        self, request: JoinRequest, old_member_id: str, token: Any, moment: Moment
+        self, request: JoinRequest, old_member_id: str, reply: JoinReply, moment: Moment
     ) -> None:
         """A static member comes back without its id: it gets a new one and its old place."""
         member = self.members[old_member_id]
@@ -422,7 +431,7 @@ class ClassicGroup:
         self._rename(member, request.fresh_member_id)
         # By the time-out of before, as in Kafka: the new one counts from the next heartbeat on.
         self._extend_session(member, moment.now_ms)
-        self._update(member, request, token)
+        self._update(member, request, reply)
         reason = f"static member {request.group_instance_id} is now {member.member_id}"
         if self.state == STABLE:
             if self.members.select_protocol() == self.protocol_name:
@@ -698,14 +707,14 @@ class ClassicGroup:
         return SyncAnswer(codes.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
-        token = self.members.set_awaiting_join(member, None)
-        if token is not None:
-            self._reply(token, answer)
+        reply = self.members.set_awaiting_join(member, None)
+        if reply is not None:
+            self._reply(reply, answer)
 
     def _answer_sync(self, member: Member, answer: SyncAnswer) -> None:
-        token, member.awaiting_sync = member.awaiting_sync, None
-        if token is not None:
-            self._reply(token, answer)
+        reply, member.awaiting_sync = member.awaiting_sync, None
+        if reply is not None:
+            self._reply(reply, answer)
 
     def _extend_session(self, member: Member, now_ms: int) -> None:
         self.members.set_deadline(member, now_ms + member.session_timeout_ms)
@@ -727,8 +736,8 @@ class ClassicGroup:
                 return None
         return frozenset(topics)
 
-    def _reply(self, token: Any, answer: JoinAnswer | SyncAnswer) -> None:
-        self._effects.append(Reply(token, answer))
+    def _reply(self, to: Callable[[Answer], None], answer: Answer) -> None:
+        self._effects.append(Reply(to, answer))
 
     def _note(self, sentence: str) -> None:
         self._effects.append(Note(f"group {self.group_id} {sentence}"))

@@ -23,7 +23,8 @@ from kafkalite.groups.classic import (
 from kafkalite.groups.events import JoinAnswer, JoinRequest, Limits, SyncAnswer, SyncRequest
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
 from kafkalite.groups.shard import LOADING, Host, Shard
-from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.metadata.controller import Controller
+from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_hash, java_length
 
@@ -41,9 +42,9 @@ class CoordinatorHost(Host, Protocol):
     @property
     def config(self) -> Mapping[str, Any]: ...
     @property
-    def image(self) -> Any: ...
+    def image(self) -> Image: ...
     @property
-    def controller(self) -> Any: ...
+    def controller(self) -> Controller: ...
     def on_stop(self, callback: Callable[[], None]) -> None: ...
 
 

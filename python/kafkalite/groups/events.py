@@ -1,9 +1,11 @@
 """What a classic group is told and what it asks for: requests and their answers, what is written
 and what came of it. `classic.py` is the state machine between them."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
-from kafkalite.groups.members import Protocols
+Protocols = tuple[tuple[str, bytes], ...]
+"""Name and metadata of each protocol that a member can do, in its order of preference."""
 
 
 class Moment(NamedTuple):
@@ -89,11 +91,25 @@ class GroupRecord(NamedTuple):
     members: tuple[MemberRecord, ...]
 
 
-class Reply(NamedTuple):
-    """The answer to the request behind `token`."""
+JoinReply = Callable[[JoinAnswer], None]
+SyncReply = Callable[[SyncAnswer], None]
+"""Whoever asked, to be told once."""
 
-    token: Any
-    answer: JoinAnswer | SyncAnswer
+Answer = TypeVar("Answer", JoinAnswer, SyncAnswer)
+
+
+class Reply(Generic[Answer]):
+    """The answer to a request."""
+
+    __slots__ = ("_to", "answer")
+
+    def __init__(self, to: Callable[[Answer], None], answer: Answer) -> None:
+        self._to: Callable[[Answer], None] = to
+        self.answer: Answer = answer
+
+    def send(self) -> None:
+        """Tells whoever asked."""
+        self._to(self.answer)
 
 
 class AssignmentStored(NamedTuple):
@@ -128,4 +144,4 @@ class Note(NamedTuple):
     sentence: str
 
 
-Effect = Reply | Store | Note
+Effect = Reply[JoinAnswer] | Reply[SyncAnswer] | Store | Note

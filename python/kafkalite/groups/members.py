@@ -7,16 +7,13 @@ member costs one heap operation a session, however often it is heard of.
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+from kafkalite.groups.events import JoinReply, Protocols, SyncReply
 from kafkalite.protocol.java import hash_map_order
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""Name and metadata of each protocol that a member can do, in its order of preference."""
 
 
 class Member:
-    """One member. Tokens stand for requests that are not answered yet."""
+    """One member, and whom to answer where it waits."""
 
     __slots__ = (
         "assignment",
@@ -53,8 +50,8 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
-        self.awaiting_join: Any = None
-        self.awaiting_sync: Any = None
+        self.awaiting_join: JoinReply | None = None
+        self.awaiting_sync: SyncReply | None = None
         self.is_new = False
         """Has not got an answer to its first join: it cannot send heartbeats yet."""
         self.deadline_ms = 0
@@ -131,7 +128,7 @@ class Members:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Another member becomes the leader if this one was. Its tokens are the caller's to
+        """Another member becomes the leader if this one was. What it waits for is the caller's to
         answer."""
         member = self._by_id.pop(member_id, None)
         if member is None:
@@ -162,10 +159,10 @@ class Members:
         member.protocols = protocols
         self._count(member, 1)
 
-    def set_awaiting_join(self, member: Member, token: Any) -> Any:
-        """The token that stood there before."""
-        self.awaiting_join += (token is not None) - (member.awaiting_join is not None)
-        before, member.awaiting_join = member.awaiting_join, token
+    def set_awaiting_join(self, member: Member, reply: JoinReply | None) -> JoinReply | None:
+        """Who stood there before."""
+        self.awaiting_join += (reply is not None) - (member.awaiting_join is not None)
+        before, member.awaiting_join = member.awaiting_join, reply
         return before
 
     def supports(self, protocols: Protocols) -> bool:

@@ -63,6 +63,9 @@ class NewerGroup(NamedTuple):
     exists: bool
 
 
+Change = OffsetCommit | GroupChange | NewerGroup
+
+
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     """The key of an offset."""
     group, name = group_id.encode(), topic.encode()
@@ -138,9 +141,7 @@ def group_record(group_id: str, record: GroupRecord | None) -> Record:
     return key, _SHORT.pack(GROUP_VALUE_VERSION) + value.encode(GROUP_VALUE_VERSION)
 
 
-def parse(
-    key: bytes | None, value: bytes | None, record_offset: int
-) -> OffsetCommit | GroupChange | NewerGroup | None:
+def parse(key: bytes | None, value: bytes | None, record_offset: int) -> Change | None:
     """What a record says; None for a kind that says nothing to classic groups.
 
     Raises MalformedRequestError where a record of a known kind cannot be read.

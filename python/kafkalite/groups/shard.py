@@ -16,7 +16,7 @@ requests for its groups get COORDINATOR_LOAD_IN_PROGRESS meanwhile.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError
@@ -26,6 +26,7 @@ from kafkalite.groups.events import Effect, GroupRecord, Limits, Moment, Note, R
 from kafkalite.groups.offsets import CommittedOffset, Offsets
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes
+from kafkalite.timers import Timer, Timers
 
 LOADING: Final = "loading"
 ACTIVE: Final = "active"
@@ -42,19 +43,22 @@ Then = Callable[[int, int], None]
 """Called with an error code for clients and the offset of a write's first record."""
 
 
-class Timer(Protocol):
-    def cancel(self) -> None: ...
+class Lines(Protocol):
+    """The broker's log (`kafkalite.context.Log`)."""
+
+    def info(self, sentence: str) -> None: ...
+    def error(self, sentence: str) -> None: ...
 
 
 class Host(Protocol):
     """What the broker offers to the coordinator (`kafkalite.context.Context`)."""
 
     @property
-    def plane(self) -> Any: ...
+    def plane(self) -> _native.BrokerPlane: ...
     @property
-    def timers(self) -> Any: ...
+    def timers(self) -> Timers: ...
     @property
-    def log(self) -> Any: ...
+    def log(self) -> Lines: ...
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
     def append(
@@ -172,7 +176,7 @@ class Shard:
         is_stored = False
         for effect in effects:
             if isinstance(effect, Reply):
-                effect.token(effect.answer)
+                effect.send()
             elif isinstance(effect, Store):
                 is_stored = True
                 self._store(group, effect)
@@ -299,7 +303,7 @@ class Shard:
             self._disarm(group.group_id)
             for effect in group.unload():
                 if isinstance(effect, Reply):
-                    effect.token(effect.answer)
+                    effect.send()
         self.groups.clear()
 
     # --- time -------------------------------------------------------------------------------------
@@ -480,7 +484,7 @@ class _Loader:
             if key is not None and key[2:4] in (b"\0\0", b"\0\1"):
                 self._offsets.end_transaction(batch.producer_id, commit=key[3] == 1)
 
-    def _apply(self, change: Any, producer_id: int) -> None:
+    def _apply(self, change: records.Change | None, producer_id: int) -> None:
         if isinstance(change, records.OffsetCommit):
             group_id, topic, partition, offset = change
             if offset is None:
