@@ -71,20 +71,20 @@ class Play:
     ) -> int:
         token, reply = self.asks()
         request = JoinRequest(
-            member_id,
-            f"{instance or 'member'}-{token}",
-            instance,
-            "client",
-            "/127.0.0.1",
-            rebalance_ms,
-            session_ms,
-            protocol_type,
-            protocols,
-            None,
-            needs_id,
-            can_skip,
+            member_id=member_id,
+            group_instance_id=instance,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=rebalance_ms,
+            session_timeout_ms=session_ms,
+            protocol_type=protocol_type,
+            protocols=protocols,
+            reason=None,
+            needs_member_id=needs_id,
+            can_skip_assignment=can_skip,
         )
-        self.take(self.group.join(request, reply, self.moment()))
+        fresh_member_id = f"{instance or 'member'}-{token}"
+        self.take(self.group.join(request, fresh_member_id, reply, self.moment()))
         return token
 
     def sync(

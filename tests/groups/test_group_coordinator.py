@@ -37,13 +37,13 @@ def commit(
     given = {"member_id": "", "generation_id": -1, "metadata": "", "retention_ms": -1, **fields}
     coordinator.commit(
         group,
-        given["member_id"],
-        None,
-        given["generation_id"],
-        9,
-        given["retention_ms"],
-        [OffsetToCommit("t", ID, partition, offset, -1, given["metadata"])],
-        arrived.append,
+        member_id=given["member_id"],
+        group_instance_id=None,
+        generation_id=given["generation_id"],
+        api_version=9,
+        retention_time_ms=given["retention_ms"],
+        offsets=[OffsetToCommit("t", ID, partition, offset, -1, given["metadata"])],
+        reply=arrived.append,
     )
     return arrived
 
@@ -67,18 +67,17 @@ def join(
 ) -> list[JoinAnswer]:
     arrived: list[JoinAnswer] = []
     request = JoinRequest(
-        member_id,
-        "",
-        instance,
-        "client",
-        "/h",
-        60_000,
-        session_ms,
-        "consumer",
-        (("range", subscription("u")),),
-        None,
-        False,
-        True,
+        member_id=member_id,
+        group_instance_id=instance,
+        client_id="client",
+        client_host="/h",
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=session_ms,
+        protocol_type="consumer",
+        protocols=(("range", subscription("u")),),
+        reason=None,
+        needs_member_id=False,
+        can_skip_assignment=True,
     )
     coordinator.join(group, request, arrived.append)
     return arrived

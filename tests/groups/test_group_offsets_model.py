@@ -82,7 +82,16 @@ class History:
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         reply = self.note("commit", (group, (topic, partition), offset))
         what = OffsetToCommit(topic, bytes(16), partition, offset, -1, "")
-        self.coordinator.commit(group, "", None, -1, 9, -1, [what], reply)
+        self.coordinator.commit(
+            group,
+            member_id="",
+            group_instance_id=None,
+            generation_id=-1,
+            api_version=9,
+            retention_time_ms=-1,
+            offsets=[what],
+            reply=reply,
+        )
 
     def delete_group(self, group: str, *_: Any) -> None:
         if self.coordinator.describe(group)[1] is not None:

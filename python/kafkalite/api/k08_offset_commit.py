@@ -59,12 +59,12 @@ def handle(context: Context, request: Any, message: Any) -> None:
             places.append(place)
             taken.append(
                 OffsetToCommit(
-                    topic.name,
-                    topic.id,
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata or "",
+                    topic=topic.name,
+                    topic_id=topic.id,
+                    partition=each.partition_index,
+                    offset=each.committed_offset,
+                    leader_epoch=each.committed_leader_epoch,
+                    metadata=each.committed_metadata or "",
                 )
             )
 
@@ -82,11 +82,11 @@ def handle(context: Context, request: Any, message: Any) -> None:
         return
     context.groups.commit(
         message.group_id,
-        message.member_id,
-        message.group_instance_id,
-        message.generation_id_or_member_epoch,
-        request.api_version,
-        message.retention_time_ms,
-        taken,
-        reply,
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        generation_id=message.generation_id_or_member_epoch,
+        api_version=request.api_version,
+        retention_time_ms=message.retention_time_ms,
+        offsets=taken,
+        reply=reply,
     )

@@ -22,7 +22,7 @@ from kafkalite.protocol import codes, messages
 
 NAME = "OffsetFetch"
 
-NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+NO_OFFSET = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 
 
 def handle(context: Context, request: Any, message: Any) -> None:

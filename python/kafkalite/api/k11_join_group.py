@@ -51,17 +51,16 @@ def handle(context: Context, request: Any, message: Any) -> None:
 
     timeout_ms = message.rebalance_timeout_ms if version >= 1 else message.session_timeout_ms
     joining = JoinRequest(
-        message.member_id,
-        "",
-        message.group_instance_id,
-        request.client_id or "",
-        java_address(request.peer),
-        timeout_ms,
-        message.session_timeout_ms,
-        message.protocol_type,
-        tuple((each.name, each.metadata) for each in message.protocols),
-        message.reason,
-        version >= 4,
-        version >= 9,
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        client_id=request.client_id or "",
+        client_host=java_address(request.peer),
+        rebalance_timeout_ms=timeout_ms,
+        session_timeout_ms=message.session_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=tuple((each.name, each.metadata) for each in message.protocols),
+        reason=message.reason,
+        needs_member_id=version >= 4,
+        can_skip_assignment=version >= 9,
     )
     context.groups.join(message.group_id, joining, reply)

@@ -39,11 +39,11 @@ def handle(context: Context, request: Any, message: Any) -> None:
         reply(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL))
         return
     asked = SyncRequest(
-        message.member_id,
-        message.group_instance_id,
-        message.generation_id,
-        message.protocol_type,
-        message.protocol_name,
-        {each.member_id: each.assignment for each in message.assignments},
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        generation_id=message.generation_id,
+        protocol_type=message.protocol_type,
+        protocol_name=message.protocol_name,
+        assignments={each.member_id: each.assignment for each in message.assignments},
     )
     context.groups.sync(message.group_id, asked, reply)

@@ -111,14 +111,14 @@ class ClassicGroup:
         for each in record.members:
             timeout_ms = each.rebalance_timeout_ms
             member = Member(
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.client_host,
-                each.session_timeout_ms if timeout_ms == -1 else timeout_ms,
-                each.session_timeout_ms,
-                ((record.protocol_name or "", each.subscription),),
-                each.assignment,
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                rebalance_timeout_ms=each.session_timeout_ms if timeout_ms == -1 else timeout_ms,
+                session_timeout_ms=each.session_timeout_ms,
+                protocols=((record.protocol_name or "", each.subscription),),
+                assignment=each.assignment,
             )
             group.members.add(member)
             group._extend_session(member, moment.now_ms)
@@ -152,21 +152,21 @@ class ClassicGroup:
     def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
         """The group for the log, with these assignments instead of the present ones."""
         return GroupRecord(
-            self.protocol_type or "",
-            self.generation_id,
-            self.protocol_name,
-            self.members.leader,
-            self.state_timestamp_ms,
-            tuple(
+            protocol_type=self.protocol_type or "",
+            generation_id=self.generation_id,
+            protocol_name=self.protocol_name,
+            leader=self.members.leader,
+            state_timestamp_ms=self.state_timestamp_ms,
+            members=tuple(
                 MemberRecord(
-                    each.member_id,
-                    each.group_instance_id,
-                    each.client_id,
-                    each.client_host,
-                    each.rebalance_timeout_ms,
-                    each.session_timeout_ms,
-                    each.metadata(self.protocol_name),
-                    each.assignment
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    client_id=each.client_id,
+                    client_host=each.client_host,
+                    rebalance_timeout_ms=each.rebalance_timeout_ms,
+                    session_timeout_ms=each.session_timeout_ms,
+                    subscription=each.metadata(self.protocol_name),
+                    assignment=each.assignment
                     if assignments is None
                     else assignments.get(each.member_id, b""),
                 )
@@ -185,8 +185,11 @@ class ClassicGroup:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def join(self, request: JoinRequest, reply: JoinReply, moment: Moment) -> list[Effect]:
-        """A client wants to be, or to stay, a member; answered when the rebalance is complete."""
+    def join(
+        self, request: JoinRequest, fresh_member_id: str, reply: JoinReply, moment: Moment
+    ) -> list[Effect]:
+        """A client wants to be, or to stay, a member; answered when the rebalance is complete.
+        `fresh_member_id` is for a client that has no id."""
         member_id = request.member_id
         if not self._has_room_for(member_id):
             self._drop(member_id)
@@ -197,7 +200,7 @@ class ClassicGroup:
         elif not self._supports(request):
             self._reply(reply, JoinAnswer(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
-            self._join_without_id(request, reply, moment)
+            self._join_without_id(request, fresh_member_id, reply, moment)
         elif member_id in self.members.pending:
             if request.group_instance_id is not None:
                 # Nobody was given an id to come back with as a static member.
@@ -350,28 +353,30 @@ class ClassicGroup:
             return False
         return self.members.supports(request.protocols)
 
-    def _join_without_id(self, request: JoinRequest, reply: JoinReply, moment: Moment) -> None:
-        fresh = request.fresh_member_id
+    def _join_without_id(
+        self, request: JoinRequest, fresh_member_id: str, reply: JoinReply, moment: Moment
+    ) -> None:
         old_member_id = self.members.static_member_id(request.group_instance_id)
         if old_member_id is not None:
-            self._replace_static_member(request, old_member_id, reply, moment)
+            member = self.members[old_member_id]
+            self._replace_static_member(request, member, fresh_member_id, reply, moment)
         elif request.group_instance_id is None and request.needs_member_id:
-            self.members.add_pending(fresh, moment.now_ms + request.session_timeout_ms)
-            self._reply(reply, JoinAnswer(codes.MEMBER_ID_REQUIRED, fresh))
+            self.members.add_pending(fresh_member_id, moment.now_ms + request.session_timeout_ms)
+            self._reply(reply, JoinAnswer(codes.MEMBER_ID_REQUIRED, fresh_member_id))
         else:
-            self._add_member(request, fresh, reply, moment)
+            self._add_member(request, fresh_member_id, reply, moment)
 
     def _add_member(
         self, request: JoinRequest, member_id: str, reply: JoinReply, moment: Moment
     ) -> None:
         member = Member(
-            member_id,
-            request.group_instance_id,
-            request.client_id,
-            request.client_host,
-            request.rebalance_timeout_ms,
-            request.session_timeout_ms,
-            request.protocols,
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
         )
         member.is_new = True
         if self.state == PREPARING_REBALANCE and self.previous_state == EMPTY:
@@ -413,22 +418,27 @@ class ClassicGroup:
             self._reply(forgotten, JoinAnswer(codes.REBALANCE_IN_PROGRESS, member.member_id))
 
     def _replace_static_member(
-        self, request: JoinRequest, old_member_id: str, reply: JoinReply, moment: Moment
+        self,
+        request: JoinRequest,
+        member: Member,
+        fresh_member_id: str,
+        reply: JoinReply,
+        moment: Moment,
     ) -> None:
         """A static member comes back without its id: it gets a new one and its old place."""
-        member = self.members[old_member_id]
+        old_member_id = member.member_id
         self._answer_join(member, JoinAnswer(codes.FENCED_INSTANCE_ID, old_member_id))
         self._answer_sync(member, SyncAnswer(codes.FENCED_INSTANCE_ID))
         what = StaticMemberStored(
-            request.fresh_member_id,
-            old_member_id,
-            self.members.leader or "",
-            member.rebalance_timeout_ms,
-            member.session_timeout_ms,
-            member.protocols,
-            request.can_skip_assignment,
+            member_id=fresh_member_id,
+            old_member_id=old_member_id,
+            old_leader=self.members.leader or "",
+            old_rebalance_timeout_ms=member.rebalance_timeout_ms,
+            old_session_timeout_ms=member.session_timeout_ms,
+            old_protocols=member.protocols,
+            can_skip_assignment=request.can_skip_assignment,
         )
-        self._rename(member, request.fresh_member_id)
+        self._rename(member, fresh_member_id)
         # By the time-out of before, as in Kafka: the new one counts from the next heartbeat on.
         self._extend_session(member, moment.now_ms)
         self._update(member, request, reply)
@@ -455,10 +465,10 @@ class ClassicGroup:
             answer = JoinAnswer(
                 error_code,
                 "",
-                self.generation_id,
-                self.protocol_type,
-                self.protocol_name,
-                what.old_leader,
+                generation_id=self.generation_id,
+                protocol_type=self.protocol_type,
+                protocol_name=self.protocol_name,
+                leader=what.old_leader,
             )
             self._answer_join(member, answer)
             self._take_protocols_back(member, what.old_protocols)
@@ -695,16 +705,20 @@ class ClassicGroup:
         return JoinAnswer(
             codes.NONE,
             member.member_id,
-            self.generation_id,
-            self.protocol_type,
-            self.protocol_name,
-            leader,
-            False,
-            everyone,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=leader,
+            members=everyone,
         )
 
     def _assignment_of(self, member: Member) -> SyncAnswer:
-        return SyncAnswer(codes.NONE, self.protocol_type, self.protocol_name, member.assignment)
+        return SyncAnswer(
+            codes.NONE,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+        )
 
     def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
         reply = self.members.set_awaiting_join(member, None)

@@ -192,7 +192,7 @@ class GroupCoordinator:
     def join(
         self, group_id: str, request: JoinRequest, reply: Callable[[JoinAnswer], None]
     ) -> None:
-        """JoinGroup. `fresh_member_id` of the request is filled in here."""
+        """JoinGroup."""
         member_id = request.member_id
         if not group_id:
             return reply(JoinAnswer(codes.INVALID_GROUP_ID, member_id))
@@ -208,11 +208,13 @@ class GroupCoordinator:
         if is_new and member_id:
             return reply(JoinAnswer(codes.UNKNOWN_MEMBER_ID, member_id))
         group = shard.get_or_make(group_id)
+        fresh_member_id = ""
         if not member_id:
             name = request.group_instance_id
             owner = request.client_id if name is None else name
-            request = request._replace(fresh_member_id=f"{owner}-{random_uuid()}")
-        is_stored = shard.run(group, group.join(request, reply, shard.moment()))
+            fresh_member_id = f"{owner}-{random_uuid()}"
+        effects = group.join(request, fresh_member_id, reply, shard.moment())
+        is_stored = shard.run(group, effects)
         if is_new and not is_stored:
             shard.store_new(group)
         return None
@@ -274,6 +276,7 @@ class GroupCoordinator:
     def commit(
         self,
         group_id: str,
+        *,
         member_id: str,
         group_instance_id: str | None,
         generation_id: int,
@@ -308,7 +311,12 @@ class GroupCoordinator:
                 continue
             results.append(codes.NONE)
             committed = CommittedOffset(
-                each.offset, each.leader_epoch, each.metadata, wall_ms, expire_ms, each.topic_id
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+                commit_timestamp_ms=wall_ms,
+                expire_timestamp_ms=expire_ms,
+                topic_id=each.topic_id,
             )
             taken.append((each.topic, each.partition, committed))
         if not taken:

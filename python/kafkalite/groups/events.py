@@ -23,10 +23,9 @@ class Limits(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """`member_id` is empty for a client that has none; `fresh_member_id` is what it would get."""
+    """`member_id` is empty for a client that has none."""
 
     member_id: str
-    fresh_member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str

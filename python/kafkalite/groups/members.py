@@ -33,6 +33,7 @@ class Member:
 
     def __init__(
         self,
+        *,
         member_id: str,
         group_instance_id: str | None,
         client_id: str,

@@ -167,13 +167,13 @@ def _parse_offset(key: bytes, value: bytes | None, record_offset: int) -> Offset
         return OffsetCommit(read.group, read.topic, read.partition, None)
     found = messages.OffsetCommitValue.decode(value[2:], _version(value, 4))
     offset = CommittedOffset(
-        found.offset,
-        found.leader_epoch,
-        found.metadata,
-        found.commit_timestamp,
-        found.expire_timestamp,
-        found.topic_id,
-        record_offset,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        commit_timestamp_ms=found.commit_timestamp,
+        expire_timestamp_ms=found.expire_timestamp,
+        topic_id=found.topic_id,
+        record_offset=record_offset,
     )
     return OffsetCommit(read.group, read.topic, read.partition, offset)
 
@@ -181,21 +181,21 @@ def _parse_offset(key: bytes, value: bytes | None, record_offset: int) -> Offset
 def _parse_group(value: bytes) -> GroupRecord:
     found = messages.GroupMetadataValue.decode(value[2:], _version(value, 4))
     return GroupRecord(
-        found.protocol_type,
-        found.generation,
-        found.protocol,
-        found.leader,
-        found.current_state_timestamp,
-        tuple(
+        protocol_type=found.protocol_type,
+        generation_id=found.generation,
+        protocol_name=found.protocol,
+        leader=found.leader,
+        state_timestamp_ms=found.current_state_timestamp,
+        members=tuple(
             MemberRecord(
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.client_host,
-                each.rebalance_timeout,
-                each.session_timeout,
-                each.subscription,
-                each.assignment,
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                rebalance_timeout_ms=each.rebalance_timeout,
+                session_timeout_ms=each.session_timeout,
+                subscription=each.subscription,
+                assignment=each.assignment,
             )
             for each in found.members
         ),

@@ -187,7 +187,14 @@ class Shard:
 
     def store_new(self, group: ClassicGroup) -> None:
         """Writes that a group exists that has no generation yet."""
-        record = GroupRecord("", 0, None, None, group.state_timestamp_ms, ())
+        record = GroupRecord(
+            protocol_type="",
+            generation_id=0,
+            protocol_name=None,
+            leader=None,
+            state_timestamp_ms=group.state_timestamp_ms,
+            members=(),
+        )
         self.write([records.group_record(group.group_id, record)], _nothing)
 
     def _store(self, group: ClassicGroup, effect: Store) -> None:
