@@ -546,7 +546,10 @@ class ClassicGroup:
         return len(self.members) == self.members.awaiting_join and not self.members.pending
 
     def _complete_join_if_due(self, moment: Moment) -> None:
-        """The first rebalance of a group waits for its delay whoever is there."""
+        """Who joins or leaves does not end the wait before a group's first rebalance
+        (`maybeCompleteJoinPhase`). An id that lapses and a member that fails do, where all others
+        are there: `on_time` and `_expire`, as in Kafka (`removePendingMemberAndUpdateClassicGroup`,
+        `removeMemberAndUpdateClassicGroup`)."""
         if self.state != PREPARING_REBALANCE or self.previous_state == EMPTY:
             return
         if self._have_all_joined():

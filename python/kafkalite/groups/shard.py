@@ -514,7 +514,9 @@ class _Loader:
 
 def _client_code(kafka_code: int) -> int:
     """What a client is told of a write that failed
-    (`GroupMetadataManager.appendGroupMetadataErrorToResponseError`)."""
+    (`GroupMetadataManager.appendGroupMetadataErrorToResponseError`). Kafka hands any other code on.
+    What else can fail is a batch that was made wrongly here, and a client would take its code for
+    one about the request: so it is UNKNOWN_SERVER_ERROR, as for a batch that is too large."""
     match kafka_code:
         case codes.UNKNOWN_TOPIC_OR_PARTITION | codes.NOT_ENOUGH_REPLICAS | codes.REQUEST_TIMED_OUT:
             return codes.COORDINATOR_NOT_AVAILABLE
