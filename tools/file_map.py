@@ -3,7 +3,8 @@
 
 A file without a row gets one from the first sentence of its module doc, a row without a file goes,
 rows are sorted. What is written in a row stays as it is: say it better there if the doc's sentence
-is not the best one. After a merge that mixed up the rows, run it again.
+is not the best one. Rows that say something else are printed, as one may have grown old. After a
+merge that mixed up the rows, run it again.
 """
 
 import re
@@ -26,6 +27,9 @@ def main() -> None:
     lines = [f"| `{name}` | {rows.get(name) or _sentence(name)} |" for name in files]
     table = "\n".join(["| File | What it is for |", "|---|---|", *lines])
     PAGE.write_text(f"{before}## File Map\n\n{introduction}\n\n{table}\n{found}{after}")
+    for name in files:
+        if name in rows and rows[name] != _sentence(name):
+            print(f"{name}\n  row: {rows[name]}\n  doc: {_sentence(name)}")
     print(
         f"{len(files)} files, {len(set(files) - set(rows))} new, {len(set(rows) - set(files))} gone"
     )

@@ -14,13 +14,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Who may import whom: a part may use those to the left of it, and itself.
+# Who may import whom: a part may use those above it, those beside it, and itself.
 RUST_ORDER = [
     {"error", "limits"},
-    {"wire", "batch", "count"},
+    {"wire", "batch"},
     {"codec"},
     {"log"},
-    {"arrow", "image", "park", "replica", "access", "quota", "node"},
+    {"access", "arrow", "image", "node", "park", "quota"},
     {"api"},
     {"net"},
     {"py"},
@@ -28,11 +28,11 @@ RUST_ORDER = [
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
     {"config", "metrics", "protocol", "timers"},
-    {"listeners", "metadata", "groups", "transactions", "security", "replication"},
+    {"listeners", "metadata", "groups"},
     {"context"},
     {"api"},
     {"server", "loading"},
-    {"broker", "client", "log", "arrow", "read_log"},
+    {"broker", "client"},
     {"cli", "spark", "testing"},
 ]
 
@@ -134,6 +134,30 @@ def test_python_imports_point_one_way() -> None:
         if theirs is not None and theirs > mine:
             wrong.append(f"{name} imports kafkalite.{other}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("language", "root", "order"),
+    [("Rust", "rust/src/", RUST_ORDER), ("Python", "python/kafkalite/", PYTHON_ORDER)],
+)
+def test_every_part_has_its_place_in_the_order_and_the_page_tells_it(
+    language: str, root: str, order: list[set[str]]
+) -> None:
+    inside = (name.removeprefix(root) for name in product_files() if name.startswith(root))
+    parts = {re.split("[/.]", name)[0] for name in inside} - {"lib", "__init__", "__main__"}
+    assert set().union(*order) == parts
+    page = " ".join(read("ARCHITECTURE.md").split())
+    told = re.search(rf"{language}: `([^`]+)`", page)
+    assert told is not None
+    assert [set(step.split(", ")) for step in told[1].split(" → ")] == order
+
+
+def test_the_readme_names_every_command() -> None:
+    commands = re.findall(
+        r'^    \("([a-z]+)"', read("python/kafkalite/cli/__init__.py"), re.MULTILINE
+    )
+    (row,) = [line for line in read("README.md").splitlines() if line.startswith("| commands:")]
+    assert set(commands) == set(re.findall(r"`([a-z]+)`", row.split("|")[1]))
 
 
 def test_broker_is_the_only_place_that_builds_the_parts() -> None:
