@@ -1,5 +1,7 @@
 """`kafkalite.write_arrow` to Apache Kafka: what Java's consumer gets and its producer does."""
 
+import random
+
 import pyarrow
 import pytest
 
@@ -51,6 +53,21 @@ def test_a_java_consumer_gets_every_column(kafka: KafkaBroker, kafka_tools: Kafk
     assert [(each.key, each.value, each.timestamp, tuple(each.headers)) for each in found] == [
         (each.key, each.value, each.timestamp, each.headers) for each in expected
     ]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_larger_than_the_topic_allows_are_taken_in_parts(
+    kafka: KafkaBroker, kafka_tools: KafkaTools, codec: str
+) -> None:
+    """Kafka judges the sequence numbers of the parts; five requests are in flight meanwhile."""
+    servers, topic = kafka.bootstrap_servers, f"parts-{codec}"
+    kafka_tools.create_topic(servers, topic, config={"max.message.bytes": "3000"})
+    values = [random.randbytes(40) for _ in range(3_000)]
+    written = kafkalite.write_arrow(
+        pyarrow.table({"value": values}), topic, servers, compression_type=codec, batch_size=16_384
+    )
+    assert written.records_count == 3_000
+    assert [each.value for each in kafka_tools.consume(servers, topic, 0)] == values
 
 
 def test_keys_go_where_a_java_producer_puts_them(
