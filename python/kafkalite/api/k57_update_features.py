@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import FEATURES, KRAFT_VERSION, METADATA_VERSION
+from kafkalite.metadata.features import FEATURES, KRAFT_VERSION, METADATA_VERSION
 from kafkalite.protocol import codes, messages
 
 NAME = "UpdateFeatures"

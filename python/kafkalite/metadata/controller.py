@@ -5,34 +5,37 @@
 When a method returns, its change is durable, is in `image`, and is what clients see. What cannot be
 is a ControllerError with Kafka's code. Used by the control thread only, once the node serves.
 
-A start takes over as Kafka's controller does: it leads in a new epoch, registers the broker, and
-elects each partition's leader anew, so that leader epochs tell apart what was written before and
-after; a clean stop takes leaders away and fences the broker. With eligible.leader.replicas.version
-1 the replica is then in the ELR and not in the ISR.
+What a start and a clean stop write is in `takeover.py`.
 
-Kafka: `QuorumController`, `ReplicationControlManager`, `ClusterControlManager`,
-`ConfigurationControlManager`, `FeatureControlManager`, `ProducerIdControlManager`.
+Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlManager`,
+`FeatureControlManager`, `ProducerIdControlManager`.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import _native
-from kafkalite.errors import KafkaliteError, LogDirRefusedError, StorageError
+from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.metadata import store
+from kafkalite.metadata.features import FEATURES, KRAFT_VERSION, own_features
 from kafkalite.metadata.image import (
     BROKER,
-    NO_LEADER,
     TOPIC,
     BrokerImage,
-    Endpoint,
     Image,
     PartitionImage,
     TopicImage,
+    config_record,
     partition_record,
+)
+from kafkalite.metadata.takeover import (
+    Registration,
+    lost_partitions,
+    refuse_strangers,
+    start_records,
+    stop_records,
 )
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_length
@@ -40,39 +43,9 @@ from kafkalite.protocol.java import java_length
 PRODUCER_IDS_PER_BLOCK = 1000
 TOPIC_NAME_MAX = 249
 """Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
-LOST_PARTITIONS_NAMED = 10
-"""Of partitions that are not there, so many are named in the log."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
-RESERVED_DIRECTORY_IDS = 100
-"""Ids below are no directories: migrating, unassigned, lost (`DirectoryId`)."""
-
 METADATA_TOPIC = "__cluster_metadata"
-
-METADATA_VERSION = "metadata.version"
-ELR_VERSION = "eligible.leader.replicas.version"
-KRAFT_VERSION = "kraft.version"
-
-
-class Feature(NamedTuple):
-    """A feature: lowest and highest level that a directory may have, and that of a new one."""
-
-    name: str
-    low: int
-    high: int
-    own: int
-
-
-FEATURES = (
-    Feature(ELR_VERSION, 0, 1, 1),
-    Feature("group.version", 0, 1, 0),
-    Feature(KRAFT_VERSION, 0, 1, 0),
-    # 4.0-IV3 to 4.3-IV0.
-    Feature(METADATA_VERSION, 25, 30, 30),
-    Feature("share.version", 0, 1, 0),
-    Feature("streams.version", 0, 1, 0),
-    Feature("transaction.version", 0, 2, 0),
-)
 
 
 class ControllerError(KafkaliteError):
@@ -81,16 +54,6 @@ class ControllerError(KafkaliteError):
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
-
-
-class Registration(NamedTuple):
-    """What a broker says of itself when it starts."""
-
-    node_id: int
-    endpoints: tuple[Endpoint, ...]
-    rack: str | None
-    min_insync_replicas: str
-    """The broker's default, which eligible.leader.replicas.version 1 takes into the metadata."""
 
 
 class NewTopic(NamedTuple):
@@ -230,7 +193,7 @@ class Controller:
             topic_ids.append(topic_id)
             records.append(messages.TopicRecord(name=each.name, topic_id=topic_id))
             configs = each.configs.items()
-            records += [_config_record(TOPIC, each.name, key, value) for key, value in configs]
+            records += [config_record(TOPIC, each.name, key, value) for key, value in configs]
             partitions = self._new_partitions(0, list(islice(places, each.partition_count)))
             records += [partition_record(topic_id, partition) for partition in partitions]
         self._append(records)
@@ -287,7 +250,7 @@ class Controller:
         news = {key: value for key, value in changes.items() if own.get(key) != value}
         if not news:
             return
-        self._append([_config_record(resource_type, name, *change) for change in news.items()])
+        self._append([config_record(resource_type, name, *change) for change in news.items()])
         for watcher in self._config_watchers:
             watcher(resource_type, name)
         if resource_type == TOPIC:
@@ -342,123 +305,14 @@ class Controller:
 
         Raises ControllerError where that cannot be written, StorageError where the log cannot be
         closed."""
-        broker = self.broker
-        change = messages.BrokerRegistrationChangeRecord
-        records = [
-            change(broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1),
-            *self._leader_changes(self._leaderless),
-            change(broker_id=broker.id, broker_epoch=broker.epoch, fenced=1),
-        ]
-        self._append(records)
+        self._append(stop_records(self.image, self._node_id))
         self._log.close(self._wall_ms())
-        return broker.epoch
+        return self.broker.epoch
 
-    def _begin(self, registration: Registration, claimed: _native.ClaimedDirectories) -> None:
-        """The records of a start: registration, unfencing, leaders."""
-        directories = [each[1] for each in claimed.directories]
-        records = []
-        if not self.image.features:
-            records = self._bootstrap_records(registration)
-        epoch = self._log.end_offset + len(records)
-        kind = messages.RegisterBrokerRecord
-        records.append(
-            kind(
-                broker_id=self._node_id,
-                incarnation_id=_native.random_uuid_bytes(),
-                broker_epoch=epoch,
-                end_points=[
-                    kind.BrokerEndpoint(
-                        name=each.name,
-                        host=each.host,
-                        port=each.port,
-                        security_protocol=each.protocol,
-                    )
-                    for each in registration.endpoints
-                ],
-                features=[
-                    kind.BrokerFeature(
-                        name=name, min_supported_version=low, max_supported_version=high
-                    )
-                    for name, low, high in self.supported_features()
-                ],
-                rack=registration.rack,
-                fenced=True,
-                log_dirs=directories,
-            )
-        )
-        records.append(
-            messages.BrokerRegistrationChangeRecord(
-                broker_id=self._node_id, broker_epoch=epoch, fenced=-1
-            )
-        )
-        online = set(directories)
-
-        def led_anew(topic: TopicImage, partition: PartitionImage) -> Any:
-            return self._elected(topic, partition, online, claimed)
-
-        records += self._leader_changes(led_anew)
-        self._append(records)
-
-    def _bootstrap_records(self, registration: Registration) -> list[Any]:
-        """What Kafka's controller writes first into a new log, in one transaction."""
-        records = [messages.BeginTransactionRecord(name="Bootstrap records")]
-        levels = self._log.bootstrap or own_features()
-        records += levels
-        if any(each.name == ELR_VERSION and each.feature_level for each in levels):
-            records.append(
-                _config_record(BROKER, "", "min.insync.replicas", registration.min_insync_replicas)
-            )
-        return [*records, messages.EndTransactionRecord()]
-
-    def _elected(
-        self,
-        topic: TopicImage,
-        partition: PartitionImage,
-        online: set[bytes],
-        claimed: _native.ClaimedDirectories,
-    ) -> Any:
-        """The record by which this node leads a partition anew. None where its log is offline."""
-        directories = None
-        if partition.directory not in online:
-            found = claimed.find_partition(topic.name, topic.id, partition.index)
-            if found is None:
-                if int.from_bytes(partition.directory, "big") >= RESERVED_DIRECTORY_IDS:
-                    return self._leaderless(topic, partition)
-                found = claimed.place(1)[0]
-            directories = [found]
-        node = self._node_id
-        return messages.PartitionChangeRecord(
-            partition_id=partition.index,
-            topic_id=topic.id,
-            leader=node,
-            isr=None if partition.isr == (node,) else [node],
-            eligible_leader_replicas=[] if partition.elr else None,
-            last_known_elr=[] if partition.last_known_elr else None,
-            directories=directories,
-        )
-
-    def _leaderless(self, topic: TopicImage, partition: PartitionImage) -> Any:
-        """The record by which a partition has no leader, as this node stops."""
-        if partition.leader == NO_LEADER:
-            return None
-        has_elr = bool(self.image.features.get(ELR_VERSION))
-        node = self._node_id
-        return messages.PartitionChangeRecord(
-            partition_id=partition.index,
-            topic_id=topic.id,
-            leader=NO_LEADER,
-            isr=[] if has_elr else None,
-            eligible_leader_replicas=[node] if has_elr else None,
-            last_known_elr=[node] if has_elr else None,
-        )
-
-    def _leader_changes(self, change: Callable[[TopicImage, PartitionImage], Any]) -> list[Any]:
-        changes = (
-            change(topic, partition)
-            for topic in self.image.topics.values()
-            for partition in topic.partitions
-        )
-        return [each for each in changes if each is not None]
+    def begin(self, registration: Registration, claimed: _native.ClaimedDirectories) -> None:
+        """The start: registers the broker and has it lead. Raises ControllerError."""
+        log = self._log
+        self._append(start_records(log.image, log.bootstrap, log.end_offset, registration, claimed))
 
     def _place(self, count: int) -> list[bytes]:
         """The directories of new partitions."""
@@ -539,7 +393,7 @@ def start(
     """
     found = store.read(metadata_dir)
     node_id = registration.node_id
-    _refuse_strangers(found, node_id, [path for path, *_ in claimed.directories])
+    refuse_strangers(found, node_id, [path for path, *_ in claimed.directories])
     if not found.bootstrap and found.is_new:
         store.write_bootstrap(metadata_dir, own_features(), wall_ms())
     native_log, repairs = claimed.open_metadata_log({"segment.bytes": str(limits.segment_bytes)})
@@ -548,32 +402,9 @@ def start(
     )
     log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits, warn=warn)
     controller = Controller(log, node_id, engine_configs, wall_ms)
-    controller._begin(registration, claimed)
+    controller.begin(registration, claimed)
     notes = [f"{store.FOLDER}: {sentence}" for sentence in repairs]
-    return controller, [*notes, *_lost_partitions(controller.image)]
-
-
-def _lost_partitions(image: Image) -> list[str]:
-    """What is to be said of partitions that one node, which has just started, does not lead."""
-    lost = [
-        f"{topic.name}-{partition.index}"
-        for topic in image.topics.values()
-        for partition in topic.partitions
-        if partition.leader == NO_LEADER
-    ]
-    if not lost:
-        return []
-    rest = len(lost) - LOST_PARTITIONS_NAMED
-    more = f" and {rest} more" if rest > 0 else ""
-    named = ", ".join(lost[:LOST_PARTITIONS_NAMED])
-    return [f"partitions without a leader, as no log directory in use holds them: {named}{more}"]
-
-
-def own_features() -> list[Any]:
-    """The levels of a new directory: of those features whose keys work."""
-    levels = [(each.name, each.own) for each in FEATURES if each.own]
-    levels.sort(key=lambda level: level[0] != METADATA_VERSION)
-    return [messages.FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
+    return controller, [*notes, *lost_partitions(controller.image)]
 
 
 def name_refusal(name: str) -> str:
@@ -595,48 +426,5 @@ def name_refusal(name: str) -> str:
     return ""
 
 
-def _refuse_strangers(found: store.Found, node_id: int, log_dirs: Sequence[Path]) -> None:
-    """Raises LogDirRefusedError where the metadata says what one node alone cannot serve."""
-    folder = found.folder
-
-    def refuse(reason: str) -> LogDirRefusedError:
-        return LogDirRefusedError(f"{folder.parent} cannot be used: {reason}")
-
-    if found.is_new:
-        for log_dir in log_dirs:
-            for path in log_dir.iterdir():
-                if re.fullmatch(r".+-\d+", path.name) and path.name != store.FOLDER:
-                    raise refuse(
-                        f"{path} holds records, and there is no {store.FOLDER} that would say of "
-                        "what topic"
-                    )
-    if found.quorum.voter_ids not in ((), (node_id,)):
-        raise refuse(
-            f"its quorum has the voters {', '.join(map(str, found.quorum.voter_ids))}, and only "
-            f"node.id={node_id} alone can be one here"
-        )
-    levels = dict(found.image.features) or {
-        each.name: each.feature_level for each in found.bootstrap if each.feature_level
-    }
-    known = {each.name: each for each in FEATURES}
-    for name, level in {**levels, KRAFT_VERSION: found.quorum.kraft_version}.items():
-        feature = known.get(name)
-        if feature is None or not feature.low <= level <= feature.high:
-            raise refuse(f"it has the feature {name} at level {level}, which is not supported")
-    for topic in found.image.topics.values():
-        for partition in topic.partitions:
-            if partition.replicas != (node_id,):
-                raise refuse(
-                    f"{topic.name}-{partition.index} has the replicas {list(partition.replicas)}, "
-                    f"and this node is {node_id}: it belongs to a cluster of several brokers"
-                )
-
-
 def _logs_not_made(error: KafkaliteError) -> ControllerError:
     return ControllerError(codes.KAFKA_STORAGE_ERROR, f"the logs cannot be made: {error}")
-
-
-def _config_record(resource_type: int, resource_name: str, name: str, value: str | None) -> Any:
-    return messages.ConfigRecord(
-        resource_type=resource_type, resource_name=resource_name, name=name, value=value
-    )

@@ -404,11 +404,7 @@ def snapshot_records(image: Image) -> list[Any]:
         written += [partition_record(topic.id, each) for each in topic.partitions]
     for (resource_type, resource_name), own in image.configs.items():
         for name, value in own.items():
-            written.append(
-                messages.ConfigRecord(
-                    resource_type=resource_type, resource_name=resource_name, name=name, value=value
-                )
-            )
+            written.append(config_record(resource_type, resource_name, name, value))
     if image.producer_ids is not None:
         broker_id, broker_epoch, next_id = image.producer_ids
         written.append(
@@ -435,6 +431,13 @@ def partition_record(topic_id: bytes, partition: PartitionImage) -> Any:
         directories=list(partition.directories),
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def config_record(resource_type: int, resource_name: str, name: str, value: str | None) -> Any:
+    """The record that sets a config, or takes it away (None)."""
+    return messages.ConfigRecord(
+        resource_type=resource_type, resource_name=resource_name, name=name, value=value
     )
 
 
