@@ -24,7 +24,7 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
 /**
  * The driver's side of a streaming query. Offsets are those of Spark's Kafka connector, {@code
  * {"orders":{"0":17}}}, so that a checkpoint can change engines. Every decision is the planner's; what
- * it cannot know is kept here: when the last batch began, and the target of a run that is to end.
+ * it cannot know is kept here: since when a batch waits, and the target of a run that is to end.
  */
 final class KafkaliteStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
@@ -36,8 +36,8 @@ final class KafkaliteStream
   /** Where a run with {@code Trigger.AvailableNow} ends; null without. */
   private JsonNode target;
 
-  /** When the last batch began; null before the first, which waits for nobody. */
-  private Long lastBatchNanos;
+  /** When Spark was last not told to wait, whether or not there was anything to read; null before. */
+  private Long waitsSinceNanos;
 
   KafkaliteStream(KafkaliteScan scan) {
     this.scan = scan;
@@ -85,22 +85,20 @@ final class KafkaliteStream
 
   @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    JsonNode begin = parsed(start.json());
-    JsonNode answer = ask(begin, limit);
+    JsonNode answer = ask(parsed(start.json()), limit);
     latest = answer.get("latest");
-    JsonNode end = answer.get("offsets");
-    if (!end.equals(begin)) {
-      lastBatchNanos = System.nanoTime();
+    if (!answer.get("delayed").asBoolean()) {
+      waitsSinceNanos = System.nanoTime();
     }
-    return new Offsets(end);
+    return new Offsets(answer.get("offsets"));
   }
 
   private JsonNode ask(JsonNode start, ReadLimit limit) {
     ObjectNode request = Endpoint.request("latest", scan.options());
     request.set("start", start);
     request.set("target", target);
-    request.put("sinceMs", lastBatchNanos == null
-        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - lastBatchNanos));
+    request.put("sinceMs", waitsSinceNanos == null
+        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - waitsSinceNanos));
     ObjectNode limits = request.putObject("limit");
     ReadLimit[] all =
         limit instanceof CompositeReadLimit both ? both.getReadLimits() : new ReadLimit[] {limit};

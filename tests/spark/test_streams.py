@@ -205,3 +205,29 @@ def test_a_minimum_a_trigger_is_waited_for_until_the_delay_is_over(
                 assert sizes == [1, 5]
     assert sum(sizes) == 8
     assert sizes[2:] == [2]
+
+
+@pytest.mark.parametrize("source", [CONNECTOR, "python", "jvm"])
+def test_the_delay_begins_with_the_first_look_at_a_topic_without_anything_new(
+    spark: SparkSession, broker: Broker, source: str, tmp_path: Path
+) -> None:
+    """The columnar engine restarted its clock only by what it read, so that the first record of a
+    topic that had been empty became a micro-batch by itself."""
+    topic = f"empty-{source}"
+    servers = broker.bootstrap_servers
+    create(servers, topic)
+    sizes: list[int] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        sizes.append(batch.count())
+
+    options = {"subscribe": topic, "minOffsetsPerTrigger": 5, "maxTriggerDelay": "10m"}
+    writer = read_stream(spark, source, servers, options).writeStream.foreachBatch(keep)
+    with running(writer, tmp_path / "checkpoint") as query:
+        query.processAllAvailable()
+        send(servers, texts(topic, 0, "a", "b"))
+        query.processAllAvailable()
+        assert sum(sizes) == 0
+        send(servers, texts(topic, 0, "c", "d", "e"))
+        query.processAllAvailable()
+    assert [size for size in sizes if size] == [5]

@@ -144,9 +144,11 @@ def test_a_stream_waits_for_enough(orders: dict[str, str], logs: Logs) -> None:
         "start": {"orders": {"0": 45, "1": 50}},
         "limit": {"minRows": 6},
     }
-    assert answer(asked | {"sinceMs": 10}, logs)["offsets"] == asked["start"]
+    found = answer(asked | {"sinceMs": 10}, logs)
+    assert (found["offsets"], found["delayed"]) == (asked["start"], True)
     moved = {"orders": {"0": 50, "1": 50}}
-    assert answer(asked | {"sinceMs": 1_000}, logs)["offsets"] == moved
+    found = answer(asked | {"sinceMs": 1_000}, logs)
+    assert (found["offsets"], found["delayed"]) == (moved, False)
     assert answer(asked | {"limit": {"minRows": 5}, "sinceMs": 10}, logs)["offsets"] == moved
 
 

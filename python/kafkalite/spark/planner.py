@@ -7,9 +7,9 @@ files with the partition's directory as a fifth.
     {"op": "batch",   "options": {…}, …}                         ranges
         "cut": {"start": n, "stop": n, "timestamp": ms}          what filters leave; may be missing
     {"op": "initial", "options": {…}}                            offsets
-    {"op": "latest",  "options": {…}, "start": {…}, …}           offsets, latest
+    {"op": "latest",  "options": {…}, "start": {…}, …}           offsets, latest, delayed
         "limit": {"maxRows": n, "minRows": n}                    as the op schema says; or null
-        "sinceMs": n                                             since the last batch began
+        "sinceMs": n                                             since an answer was not delayed
         "target": {…}                                            Trigger.AvailableNow: not beyond
     {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
     {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
@@ -412,7 +412,11 @@ def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[
         start, latest, rows_min, options.delay_ms_max, since_ms
     )
     end = start if is_delayed else next_offsets(log, start, latest, rows_max)
-    return {"offsets": decide.offsets_to_json(end), "latest": decide.offsets_to_json(latest)}
+    return {
+        "offsets": decide.offsets_to_json(end),
+        "latest": decide.offsets_to_json(latest),
+        "delayed": is_delayed,
+    }
 
 
 def _schema(options: ReadOptions) -> dict[str, Any]:

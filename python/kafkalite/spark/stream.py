@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_available_now = False
         self._target: dict[Partition, int] | None = None
         self._began_at: float | None = None
-        """When the last micro-batch was let through."""
+        """When Spark was last not told to wait, whether or not there was anything to read."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get what they need to read, without connections."""
