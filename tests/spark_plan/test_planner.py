@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 
 import kafkalite
+from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.options import ReadOptions
@@ -76,6 +77,25 @@ def test_timestamps_cut_a_batch(orders: dict[str, str], logs: Logs) -> None:
     assert ranges(logs, behind) == [["orders", 0, 0, 50], ["orders", 1, 0, 50]]
     by_partition = orders | {"startingOffsetsByTimestamp": '{"orders":{"0":1098,"1":1000}}'}
     assert ranges(logs, by_partition) == [["orders", 0, 49, 50], ["orders", 1, 0, 50]]
+
+
+def test_a_look_up_by_time_in_files_reads_no_records_before_the_batch_that_it_finds(
+    tmp_path: Path, logs: Logs
+) -> None:
+    """It decoded every record from the log start on. A batch that cannot be decoded shows whether
+    it is passed over by its header."""
+    log = LogWriter(tmp_path / "orders-0")
+    for second in range(5):
+        log.append([Record(b"k", b"v", 1_000 * second + each) for each in (7, 3)])
+    with log.path().open("r+b") as file:
+        file.seek(70)
+        file.write(b"?" * 4)
+    files = {"path": str(log.directory)}
+    with pytest.raises(pyarrow.ArrowInvalid, match="is corrupt at byte 0"):
+        kafkalite.read_log(log.directory).to_pyarrow()
+    for timestamp, offset in (("3000", 6), ("3004", 6), ("3008", 8), ("4007", 8)):
+        found = ranges(logs, files | {"startingTimestamp": timestamp})
+        assert found == [["orders", 0, offset, 10]]
 
 
 def test_a_timestamp_behind_all_records_is_an_error_or_the_end(

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin
+from kafkalite.client.arguments import OffsetOfTime
 from kafkalite.client.cluster import Cluster, TopicMetadata
 from kafkalite.client.connection import Closing
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
@@ -290,7 +291,7 @@ class FileLog:
         return {each: found[each].stop for each in partitions if each in found}
 
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
-        """See `Log`. Reads the timestamps from the log start on."""
+        """See `Log`. As a broker looks them up: by the time index, then headers, then one batch."""
         return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
 
     def endpoint(self) -> str | None:
@@ -305,7 +306,7 @@ class FileLog:
     def _look(self) -> dict[Partition, Range]:
         found: dict[Partition, Range] = {}
         for path in self._paths:
-            for topic, partition, start, stop in self._read(path, ["offset"]).ranges:
+            for topic, partition, start, stop in self._read(path).ranges:
                 place = (topic, partition)
                 if place in found:
                     raise InvalidArgumentError(f"{decide.name_of(place)} is in several paths")
@@ -316,26 +317,19 @@ class FileLog:
         return found
 
     def _find(self, partition: Partition, timestamp_ms: int) -> int:
-        import pyarrow  # type: ignore[import-untyped,unused-ignore]
-        import pyarrow.compute  # type: ignore[import-untyped,unused-ignore]
+        read = self._read(self.directory(partition) or "", OffsetOfTime(timestamp_ms))
+        ((_, _, start, stop),) = read.ranges
+        return decide.LATEST if start == stop else start
 
-        read = self._read(self.directory(partition) or "", ["timestamp", "offset"])
-        wanted = pyarrow.scalar(timestamp_ms * 1000).cast(pyarrow.timestamp("us", "UTC"))
-        for batch in pyarrow.RecordBatchReader.from_stream(read):
-            rows = batch.filter(pyarrow.compute.greater_equal(batch["timestamp"], wanted))
-            if rows.num_rows:
-                return int(rows["offset"][0].as_py())
-        return decide.LATEST
-
-    def _read(self, path: str, columns: list[str]) -> LogRead:
+    def _read(self, path: str, start: OffsetOfTime | None = None) -> LogRead:
         return LogRead(
             [path],
             topic=None,
-            start=None,
+            start=start,
             start_by_partition={},
             stop=None,
             stop_by_partition={},
-            columns=columns,
+            columns=["offset"],
             isolation=self._isolation,
             batch_rows=32_768,
             batch_bytes=4 << 20,
@@ -475,7 +469,7 @@ def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
     text = request.get("schema")
     if text is None:
         return
-    import pyarrow
+    import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
     try:
         schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(base64.b64decode(str(text))))
