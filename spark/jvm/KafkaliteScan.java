@@ -50,8 +50,7 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
   public InputPartition[] planInputPartitions() {
     ObjectNode request = Endpoint.request("batch", options).put("schema", sentSchema());
     filters.cut(request);
-    return ranges(Endpoint.plan(request)).stream()
-        .filter(filters::keeps).toArray(InputPartition[]::new);
+    return ranges(Endpoint.plan(request)).toArray(InputPartition[]::new);
   }
 
   @Override

@@ -1,12 +1,11 @@
 package kafkalite.spark;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
-import java.util.stream.Collectors;
-import kafkalite.spark.KafkaliteScan.Range;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -22,10 +21,12 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 final class RangeFilters {
   private static final Set<String> NEVER_NULL =
       Set.of("topic", "partition", "offset", "timestamp", "timestampType");
+  private static final Set<String> COMPARISONS =
+      Set.of("=", "<=>", "IN", "<>", "<", "<=", ">", ">=");
   private static final long MICROS_OF_MILLI = 1000;
 
   private final List<Predicate> pushed = new ArrayList<>();
-  private final List<java.util.function.Predicate<Range>> keeps = new ArrayList<>();
+  private final ArrayNode tests = Endpoint.JSON.createArrayNode();
   private long from = 0;
   private long until = Long.MAX_VALUE;
   private long timestampMs = -1;
@@ -39,14 +40,10 @@ final class RangeFilters {
     return pushed.toArray(Predicate[]::new);
   }
 
-  /** What the planner cuts by: offsets, and the first record at or after a time; -1 for any. */
+  /** What the planner cuts by: partitions, offsets, the first record at or after a time (-1: any). */
   void cut(ObjectNode request) {
-    request.putObject("cut").put("start", from).put("stop", until).put("timestamp", timestampMs);
-  }
-
-  /** Whether the partition of a range is one that the filters leave. */
-  boolean keeps(Range range) {
-    return keeps.stream().allMatch(keep -> keep.test(range));
+    ObjectNode cut = request.putObject("cut");
+    cut.put("start", from).put("stop", until).put("timestamp", timestampMs).set("tests", tests);
   }
 
   /** Whether the predicate is one of these, and exact. */
@@ -79,30 +76,27 @@ final class RangeFilters {
   }
 
   private boolean takesTopic(Predicate predicate, List<Object> values) {
+    // Others would compare strings, which Spark does by their bytes.
     if (!Set.of("=", "<=>", "IN").contains(predicate.name())) {
       return false;
     }
-    Set<String> names = values.stream().map(Object::toString).collect(Collectors.toSet());
-    keeps.add(range -> names.contains(range.topic()));
+    ArrayNode names = test("topic", predicate);
+    values.forEach(each -> names.add(each.toString()));
     return pushed.add(predicate);
   }
 
   private boolean takesPartition(Predicate predicate, List<Object> values) {
-    Set<Integer> numbers =
-        values.stream().map(each -> ((Number) each).intValue()).collect(Collectors.toSet());
-    int first = numbers.iterator().next();
-    switch (predicate.name()) {
-      case "=", "<=>", "IN" -> keeps.add(range -> numbers.contains(range.partition()));
-      case "<>" -> keeps.add(range -> range.partition() != first);
-      case "<" -> keeps.add(range -> range.partition() < first);
-      case "<=" -> keeps.add(range -> range.partition() <= first);
-      case ">" -> keeps.add(range -> range.partition() > first);
-      case ">=" -> keeps.add(range -> range.partition() >= first);
-      default -> {
-        return false;
-      }
+    if (!COMPARISONS.contains(predicate.name())) {
+      return false;
     }
+    ArrayNode numbers = test("partition", predicate);
+    values.forEach(each -> numbers.add(((Number) each).intValue()));
     return pushed.add(predicate);
+  }
+
+  /** The values, still to come, of one more test of partitions, in the words of the planner. */
+  private ArrayNode test(String column, Predicate predicate) {
+    return tests.addArray().add(column).add(predicate.name()).addArray();
   }
 
   private boolean takesOffset(Predicate predicate, List<Object> values) {

@@ -142,6 +142,18 @@ def test_filters_on_partition_and_offset_cut_exactly(spark: SparkSession, server
     assert "Filter (" not in frame._jdf.queryExecution().executedPlan().toString()
 
 
+def test_a_filter_on_partitions_is_planned_with(spark: SparkSession, servers: str) -> None:
+    """It was applied to the plan: of six tasks two were left, and what was gone of the other
+    partitions failed the query."""
+    ends = json.dumps({"steps": {"0": 9_999, "1": -1, "2": -1}})
+    frame = steps(spark, servers, minPartitions="6", endingOffsets=ends)
+    one = frame.where("partition = 1 AND topic = 'steps'")
+    assert one.rdd.getNumPartitions() == 6
+    assert one.count() == RECORDS // PARTITIONS
+    with pytest.raises(Exception, match="steps-0: offset 9999 is not there yet"):
+        frame.where("partition <> 1").count()
+
+
 def test_the_lower_bound_of_a_timestamp_cuts(spark: SparkSession, servers: str) -> None:
     last = START_MS + (RECORDS - 30) * STEP_MS
     frame = steps(spark, servers).where(f"timestamp >= timestamp_millis({last})")

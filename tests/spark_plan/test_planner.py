@@ -240,6 +240,72 @@ def test_what_filters_leave_is_cut_before_it_is_split(orders: dict[str, str], lo
     assert len(pieces) == 6 and pieces[0] == ["orders", 0, 30, 35]
 
 
+@pytest.mark.parametrize(
+    "tests",
+    [
+        7,
+        [7],
+        [["offset", "=", [1]]],
+        [["partition", "LIKE", [1]]],
+        [["partition", "=", []]],
+        [["partition", "<", ["1"]]],
+        [["partition", "=", [True]]],
+        [["topic", "=", [1]]],
+    ],
+)
+def test_what_is_no_test_is_refused(tests: Any, orders: dict[str, str], logs: Logs) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^cut (has a test that is none: |must have)"):
+        ranges(logs, orders, cut=EVERYTHING | {"tests": tests})
+
+
+EVERYTHING = {"start": 0, "stop": (1 << 63) - 1, "timestamp": -1}
+ONLY_1 = {"cut": EVERYTHING | {"tests": [["partition", "=", [1]]]}}
+
+
+def test_a_partition_that_filters_leave_out_is_left_out_before_the_rest_is_split(
+    orders: dict[str, str], logs: Logs
+) -> None:
+    """The columnar engine left it out of what had been planned: of six tasks three ran."""
+    pieces = ranges(logs, orders | {"minPartitions": "5"}, **ONLY_1)
+    assert pieces == [["orders", 1, 10 * each, 10 * each + 10] for each in range(5)]
+
+
+def test_of_a_partition_that_filters_leave_out_nothing_is_asked(
+    orders: dict[str, str], logs: Logs
+) -> None:
+    """Its lost records failed the query, and so did a time after its last record."""
+    gone = {"endingOffsets": '{"orders":{"0":99,"1":-1}}'}
+    late = {"startingOffsetsByTimestamp": '{"orders":{"0":999999,"1":1000}}'}
+    for options in (orders | gone, orders | late):
+        with pytest.raises(KafkaliteError, match="orders-0"):
+            ranges(logs, options)
+        assert ranges(logs, options, **ONLY_1) == [["orders", 1, 0, 50]]
+    unnamed = orders | {"endingOffsets": '{"orders":{"1":-1}}'}
+    with pytest.raises(InvalidArgumentError, match="read are orders-0, orders-1"):
+        ranges(logs, unnamed, **ONLY_1)
+
+
+@pytest.mark.parametrize(
+    ("test", "left"),
+    [
+        (["topic", "=", ["orders"]], [0, 1]),
+        (["topic", "IN", ["others", "order"]], []),
+        (["partition", "<=>", [1]], [1]),
+        (["partition", "<>", [1]], [0]),
+        (["partition", "IN", [0, 7]], [0]),
+        (["partition", "<", [1]], [0]),
+        (["partition", "<=", [1]], [0, 1]),
+        (["partition", ">", [0]], [1]),
+        (["partition", ">=", [0]], [0, 1]),
+    ],
+)
+def test_tests_leave_partitions(
+    orders: dict[str, str], logs: Logs, test: list[Any], left: list[int]
+) -> None:
+    cut = EVERYTHING | {"tests": [["partition", ">=", [0]], test]}
+    assert [row[1] for row in ranges(logs, orders, cut=cut)] == left
+
+
 def test_a_schema_that_records_cannot_have_is_refused_before_anything_is_read(
     orders: dict[str, str], logs: Logs
 ) -> None:

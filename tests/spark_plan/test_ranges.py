@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.spark.ranges import (
+    Cut,
     Range,
     advance,
     batch_ranges,
@@ -135,9 +136,23 @@ def test_every_loss_between_two_micro_batches_has_a_sentence() -> None:
 
 def test_a_batch_is_cut_to_the_log_and_says_so() -> None:
     partition = ("t", 0)
-    ranges, losses = batch_ranges({partition: 2}, {partition: 90}, {partition: 10}, {partition: 50})
+    asked = ({partition: 2}, {partition: 90}, {partition: 10}, {partition: 50})
+    ranges, losses = batch_ranges(*asked, Cut())
     assert ranges == [Range("t", 0, 10, 50)]
     assert losses == [
         "t-0: offset 2 is no longer there, the log starts at 10",
         "t-0: offset 90 is not there yet, the log ends at 50",
+    ]
+
+
+def test_what_filters_leave_out_is_no_loss() -> None:
+    partition = ("t", 0)
+    asked = ({partition: 2}, {partition: 90}, {partition: 10}, {partition: 50})
+    assert batch_ranges(*asked, Cut(start=10, stop=50)) == ([Range("t", 0, 10, 50)], [])
+    for nothing in (Cut(start=90), Cut(start=5, stop=5), Cut(stop=2)):
+        assert batch_ranges(*asked, nothing) == ([], [])
+    _, losses = batch_ranges(*asked, Cut(start=9, stop=51))
+    assert losses == [
+        "t-0: offset 9 is no longer there, the log starts at 10",
+        "t-0: offset 51 is not there yet, the log ends at 50",
     ]

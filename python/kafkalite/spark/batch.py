@@ -48,11 +48,11 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._cut: Cut | None = None
+        self._cut = Cut()
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get what they need to read."""
-        return {**self.__dict__, "_cut": None}
+        return {**self.__dict__, "_cut": Cut()}
 
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""

@@ -11,7 +11,7 @@ that is, but behind it there may be earlier ones.
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -26,14 +26,22 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kafkalite.spark.ranges import OFFSET_MAX, Cut
+from kafkalite.spark.ranges import OFFSET_MAX, Cut, PartitionTest
 
 __all__ = ["push"]
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 
-Test = Callable[[Any], bool]
+OPERATORS: dict[type, str] = {
+    EqualTo: "=",
+    EqualNullSafe: "<=>",
+    In: "IN",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
 
 
 def push(filters: Iterable[Filter]) -> tuple[Cut, list[Filter]]:
@@ -56,9 +64,8 @@ def _cut(each: Filter, cut: Cut) -> tuple[Cut, bool] | None:
         return (cut, True) if column in NEVER_NULL else None
     value = getattr(each, "value", None)
     if column in ("topic", "partition"):
-        at = ("topic", "partition").index(column)
-        if (test := _test(each, value, str if column == "topic" else int)) is not None:
-            return cut.where(lambda partition: test(partition[at])), True
+        test = _test(each, column, value)
+        return None if test is None else (cut.where(test), True)
     if column == "offset":
         return _cut_offsets(each, value, cut)
     begins = isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual)
@@ -69,23 +76,15 @@ def _cut(each: Filter, cut: Cut) -> tuple[Cut, bool] | None:
     return None
 
 
-def _test(each: Filter, value: Any, kind: type) -> Test | None:
-    values = value if isinstance(each, In) else (value,)
-    if not all(isinstance(one, kind) and not isinstance(one, bool) for one in values):
+def _test(each: Filter, column: str, value: Any) -> PartitionTest | None:
+    values = tuple(value) if isinstance(each, In) else (value,)
+    kind = str if column == "topic" else int
+    if not values or not all(isinstance(one, kind) and not isinstance(one, bool) for one in values):
         return None
-    if isinstance(each, In):
-        return frozenset(values).__contains__
-    if isinstance(each, EqualTo | EqualNullSafe):
-        return lambda found: bool(found == value)
-    if kind is str:
+    operator = OPERATORS.get(type(each))
+    if operator is None or (column == "topic" and operator not in ("=", "<=>", "IN")):
         return None  # Spark compares strings by their bytes
-    tests: dict[type, Test] = {
-        GreaterThan: lambda found: bool(found > value),
-        GreaterThanOrEqual: lambda found: bool(found >= value),
-        LessThan: lambda found: bool(found < value),
-        LessThanOrEqual: lambda found: bool(found <= value),
-    }
-    return tests.get(type(each))
+    return PartitionTest("topic" if column == "topic" else "partition", operator, values)
 
 
 def _cut_offsets(each: Filter, value: Any, cut: Cut) -> tuple[Cut, bool] | None:

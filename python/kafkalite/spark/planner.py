@@ -5,7 +5,9 @@ the JVM. Offsets are as in the connector's JSON; a range is `[topic, partition, 
 files with the partition's directory as a fifth.
 
     {"op": "batch",   "options": {…}, …}                         ranges
-        "cut": {"start": n, "stop": n, "timestamp": ms}          what filters leave; may be missing
+        "cut": {"tests": […], "start": n, "stop": n, "timestamp": ms}
+                                                                 what filters leave; may be missing
+            ["partition", "<", [3]]                              a test, of `topic` or `partition`
     {"op": "initial", "options": {…}}                            offsets
     {"op": "latest",  "options": {…}, "start": {…}, …}           offsets, latest, delayed
         "limit": {"maxRows": n, "minRows": n}                    as the op schema says; or null
@@ -37,7 +39,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark import ranges as decide
 from kafkalite.spark.java_regex import java_pattern
 from kafkalite.spark.options import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.ranges import Bound, Cut, Offsets, Partition, Range
+from kafkalite.spark.ranges import OPERATORS, Bound, Cut, Offsets, Partition, PartitionTest, Range
 
 __all__ = ["DataLossError", "FileLog", "Log", "Logs", "Plan", "WireLog", "answer", "open_log"]
 
@@ -83,34 +85,36 @@ class Log(Protocol):
 # --- planning -------------------------------------------------------------------------------------
 
 
-def plan_batch(options: ReadOptions, log: Log, cut: Cut | None = None) -> Plan:
-    """The tasks of a batch query, or of what filters leave of it. Raises `KafkaliteError`."""
+def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
+    """The tasks of a batch query, or of what filters leave of it: nothing is asked about partitions
+    of which they leave nothing. Raises `KafkaliteError`."""
     partitions = log.partitions(options.topics)
-    first, last = log.first(partitions), log.last(partitions)
+    for bound in (options.start, options.stop):
+        decide.check_names(bound, partitions)
+    kept = [each for each in partitions if cut.keeps(each)]
+    first, last = log.first(kept), log.last(kept)
     start, stop = (
         decide.resolve(
             bound,
-            partitions,
+            kept,
             first,
             last,
-            _at_time(bound, partitions, log),
+            _at_time(bound, kept, log),
             latest_if_none=bound is options.stop or options.latest_if_none,
         )
         for bound in (options.start, options.stop)
     )
-    found, losses = decide.batch_ranges(start, stop, first, last)
-    if cut is not None:
-        at_time: Offsets = {}
-        if cut.timestamp >= 0:
-            kept = [each for each in partitions if cut.keeps(each)]
-            at_time = log.at_time(dict.fromkeys(kept, cut.timestamp))
-        found = decide.cut_ranges(found, cut, at_time)
+    found, losses = decide.batch_ranges(start, stop, first, last, cut)
+    if cut.timestamp >= 0:
+        left = [(each.topic, each.partition) for each in found]
+        found = decide.begin_later(found, log.at_time(dict.fromkeys(left, cut.timestamp)))
     return _plan(options, found, losses)
 
 
 def initial_offsets(options: ReadOptions, log: Log) -> dict[Partition, int]:
     """Where a new stream starts."""
     partitions = log.partitions(options.topics)
+    decide.check_names(options.start, partitions)
     first, last = log.first(partitions), log.last(partitions)
     at_time = _at_time(options.start, partitions, log)
     return decide.resolve(
@@ -154,8 +158,8 @@ def plan_between(options: ReadOptions, log: Log, start: Offsets, stop: Offsets) 
 def _at_time(bound: Bound, partitions: Sequence[Partition], log: Log) -> Offsets:
     if bound.kind == "timestamp":
         return log.at_time(dict.fromkeys(partitions, bound.timestamp))
-    if bound.kind == "timestamps" and set(bound.by_partition) == set(partitions):
-        return log.at_time(bound.by_partition)
+    if bound.kind == "timestamps":
+        return log.at_time({each: bound.by_partition[each] for each in partitions})
     return {}
 
 
@@ -488,17 +492,29 @@ def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
     )
 
 
-def _cut(request: Mapping[str, Any]) -> Cut | None:
+def _cut(request: Mapping[str, Any]) -> Cut:
     found = request.get("cut")
     if found is None:
-        return None
+        return Cut()
     numbers = []
     for name in ("start", "stop", "timestamp"):
         number = found.get(name) if isinstance(found, dict) else None
         if not isinstance(number, int) or isinstance(number, bool):
             raise InvalidArgumentError(f"cut must have {name} as a whole number")
         numbers.append(number)
-    return Cut((), *numbers)
+    tests = found.get("tests", [])
+    if not isinstance(tests, list):
+        raise InvalidArgumentError("cut must have tests as a list")
+    return Cut(tuple(map(_test, tests)), *numbers)
+
+
+def _test(found: Any) -> PartitionTest:
+    match found:
+        case ["topic" | "partition" as column, str(operator), [_, *_] as values]:
+            kind = str if column == "topic" else int
+            if operator in OPERATORS and all(type(each) is kind for each in values):
+                return PartitionTest(column, operator, tuple(values))
+    raise InvalidArgumentError(f"cut has a test that is none: {found!r}")
 
 
 def _options(request: Mapping[str, Any]) -> dict[str, str]:

@@ -19,13 +19,18 @@ from kafkalite.errors import InvalidArgumentError
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "OPERATORS",
     "Bound",
     "Cut",
     "Offsets",
     "Partition",
+    "PartitionTest",
     "Range",
     "advance",
+    "batch_ranges",
+    "begin_later",
     "between",
+    "check_names",
     "is_delayed",
     "offsets_from_json",
     "offsets_to_json",
@@ -67,17 +72,41 @@ class Bound(NamedTuple):
     timestamp: int
 
 
+class PartitionTest(NamedTuple):
+    """A comparison of the topic or the number of a partition with constants, in SQL's words."""
+
+    column: Literal["topic", "partition"]
+    operator: str
+    values: tuple[Any, ...]
+
+    def holds(self, partition: Partition) -> bool:
+        """Whether it does for this partition."""
+        return bool(OPERATORS[self.operator](partition[self.column == "partition"], self.values))
+
+
+OPERATORS: Mapping[str, Callable[[Any, tuple[Any, ...]], bool]] = {
+    "=": lambda found, values: found == values[0],
+    "<=>": lambda found, values: found == values[0],
+    "<>": lambda found, values: found != values[0],
+    "IN": lambda found, values: found in values,
+    "<": lambda found, values: found < values[0],
+    "<=": lambda found, values: found <= values[0],
+    ">": lambda found, values: found > values[0],
+    ">=": lambda found, values: found >= values[0],
+}
+
+
 class Cut(NamedTuple):
     """What filters leave of a batch: partitions for which all tests hold, offsets
     `start .. stop`, and nothing that lies before the first record at or after `timestamp` (ms; -1:
     it does not matter)."""
 
-    tests: tuple[Callable[[Partition], bool], ...] = ()
+    tests: tuple[PartitionTest, ...] = ()
     start: int = 0
     stop: int = OFFSET_MAX
     timestamp: int = -1
 
-    def where(self, test: Callable[[Partition], bool]) -> "Cut":
+    def where(self, test: PartitionTest) -> "Cut":
         """With one more test."""
         return self._replace(tests=(*self.tests, test))
 
@@ -87,21 +116,7 @@ class Cut(NamedTuple):
 
     def keeps(self, partition: Partition) -> bool:
         """Whether anything of a partition is left."""
-        return all(test(partition) for test in self.tests)
-
-
-def cut_ranges(ranges: Iterable[Range], cut: Cut, at_time: Offsets) -> list[Range]:
-    """What is left of ranges. `at_time` has the first offset at or after the cut's timestamp, -1
-    for none, of the partitions for which it matters."""
-    found = []
-    for each in ranges:
-        partition = (each.topic, each.partition)
-        if not cut.keeps(partition):
-            continue
-        begin = at_time.get(partition, 0)
-        start = max(each.start, cut.start, each.stop if begin == LATEST else begin)
-        found.append(each._replace(start=start, stop=max(start, min(each.stop, cut.stop))))
-    return found
+        return all(test.holds(partition) for test in self.tests)
 
 
 def name_of(partition: Partition) -> str:
@@ -148,6 +163,19 @@ def offsets_from_text(text: str) -> dict[Partition, int]:
 # --- a batch --------------------------------------------------------------------------------------
 
 
+def check_names(bound: Bound, partitions: Sequence[Partition]) -> None:
+    """Raises `InvalidArgumentError` for partitions that the bound names and nobody reads, or the
+    other way round."""
+    if bound.kind not in ("offsets", "timestamps") or set(bound.by_partition) == set(partitions):
+        return
+    hint = " (-1 for latest, -2 for earliest)" if bound.kind == "offsets" else ""
+    raise InvalidArgumentError(
+        f"{bound.option} must give {bound.kind} for all partitions that are read{hint}: "
+        f"it names {names_of(bound.by_partition) or 'none'}, "
+        f"read are {names_of(partitions) or 'none'}"
+    )
+
+
 def resolve(
     bound: Bound,
     partitions: Sequence[Partition],
@@ -162,22 +190,14 @@ def resolve(
     `first` and `last` are the ends of the logs. `at_time` has the first offset at or after the
     bound's timestamp, -1 where there is none, which stands for the end with `latest_if_none`.
 
-    Raises `InvalidArgumentError` for partitions that the bound names and nobody reads, or the other
-    way round.
+    Raises `InvalidArgumentError` where it does not.
     """
     if bound.kind == "earliest":
         return {partition: first[partition] for partition in partitions}
     if bound.kind == "latest":
         return {partition: last[partition] for partition in partitions}
-    if bound.kind != "timestamp" and set(bound.by_partition) != set(partitions):
-        what = "offsets" if bound.kind == "offsets" else "timestamps"
-        hint = " (-1 for latest, -2 for earliest)" if bound.kind == "offsets" else ""
-        raise InvalidArgumentError(
-            f"{bound.option} must give {what} for all partitions that are read{hint}: "
-            f"it names {names_of(bound.by_partition) or 'none'}, "
-            f"read are {names_of(partitions) or 'none'}"
-        )
-    found = dict(bound.by_partition) if bound.kind == "offsets" else dict(at_time)
+    given = bound.by_partition if bound.kind == "offsets" else at_time
+    found = {partition: given[partition] for partition in partitions}
     for partition in partitions:
         if found[partition] == LATEST and bound.kind != "offsets" and not latest_if_none:
             timestamp = bound.by_partition.get(partition, bound.timestamp)
@@ -193,10 +213,12 @@ def resolve(
 
 
 def batch_ranges(
-    start: Offsets, stop: Offsets, first: Offsets, last: Offsets
+    start: Offsets, stop: Offsets, first: Offsets, last: Offsets, cut: Cut
 ) -> tuple[list[Range], list[str]]:
-    """The ranges of a batch query, cut to what the logs have, and a sentence for each piece of what
-    was asked for that is not there (any more).
+    """The ranges of a batch query, cut to what filters leave and then to what the logs have, and a
+    sentence for each piece of what is left to read that is not there (any more).
+
+    The cut's offsets alone count here: when the records were made that are gone, nobody knows.
 
     Raises `InvalidArgumentError` for a start behind its stop.
     """
@@ -209,6 +231,9 @@ def batch_ranges(
             raise InvalidArgumentError(
                 f"{name}: the starting offset {begin} lies behind the ending offset {end}"
             )
+        begin, end = max(begin, cut.start), min(end, cut.stop)
+        if begin >= end:
+            continue
         if begin < lowest:
             losses.append(f"{name}: offset {begin} is no longer there, the log starts at {lowest}")
             begin = lowest
@@ -217,6 +242,17 @@ def batch_ranges(
             end = highest
         ranges.append(Range(*partition, begin, max(begin, end)))
     return ranges, losses
+
+
+def begin_later(ranges: Iterable[Range], at_time: Offsets) -> list[Range]:
+    """Ranges from the first offset at or after a timestamp on, of which `at_time` has each
+    partition's, -1 for none."""
+    found = []
+    for each in ranges:
+        begin = at_time[each.topic, each.partition]
+        start = each.stop if begin == LATEST else min(max(each.start, begin), each.stop)
+        found.append(each._replace(start=start))
+    return found
 
 
 def split(
