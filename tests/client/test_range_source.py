@@ -17,7 +17,7 @@ from kafkalite.errors import (
 )
 from kafkalite.protocol import messages
 
-SETTINGS = FetchSettings(fetch_wait_ms=0, request_timeout_ms=2_000, timeout_ms=5_000)
+SETTINGS = FetchSettings(fetch_wait_ms=0, request_timeout_ms=2_000, poll_timeout_ms=5_000)
 OUT_OF_RANGE, NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 1, 6, 29
 
 
@@ -223,7 +223,7 @@ def test_a_refusal_for_good_names_the_partition() -> None:
 
 
 def test_records_that_never_come_end_the_read() -> None:
-    settings = SETTINGS._replace(timeout_ms=50)
+    settings = SETTINGS._replace(poll_timeout_ms=50)
     with pytest.raises(RequestTimedOutError, match="orders-0 gave nothing at offset 0, before 9"):
         read(
             lambda name, _: fetched(b"", end=5) if name == "Fetch" else ...,
@@ -233,7 +233,7 @@ def test_records_that_never_come_end_the_read() -> None:
 
 
 def test_a_broker_that_is_silent_ends_the_read() -> None:
-    settings = SETTINGS._replace(timeout_ms=50, request_timeout_ms=100)
+    settings = SETTINGS._replace(poll_timeout_ms=50, request_timeout_ms=100)
     with pytest.raises(RequestTimedOutError, match="orders-0: no answer"):
         read(lambda name, _: None if name == "Fetch" else ..., (0, 9), settings=settings)
 
@@ -242,7 +242,7 @@ def test_a_broker_that_is_gone_ends_the_read() -> None:
     def handler(name: str, _: Request) -> Any:
         return Close() if name == "Fetch" else ...
 
-    settings = SETTINGS._replace(timeout_ms=50)
+    settings = SETTINGS._replace(poll_timeout_ms=50)
     with pytest.raises(ConnectionFailedError, match=r"orders-0: .*\(at offset 0, before 9\)"):
         read(handler, (0, 9), settings=settings)
 
@@ -255,6 +255,14 @@ def test_an_answer_with_more_than_it_says_is_refused() -> None:
         size = int.from_bytes(whole[:4], "big") + 3
         return size.to_bytes(4, "big") + whole[4:] + b"abc"
 
-    settings = SETTINGS._replace(timeout_ms=50)
+    settings = SETTINGS._replace(poll_timeout_ms=50)
     with pytest.raises(ConnectionFailedError, match="does not answer as a Kafka broker does"):
         read(handler, (0, 2), settings=settings)
+
+
+def test_settings_go_to_an_arrow_endpoint_and_come_out_as_they_were() -> None:
+    whole = FetchSettings("read_committed", "me", *range(1, 8))
+    assert whole != FetchSettings() and len(whole.to_json()) == len(whole) - 1
+    for settings in (FetchSettings(), SETTINGS, whole):
+        texts = {name: str(value) for name, value in settings.to_json().items()}
+        assert FetchSettings.from_json(settings.isolation, texts) == settings

@@ -198,9 +198,21 @@ def test_client_settings_keep_their_kafka_names() -> None:
         kafka__max__partition__fetch__bytes="1000",
         kafka__client__id="me",
     )
-    assert options.committed
-    assert options.client.partition_bytes_max == 1000
-    assert options.client.client_id == "me"
+    assert options.client.fetch.isolation == "read_committed"
+    assert options.client.fetch.partition_bytes_max == 1000
+    assert options.client.fetch.client_id == "me"
+
+
+def test_how_long_planning_asks_and_how_long_a_task_waits_are_two_settings() -> None:
+    for options, api_ms, poll_ms in (
+        (batch(), 60_000, 120_000),
+        (batch(kafka__default__api__timeout__ms="7"), 7, 120_000),
+        (batch(kafkaConsumer__pollTimeoutMs="7"), 60_000, 7),
+    ):
+        assert options.client.api_timeout_ms == api_ms
+        assert options.client.fetch.poll_timeout_ms == poll_ms
+    (warning,) = batch(kafka__poll__timeout__ms="7").warnings
+    assert "kafka.poll.timeout.ms is not known" in warning
 
 
 @pytest.mark.parametrize(

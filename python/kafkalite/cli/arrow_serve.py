@@ -37,18 +37,6 @@ PLANNERS_KEPT = 8
 # As `kafkalite.listeners.socket_buffers` has it: more than this sent at once leaves the cache.
 BUFFERS = Buffers(send_bytes=100 * 1024, receive_bytes=-1)
 
-# A setting of a request's `client` -> its name in `FetchSettings`.
-CLIENT_SETTINGS = {
-    "client.id": "client_id",
-    "request.timeout.ms": "request_timeout_ms",
-    "poll.timeout.ms": "timeout_ms",
-    "max.partition.fetch.bytes": "partition_bytes_max",
-    "fetch.max.bytes": "fetch_bytes_max",
-    "fetch.min.bytes": "fetch_bytes_min",
-    "fetch.max.wait.ms": "fetch_wait_ms",
-    "receive.buffer.bytes": "receive_buffer_bytes",
-}
-
 EXAMPLES = """
 kafkalite arrow serve --listen 127.0.0.1:9099 --bootstrap-server broker:9092
 kafkalite arrow serve /var/kafka-logs
@@ -174,7 +162,7 @@ class Home:
             raise InvalidArgumentError(
                 "the request names neither bootstrap.servers nor a path, and the endpoint has none"
             )
-        settings = _settings(isolation, client)
+        settings = FetchSettings.from_json(isolation, client)
         if start is None or stop is None:
             start, stop = _whole(
                 servers, topic, partition, start, stop, settings, fail_on_data_loss
@@ -232,26 +220,6 @@ def _names_path(asked: dict[str, Any]) -> bool:
     )
 
 
-def _settings(isolation: str, client: dict[str, str]) -> FetchSettings:
-    given: dict[str, Any] = {}
-    for name, text in client.items():
-        if name == "default.api.timeout.ms":
-            # That of planning; how long a read waits is poll.timeout.ms.
-            continue
-        field = CLIENT_SETTINGS.get(name)
-        if field is None:
-            known = ", ".join(CLIENT_SETTINGS)
-            raise InvalidArgumentError(f"client has no setting {name}: there are {known}")
-        if field == "client_id":
-            given[field] = text
-            continue
-        try:
-            given[field] = int(text)
-        except ValueError as error:
-            raise InvalidArgumentError(f"client: {name}={text} is no whole number") from error
-    return FetchSettings(isolation, **given)
-
-
 def _whole(
     servers: str,
     topic: str,
@@ -265,7 +233,7 @@ def _whole(
     broker's own endpoint refuses it."""
     place = (topic, partition)
     is_committed = settings.isolation == "read_committed"
-    with Admin(servers, timeout_ms=settings.timeout_ms) as admin:
+    with Admin(servers, timeout_ms=settings.poll_timeout_ms) as admin:
         if partition not in admin.cluster.topic(topic).partitions:
             raise InvalidArgumentError(f"there is no partition {topic}-{partition}")
         if start is None:

@@ -17,8 +17,8 @@ never copied:
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from kafkalite._native import fetched_end
 from kafkalite.client.admin import EARLIEST, Admin
@@ -28,6 +28,7 @@ from kafkalite.errors import (
     BrokerError,
     ClientError,
     ConnectionFailedError,
+    InvalidArgumentError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
@@ -35,7 +36,7 @@ from kafkalite.errors import (
 from kafkalite.protocol import messages
 from kafkalite.protocol.error_codes import NONE, OFFSET_OUT_OF_RANGE
 
-__all__ = ["ISOLATION", "FetchSettings", "RangeSource"]
+__all__ = ["ISOLATION", "POLL_TIMEOUT", "SETTINGS", "FetchSettings", "RangeSource"]
 
 Range = tuple[str, int, int, int]
 Chunk = tuple[str, int, bytes, int, int, list[tuple[int, int]]]
@@ -50,21 +51,54 @@ OFFSET_BYTES = 1 << 10
 ASKED_BYTES_MIN = 64 << 10
 
 
+# The names of the settings: those of Kafka's consumer, and what Spark's connector calls
+# kafkaConsumer.pollTimeoutMs, since Kafka's consumer is told it with each poll.
+POLL_TIMEOUT = "poll.timeout.ms"
+SETTINGS = {
+    "client.id": "client_id",
+    "request.timeout.ms": "request_timeout_ms",
+    POLL_TIMEOUT: "poll_timeout_ms",
+    "max.partition.fetch.bytes": "partition_bytes_max",
+    "fetch.max.bytes": "fetch_bytes_max",
+    "fetch.min.bytes": "fetch_bytes_min",
+    "fetch.max.wait.ms": "fetch_wait_ms",
+    "receive.buffer.bytes": "receive_buffer_bytes",
+}
+
+
 class FetchSettings(NamedTuple):
-    """Kafka's consumer settings of these names; sizes in bytes, times in milliseconds."""
+    """How ranges are fetched; sizes in bytes, times in milliseconds."""
 
     isolation: str = "read_uncommitted"
+    client_id: str = "kafkalite-arrow"
+    request_timeout_ms: int = 30_000
+    poll_timeout_ms: int = 60_000
+    """How long nothing may come."""
     partition_bytes_max: int = 4 << 20
     """Large enough to make the cost of a request vanish."""
     fetch_bytes_max: int = 50 << 20
     fetch_bytes_min: int = 1
     fetch_wait_ms: int = 500
-    request_timeout_ms: int = 30_000
-    timeout_ms: int = 60_000
-    """How long nothing may come."""
     receive_buffer_bytes: int = -1
     """-1: as the system chooses."""
-    client_id: str = "kafkalite-arrow"
+
+    def to_json(self) -> dict[str, str | int]:
+        """The `client` of a request to an Arrow endpoint: all but the isolation."""
+        return {name: getattr(self, field) for name, field in SETTINGS.items()}
+
+    @staticmethod
+    def from_json(isolation: str, client: Mapping[str, str]) -> "FetchSettings":
+        """The other way, out of texts. Raises `InvalidArgumentError`, which names the setting."""
+        given: dict[str, Any] = {}
+        for name, text in client.items():
+            if name not in SETTINGS:
+                known = ", ".join(SETTINGS)
+                raise InvalidArgumentError(f"client has no setting {name}: there are {known}")
+            try:
+                given[SETTINGS[name]] = text if name == "client.id" else int(text)
+            except ValueError as error:
+                raise InvalidArgumentError(f"client: {name}={text} is no whole number") from error
+        return FetchSettings(isolation, **given)
 
 
 class _Answer(NamedTuple):
@@ -97,7 +131,7 @@ class RangeSource(Closing):
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=settings.client_id,
-            timeout_ms=settings.timeout_ms,
+            timeout_ms=settings.poll_timeout_ms,
             request_timeout_ms=settings.request_timeout_ms,
         )
         self._connection: Connection | None = None
@@ -270,10 +304,10 @@ class RangeSource(Closing):
             return
         else:
             self._is_empty = answer.end >= self._stop
-        if time.monotonic() - self._progress_at > self._settings.timeout_ms / 1000:
+        if time.monotonic() - self._progress_at > self._settings.poll_timeout_ms / 1000:
             raise RequestTimedOutError(
                 f"{self._name} gave nothing at offset {self._position}, before {self._stop}, for "
-                f"{self._settings.timeout_ms} ms"
+                f"{self._settings.poll_timeout_ms} ms"
             )
 
     def _skip_lost(self) -> None:
@@ -293,7 +327,7 @@ class RangeSource(Closing):
         passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
             isinstance(error, BrokerError) and error.retriable
         )
-        late = time.monotonic() - self._progress_at > self._settings.timeout_ms / 1000
+        late = time.monotonic() - self._progress_at > self._settings.poll_timeout_ms / 1000
         if not passes or late:
             kind = type(error)
             sentence = f"{self._name}: {error} (at offset {self._position}, before {self._stop})"

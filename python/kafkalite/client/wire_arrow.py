@@ -105,7 +105,7 @@ def read_arrow(
         asked = (starts.get(place), stops.get(place))
         ranges.append((*place, *_range(place, asked, ends, is_committed)))
 
-    settings = FetchSettings(isolation, timeout_ms=timeout_ms)
+    settings = FetchSettings(isolation, poll_timeout_ms=timeout_ms)
 
     def open_source() -> RangeSource:
         return RangeSource(servers, ranges, settings)

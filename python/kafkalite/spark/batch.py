@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.allocator import keep_freed_memory
-from kafkalite.client.range_source import FetchSettings, RangeSource
+from kafkalite.client.range_source import RangeSource
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.filters import push
 from kafkalite.spark.options import ReadOptions
@@ -122,21 +122,10 @@ def read_range(
 
 def _fetch(options: ReadOptions, wanted: "pyarrow.Schema", each: Range) -> FetchRead:
     client = options.client
-    settings = FetchSettings(
-        isolation=client.isolation,
-        partition_bytes_max=client.partition_bytes_max,
-        fetch_bytes_max=client.fetch_bytes_max,
-        fetch_bytes_min=client.fetch_bytes_min,
-        fetch_wait_ms=client.fetch_wait_ms,
-        request_timeout_ms=client.request_timeout_ms,
-        timeout_ms=options.poll_timeout_ms,
-        receive_buffer_bytes=client.receive_buffer_bytes,
-        client_id=client.client_id,
-    )
     on_loss = None if options.fail_on_data_loss else _tell_loss
 
     def open_source() -> RangeSource:
-        return RangeSource(client.bootstrap_servers, [each], settings, on_loss)
+        return RangeSource(client.bootstrap_servers, [each], client.fetch, on_loss)
 
     return FetchRead(
         open_source,
@@ -166,7 +155,7 @@ def _read_files(
         columns=None,
         schema=wanted,
         formats=dict(options.formats),
-        isolation=options.client.isolation,
+        isolation=options.client.fetch.isolation,
         batch_rows=options.batch_rows,
         batch_bytes=options.batch_bytes,
     )

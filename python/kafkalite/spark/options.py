@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from kafkalite.client.range_source import POLL_TIMEOUT, SETTINGS, FetchSettings
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.ddl import read_fields
 from kafkalite.spark.java_regex import java_pattern
@@ -20,16 +21,9 @@ from kafkalite.spark.ranges import EARLIEST, LATEST, Bound, Partition, offsets_f
 
 __all__ = ["ClientOptions", "ReadOptions", "Topics"]
 
-# Settings of Kafka's consumer that are heeded, and the names of their fields.
-CLIENT_NUMBERS = {
-    "request.timeout.ms": "request_timeout_ms",
-    "default.api.timeout.ms": "timeout_ms",
-    "max.partition.fetch.bytes": "partition_bytes_max",
-    "fetch.max.bytes": "fetch_bytes_max",
-    "fetch.min.bytes": "fetch_bytes_min",
-    "fetch.max.wait.ms": "fetch_wait_ms",
-    "receive.buffer.bytes": "receive_buffer_bytes",
-}
+# Settings of Kafka's consumer that are heeded, beside client.id and isolation.level.
+API_TIMEOUT = "default.api.timeout.ms"
+CLIENT_NUMBERS = {API_TIMEOUT, *SETTINGS} - {"client.id", POLL_TIMEOUT}
 # Those that the connector refuses too.
 CLIENT_REFUSED = {
     "auto.offset.reset": "startingOffsets says where to start",
@@ -89,19 +83,12 @@ class Topics(NamedTuple):
 
 
 class ClientOptions(NamedTuple):
-    """Kafka's client settings that are heeded; sizes in bytes, times in milliseconds."""
+    """Who is asked, and how."""
 
     bootstrap_servers: str = ""
-    client_id: str = "kafkalite-spark"
-    isolation: str = "read_uncommitted"
-    request_timeout_ms: int = 30_000
-    timeout_ms: int = 60_000
-    partition_bytes_max: int = 4 << 20
-    fetch_bytes_max: int = 50 << 20
-    fetch_bytes_min: int = 1
-    fetch_wait_ms: int = 500
-    receive_buffer_bytes: int = -1
-    """-1: as the system chooses."""
+    api_timeout_ms: int = 60_000
+    """How long planning asks, with all its retries."""
+    fetch: FetchSettings = FetchSettings()
 
 
 @dataclass(frozen=True)
@@ -122,7 +109,6 @@ class ReadOptions:
     delay_ms_max: int
     offset_attempts: int
     offset_pause_ms: int
-    poll_timeout_ms: int
     columns: tuple[str, ...] | None
     key_schema: str | None
     value_schema: str | None
@@ -141,11 +127,6 @@ class ReadOptions:
         """Raises `InvalidArgumentError`, which names the option. While nobody knows whether the
         query streams (None), what depends on it is not looked at: `start` and `stop` above all."""
         return _Reading(given, streaming).options()
-
-    @property
-    def committed(self) -> bool:
-        """Whether only committed transactions are read."""
-        return self.client.isolation == "read_committed"
 
 
 class _Reading:
@@ -185,7 +166,6 @@ class _Reading:
             delay_ms_max=self._duration("maxTriggerDelay", 15 * 60_000),
             offset_attempts=self._number("fetchOffset.numRetries", 3, 1),
             offset_pause_ms=self._number("fetchOffset.retryIntervalMs", 1_000, 0),
-            poll_timeout_ms=self._number("kafkaConsumer.pollTimeoutMs", 120_000, 1),
             columns=self._columns(),
             key_schema=self._text("key.schema"),
             value_schema=self._text("value.schema"),
@@ -406,7 +386,6 @@ class _Reading:
         servers = settings.pop("bootstrap.servers", "")
         if needs_servers and not servers:
             raise InvalidArgumentError("Option 'kafka.bootstrap.servers' must be specified")
-        found: dict[str, int] = {}
         client_id = settings.pop("client.id", "kafkalite-spark")
         isolation = settings.pop("isolation.level", "read_uncommitted").lower()
         if isolation not in ("read_uncommitted", "read_committed"):
@@ -414,13 +393,18 @@ class _Reading:
                 f"kafka.isolation.level is '{isolation}', it must be read_uncommitted or "
                 "read_committed"
             )
+        found: dict[str, int] = {}
         for name, value in settings.items():
             if name in CLIENT_NUMBERS:
                 lowest = -1 if name == "receive.buffer.bytes" else 0
-                found[CLIENT_NUMBERS[name]] = _number(f"kafka.{name}", value, lowest)
+                found[name] = _number(f"kafka.{name}", value, lowest)
             else:
                 self._check_client_setting(name, value)
-        return ClientOptions(servers, client_id, isolation, **found)
+        api_timeout_ms = found.pop(API_TIMEOUT, ClientOptions().api_timeout_ms)
+        found[POLL_TIMEOUT] = self._number("kafkaConsumer.pollTimeoutMs", 120_000, 1)
+        numbers = {SETTINGS[name]: number for name, number in found.items()}
+        fetch = FetchSettings(isolation, client_id, **numbers)
+        return ClientOptions(servers, api_timeout_ms, fetch)
 
     def _check_client_setting(self, name: str, value: str) -> None:
         if name in CLIENT_REFUSED:

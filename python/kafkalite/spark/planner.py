@@ -187,12 +187,12 @@ class WireLog(Closing):
 
     def __init__(self, client: ClientOptions) -> None:
         """Connects when it is first asked."""
-        self._committed = client.isolation == "read_committed"
+        self._committed = client.fetch.isolation == "read_committed"
         self._cluster = Cluster(
             client.bootstrap_servers,
-            client_id=client.client_id,
-            timeout_ms=client.timeout_ms,
-            request_timeout_ms=client.request_timeout_ms,
+            client_id=client.fetch.client_id,
+            timeout_ms=client.api_timeout_ms,
+            request_timeout_ms=client.fetch.request_timeout_ms,
         )
         self._admin = Admin(self._cluster)
         self._endpoint: list[str | None] = []
@@ -343,7 +343,7 @@ class FileLog:
 def open_log(options: ReadOptions) -> Log:
     """The brokers or the files that the options name; the caller closes it."""
     if options.topics.kind == "path":
-        return FileLog(options.topics.names, options.client.isolation)
+        return FileLog(options.topics.names, options.client.fetch.isolation)
     return WireLog(options.client)
 
 
@@ -446,7 +446,7 @@ def read_request(options: ReadOptions) -> dict[str, Any]:
     """What a request to an Arrow endpoint has beside the range and the schema."""
     client = options.client
     request: dict[str, Any] = {
-        "isolation": client.isolation,
+        "isolation": client.fetch.isolation,
         "formats": dict(options.formats),
         "batch.rows": options.batch_rows,
         "batch.bytes": options.batch_bytes,
@@ -454,17 +454,7 @@ def read_request(options: ReadOptions) -> dict[str, Any]:
     }
     if options.topics.kind != "path":
         request["bootstrap.servers"] = client.bootstrap_servers
-        request["client"] = {
-            "client.id": client.client_id,
-            "request.timeout.ms": client.request_timeout_ms,
-            "default.api.timeout.ms": client.timeout_ms,
-            "max.partition.fetch.bytes": client.partition_bytes_max,
-            "fetch.max.bytes": client.fetch_bytes_max,
-            "fetch.min.bytes": client.fetch_bytes_min,
-            "fetch.max.wait.ms": client.fetch_wait_ms,
-            "receive.buffer.bytes": client.receive_buffer_bytes,
-            "poll.timeout.ms": options.poll_timeout_ms,
-        }
+        request["client"] = client.fetch.to_json()
     return request
 
 
