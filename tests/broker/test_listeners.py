@@ -8,6 +8,7 @@ import pytest
 
 import kafkalite
 from api.raw import Connection
+from kafkalite.cli import arrow_serve
 from kafkalite.config import Config
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.listeners import (
@@ -104,6 +105,10 @@ def test_connections_have_the_buffers_that_are_configured() -> None:
     given = {"socket_send_buffer_bytes": "50000", "socket_receive_buffer_bytes": "60000"}
     # Linux takes twice what it is told, for its own bookkeeping.
     assert accepted_with(**given) == [100_000, 120_000, 1]
+
+
+def test_an_arrow_endpoint_of_its_own_has_the_buffers_of_a_broker() -> None:
+    assert socket_buffers(config()) == arrow_serve.BUFFERS
 
 
 def test_the_default_sends_by_twice_kafkas_buffer_and_receives_by_the_systems() -> None:

@@ -22,7 +22,15 @@ from kafkalite.cli.options import new_parser, servers_argument
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.range_source import FetchSettings, RangeSource
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.listeners import Buffers, Endpoint, address, bind, refuse_beyond_loopback
+from kafkalite.listeners import (
+    SEND_BUFFER_BYTES,
+    SYSTEM_BUFFER,
+    Buffers,
+    Endpoint,
+    address,
+    bind,
+    refuse_beyond_loopback,
+)
 
 if TYPE_CHECKING:
     from kafkalite.spark.planner import Logs
@@ -34,8 +42,8 @@ BACKLOG = 128
 # Plans that are kept with their connections for the next request; more are closed.
 PLANNERS_KEPT = 8
 
-# As `kafkalite.listeners.socket_buffers` has it: more than this sent at once leaves the cache.
-BUFFERS = Buffers(send_bytes=100 * 1024, receive_bytes=-1)
+# Those of a broker that is not told others.
+BUFFERS = Buffers(send_bytes=SEND_BUFFER_BYTES, receive_bytes=SYSTEM_BUFFER)
 
 EXAMPLES = """
 kafkalite arrow serve --listen 127.0.0.1:9099 --bootstrap-server broker:9092
