@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
-FOLDERS = ["rust/src", "python/kafkalite"]
+FOLDERS = ["rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jvm"]
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$", re.MULTILINE)
 
 
@@ -41,13 +41,13 @@ def _files() -> list[str]:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
-    names = {name for name in listed if name.endswith((".rs", ".py", ".pyi"))}
+    names = {name for name in listed if name.endswith((".rs", ".py", ".pyi", ".java"))}
     existing = (name for name in names if (ROOT / name).is_file())
     return sorted(existing, key=lambda name: (FOLDERS.index(_root(name)), _parts(name)))
 
 
 def _root(name: str) -> str:
-    return next(folder for folder in FOLDERS if name.startswith(folder))
+    return next(folder for folder in FOLDERS if name.startswith(f"{folder}/"))
 
 
 def _parts(name: str) -> list[tuple[bool, str]]:
@@ -61,6 +61,10 @@ def _sentence(name: str) -> str:
     if name.endswith(".rs"):
         doc = re.match(r"(?://![^\n]*\n)+", text)
         words = re.sub(r"^//! ?", "", doc[0], flags=re.MULTILINE) if doc else ""
+    elif name.endswith(".java"):
+        doc = re.search(r"^/\*\*(.*?)\*/", text, re.DOTALL | re.MULTILINE)
+        words = re.sub(r"^ \* ?", "", doc[1], flags=re.MULTILINE) if doc else ""
+        words = re.sub(r"\{@code\s+([^{}]*)\}", r"`\1`", words.replace("<p>", ""))
     else:
         doc = re.match(r'"""(.*?)"""', text, re.DOTALL)
         words = doc[1] if doc else ""

@@ -46,7 +46,15 @@ UNSAFE_FILES = re.compile(
     r"rust/src/(log/storage\.rs|py/.*|net/.*|arrow/.*)|tests/rust/.*|benches/.*|rust/fuzz/.*"
 )
 
-PRODUCT = ("rust/src/", "python/kafkalite/")
+PRODUCT = ("rust/src/", "python/kafkalite/", "python/pyspark_kafkalite/", "spark/jvm/")
+
+# How a product file opens: Rust and Python with its doc, Java with that of its class.
+OPENINGS = {
+    ".rs": re.compile("//!"),
+    ".py": re.compile('"""'),
+    ".pyi": re.compile('"""'),
+    ".java": re.compile(r"package [\w.]+;\s+(?:import [^;]+;\s+)*/\*\*"),
+}
 
 
 def tracked(*suffixes: str) -> list[str]:
@@ -64,7 +72,7 @@ def tracked(*suffixes: str) -> list[str]:
 
 def product_files() -> list[str]:
     """The files that make up the wheel."""
-    return [name for name in tracked(".rs", ".py", ".pyi") if name.startswith(PRODUCT)]
+    return [name for name in tracked(*OPENINGS) if name.startswith(PRODUCT)]
 
 
 def read(name: str) -> str:
@@ -241,7 +249,9 @@ def test_the_file_map_has_a_row_for_every_file_and_no_other() -> None:
 def test_every_file_that_the_documents_name_exists() -> None:
     wrong = []
     for document in tracked(".md"):
-        named = re.findall(r"`((?:rust|python|tests|tools|benches)/[\w./]+\.\w+)`", read(document))
+        named = re.findall(
+            r"`((?:rust|python|spark|tests|tools|benches)/[\w./]+\.\w+)`", read(document)
+        )
         wrong += [f"{document}: {name}" for name in named if not _exists(name)]
     assert not wrong, "\n".join(wrong)
 
@@ -292,8 +302,7 @@ def test_every_module_says_why_it_exists() -> None:
         text = read(name)
         if not text.strip():
             continue
-        opening = "//!" if name.endswith(".rs") else '"""'
-        if not text.startswith(opening):
+        if not OPENINGS[Path(name).suffix].match(text):
             wrong.append(name)
     assert not wrong, "no module doc: " + ", ".join(wrong)
 
