@@ -15,6 +15,8 @@ from kafkalite.protocol import messages
 NAMES = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator", "ApiVersions")
 NAMES += ("InitProducerId", "DescribeCluster", "CreateTopics", "Heartbeat", "ListGroups")
 NAMES += ("AddPartitionsToTxn", "EndTxn", "ListTransactions", "DescribeTransactions")
+NAMES += ("OffsetCommit", "OffsetFetch", "OffsetDelete", "DescribeGroups", "DeleteGroups")
+NAMES += ("IncrementalAlterConfigs", "DescribeConfigs")
 
 # What a handler may answer beside a message: nothing, or raw bytes in place of a frame.
 Answer = Any
@@ -155,12 +157,17 @@ class FakeBroker:
             ]
         )
 
-    def metadata(self) -> Any:
+    def metadata(self, others: dict[int, tuple[str, int]] | None = None, leads: int = 1) -> Any:
+        """What it says of itself, of other brokers, by id, and of who is the controller."""
         kind = messages.MetadataResponse
         inner = kind.MetadataResponseTopic
+        nodes = {1: (self.host, self.port)} | (others or {})
         return kind(
-            brokers=[kind.MetadataResponseBroker(node_id=1, host=self.host, port=self.port)],
-            controller_id=1,
+            brokers=[
+                kind.MetadataResponseBroker(node_id=node_id, host=host, port=port)
+                for node_id, (host, port) in nodes.items()
+            ],
+            controller_id=leads,
             cluster_id="fake",
             topics=[
                 inner(

@@ -160,6 +160,6 @@ def test_the_highest_version_of_both_is_spoken() -> None:
         assert connection.version_for("Metadata", at_most=7) == 7
         with pytest.raises(UnsupportedVersionError, match="speaks versions 30 to 40 of Fetch"):
             connection.version_for("Fetch")
-        with pytest.raises(UnsupportedVersionError, match="does not know DeleteGroups"):
-            connection.version_for("DeleteGroups")
-        assert not connection.supports("DeleteGroups")
+        with pytest.raises(UnsupportedVersionError, match="does not know AlterConfigs"):
+            connection.version_for("AlterConfigs")
+        assert not connection.supports("AlterConfigs")

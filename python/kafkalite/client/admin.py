@@ -8,15 +8,16 @@
 Every call raises `BrokerError` with Kafka's code where the cluster refuses, `TypeError` for an
 argument of another type. A lost connection is made again (`Cluster.retry`). What leaders refuse
 for the moment is asked again too; of what the controller refuses, as Kafka's `KafkaAdminClient`
-does, only what says that another has become the controller or that a quota is used up: a full disk
-or a time-out of the controller is the caller's to judge. Topic ids are bytes; `uuid_text` prints
+does, only what says that another has become the controller, which is then looked up anew, or that a
+quota is used up: a full disk or a time-out of the controller is the caller's to judge. Of what any
+broker can tell nothing is asked again that it refuses. Topic ids are bytes; `uuid_text` prints
 them as Kafka does.
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import (
     config_text,
@@ -33,7 +34,7 @@ from kafkalite.client.arguments import (
 )
 from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
-from kafkalite.errors import UnsupportedVersionError
+from kafkalite.errors import BrokerError, ClientError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.error_codes import (
     BROKER_ID_NOT_REGISTERED,
@@ -62,6 +63,7 @@ __all__ = [
     "uuid_text",
 ]
 
+Result = TypeVar("Result")
 Partition = tuple[str, int]
 
 # Types of resources that have a configuration (`ConfigResource.Type`).
@@ -89,8 +91,11 @@ SET, DELETE = 0, 1
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
-# Refusals of the controller after which `KafkaAdminClient` asks again.
-CONTROLLER_PASSES = frozenset((NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED))
+# Refusals after which `KafkaAdminClient` asks again: of what any broker answers, of changes to
+# configurations, and of changes to topics.
+NOTHING_PASSES: frozenset[int] = frozenset()
+CONFIG_PASSES = frozenset((NOT_CONTROLLER,))
+TOPIC_PASSES = frozenset((NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED))
 
 
 class BrokerDescription(NamedTuple):
@@ -188,7 +193,7 @@ class Admin(ClusterClient):
             ]
             return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
-        return self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        return self._ask_any(ask)
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -212,7 +217,7 @@ class Admin(ClusterClient):
                 return self._describe_by_pages(names)
             return self._describe_by_metadata(names)
 
-        return self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        return self._ask_any(ask)
 
     def _describe_by_pages(self, names: Sequence[str]) -> list[TopicDescription]:
         kind = messages.DescribeTopicPartitionsRequest
@@ -310,7 +315,7 @@ class Admin(ClusterClient):
             for row in self._ask_controller(request).topics:
                 check(row.error_code, f"topic '{row.name}'", row.error_message)
 
-        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        self._change(ask, TOPIC_PASSES)
         self.cluster.forget(name)
 
     def delete_topics(self, names: str | Iterable[str]) -> None:
@@ -328,7 +333,7 @@ class Admin(ClusterClient):
             for row in self._ask_controller(request).responses:
                 check(row.error_code, f"topic '{row.name}'", row.error_message)
 
-        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        self._change(ask, TOPIC_PASSES)
         self.cluster.forget()
 
     def create_partitions(
@@ -349,7 +354,7 @@ class Admin(ClusterClient):
             for row in self._ask_controller(request).results:
                 check(row.error_code, f"topic '{row.name}'", row.error_message)
 
-        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        self._change(ask, TOPIC_PASSES)
         self.cluster.forget(name)
 
     def delete_records(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -409,9 +414,7 @@ class Admin(ClusterClient):
             check(result.error_code, f"configuration of '{name}'", result.error_message)
             return result
 
-        return [
-            _config_entry(row) for row in self.cluster.retry(ask, passing=CONTROLLER_PASSES).configs
-        ]
+        return [_config_entry(row) for row in self._ask_any(ask).configs]
 
     def alter_configs(
         self,
@@ -444,7 +447,7 @@ class Admin(ClusterClient):
             row = response.responses[0]
             check(row.error_code, f"configuration of '{name}'", row.error_message)
 
-        self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        self._change(ask, CONFIG_PASSES)
 
     def list_config_resources(self, resource_type: int) -> list[str]:
         """Names of the resources of a type that have a configuration of their own."""
@@ -456,7 +459,7 @@ class Admin(ClusterClient):
             check(response.error_code, "ListConfigResources")
             return sorted(row.resource_name for row in response.config_resources)
 
-        return self.cluster.retry(ask, passing=CONTROLLER_PASSES)
+        return self._ask_any(ask)
 
     def _config_node(self, resource_type: int, name: str) -> int | None:
         """Only the broker itself knows its own configuration. Raises `BrokerError` if the cluster
@@ -524,11 +527,23 @@ class Admin(ClusterClient):
     def _timeout_ms(self) -> int:
         return min(self.cluster.request_timeout_ms, self.cluster.timeout_ms)
 
+    def _ask_any(self, ask: Callable[[], Result]) -> Result:
+        """What any broker answers; only a connection is tried again."""
+        return self.cluster.retry(ask, passing=NOTHING_PASSES.__contains__)
+
+    def _change(self, ask: Callable[[], None], passing: frozenset[int]) -> None:
+        """What the controller does. Who is that no more, or does not answer, is not asked again
+        unseen (`KafkaAdminClient.handleNotControllerError`)."""
+
+        def forget(error: ClientError) -> None:
+            if not isinstance(error, BrokerError) or error.code == NOT_CONTROLLER:
+                self.cluster.forget_controller()
+
+        self.cluster.retry(ask, passing=passing.__contains__, forget=forget)
+
     def _ask_controller(self, request: Any) -> Any:
         """Any broker forwards what is the controller's, but an old one does not."""
-        nodes = self.cluster.nodes
-        controller = self.cluster.controller_id
-        return self.cluster.ask(request, node_id=controller if controller in nodes else None)
+        return self.cluster.ask(request, node_id=self.cluster.controller())
 
     def _ask_leaders(
         self, partitions: list[Partition], build: Any, *, newest: int = 0
@@ -546,7 +561,7 @@ class Admin(ClusterClient):
             for leader, asked in by_leader.items():
                 connection = self.cluster.connection(leader)
                 _refuse_unknown_kind(connection, newest)
-                response = connection.request(build(asked))
+                response = self.cluster.ask(build(asked), node_id=leader)
                 for topic in response.topics:
                     for row in topic.partitions:
                         partition = (topic.name, row.partition_index)
@@ -564,7 +579,7 @@ class Admin(ClusterClient):
             # One that the cluster does not know is an error at once; that a leader does not know it
             # yet passes.
             self.cluster.retry(lambda place=partition: self.cluster.leader(*place))  # type: ignore[misc]
-        self.cluster.retry(ask, forget=self.cluster.forget, unknown_topic=True)
+        self.cluster.retry(ask, forget=lambda _: self.cluster.forget(), unknown_topic=True)
         return answers
 
 

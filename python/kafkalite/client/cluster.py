@@ -10,15 +10,17 @@ a growing pause until the time is over, as Kafka's AdminClient does; the last fa
 raised.
 """
 
+import math
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import texts, whole
 from kafkalite.client.connection import (
     CLIENT_ID,
+    CONNECT_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
     Closing,
     Connection,
@@ -141,6 +143,10 @@ class Cluster(Closing):
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
         self._nodes: dict[int, Node] = {}
+        # `_nodes` are all of the cluster's, not only coordinators that were looked up.
+        self._has_all_nodes = False
+        # When the time of the operation is over that is tried again and again.
+        self._deadline: float | None = None
         self._topics: dict[str, TopicMetadata] = {}
         self._was_reached = False
         self.cluster_id: str | None = None
@@ -172,8 +178,11 @@ class Cluster(Closing):
         at_most: int | None = None,
         timeout_ms: int | None = None,
     ) -> Any:
-        """The answer of a broker, or of any; not tried again. See `Connection.request`."""
+        """The answer of a broker, or of any; not tried again, and waited for no longer than `retry`
+        has time left, if no time is given. See `Connection.request`."""
         connection = self.connection(node_id)
+        if timeout_ms is None:
+            timeout_ms = self._within(self.request_timeout_ms)
         return connection.request(message, at_most=at_most, timeout_ms=timeout_ms)
 
     def connection(self, node_id: int | None = None) -> Connection:
@@ -205,40 +214,56 @@ class Cluster(Closing):
         operation: Callable[[], Result],
         *,
         timeout_ms: int | None = None,
-        forget: Callable[[], None] | None = None,
+        forget: Callable[[ClientError], None] | None = None,
         unknown_topic: bool = False,
-        passing: Collection[int] | None = None,
+        passing: Callable[[int], bool] | None = None,
     ) -> Result:
-        """Calls the operation until it succeeds, fails for good or the time is over. `forget` is
-        called before each further attempt: what was looked up may be out of date. A topic that the
-        cluster does not know is waited for only with `unknown_topic`. `passing` are the codes that
-        are tried again, in place of all that Kafka calls retriable.
+        """Calls the operation until it succeeds, fails for good or the time is over, that of an
+        operation around it included. `forget` is called with the failure before each further
+        attempt: what was looked up may be out of date. A topic that the cluster does not know is
+        waited for only with `unknown_topic`. `passing` says which codes are tried again, in place
+        of all that Kafka calls retriable.
 
         Bootstrap servers of which none was ever reached are not waited for: most likely their name
         is wrong, or nothing has been started.
         """
+        around = self._deadline
         deadline = time.monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        if around is not None:
+            deadline = min(deadline, around)
         pause_ms = float(BACKOFF_MS)
-        while True:
-            try:
-                return operation()
-            except ClientError as error:
-                if not self._was_reached or not _may_pass(error, unknown_topic, passing):
-                    raise
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-            time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
-            pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
-            if forget is not None:
-                forget()
+        self._deadline = deadline
+        try:
+            while True:
+                try:
+                    return operation()
+                except ClientError as error:
+                    if not self._was_reached or not _may_pass(error, unknown_topic, passing):
+                        raise
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise
+                    failure = error
+                time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
+                pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
+                if forget is not None:
+                    forget(failure)
+        finally:
+            self._deadline = around
+
+    def _within(self, timeout_ms: int) -> int:
+        """So long, or as long as `retry` has time left."""
+        if self._deadline is None:
+            return timeout_ms
+        left_ms = 1000 * (self._deadline - time.monotonic())
+        return min(timeout_ms, max(math.ceil(left_ms), 1))
 
     # --- metadata ---------------------------------------------------------------------------------
 
     @property
     def nodes(self) -> dict[int, Node]:
         """The brokers, by id."""
-        if not self._nodes:
+        if not self._has_all_nodes:
             self.retry(lambda: self.refresh([]))
         return self._nodes
 
@@ -255,12 +280,13 @@ class Cluster(Closing):
             kind = messages.MetadataRequest.MetadataRequestTopic
             rows = [kind(name=name) for name in topics]
         request = messages.MetadataRequest(topics=rows, allow_auto_topic_creation=allow_auto_create)
-        response = self._any_connection().request(request)
+        response = self.ask(request)
         check(response.error_code, "Metadata")
         self._nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
+        self._has_all_nodes = True
         self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
         found = {}
         for topic in response.topics:
@@ -315,6 +341,20 @@ class Cluster(Closing):
         else:
             self._topics.pop(topic, None)
 
+    def node(self, node_id: int) -> Node:
+        """Where a broker is that was told or looked up before."""
+        return self._nodes[node_id]
+
+    def controller(self) -> int | None:
+        """The broker that is to be asked for changes of the cluster, if the brokers tell."""
+        if self.controller_id < 0:
+            self.refresh([])
+        return self.controller_id if self.controller_id in self._nodes else None
+
+    def forget_controller(self) -> None:
+        """It is looked up anew."""
+        self.controller_id = -1
+
     def coordinator(self, name: str, kind: int = GROUP) -> int:
         """The broker that coordinates a group, or a transactional id. Raises `BrokerError`."""
         connection = self._any_connection()
@@ -323,12 +363,14 @@ class Cluster(Closing):
             request = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
         else:
             request = messages.FindCoordinatorRequest(key_type=kind, key=name)
-        response = connection.request(request, version=version)
+        timeout_ms = self._within(self.request_timeout_ms)
+        response = connection.request(request, version=version, timeout_ms=timeout_ms)
         found = response.coordinators[0] if version >= 4 else response
         what = "transactional id" if kind == TRANSACTION else "group"
         check(found.error_code, f"coordinator of {what} '{name}'", found.error_message)
-        node = Node(found.node_id, found.host, found.port, None)
-        self._nodes.setdefault(found.node_id, node)
+        known = self._nodes.get(found.node_id)
+        rack = None if known is None else known.rack
+        self._nodes[found.node_id] = Node(found.node_id, found.host, found.port, rack)
         return int(found.node_id)
 
     # --- connections ------------------------------------------------------------------------------
@@ -353,17 +395,19 @@ class Cluster(Closing):
             host,
             port,
             client_id=self._client_id,
-            connect_timeout_ms=min(10_000, self.timeout_ms),
+            connect_timeout_ms=self._within(min(CONNECT_TIMEOUT_MS, self.timeout_ms)),
             request_timeout_ms=self.request_timeout_ms,
         )
         self._was_reached = True
         return connection
 
 
-def _may_pass(error: ClientError, unknown_topic: bool, passing: Collection[int] | None) -> bool:
+def _may_pass(
+    error: ClientError, unknown_topic: bool, passing: Callable[[int], bool] | None
+) -> bool:
     if isinstance(error, BrokerError):
         if passing is not None:
-            return error.code in passing
+            return passing(error.code)
         is_unknown = error.code == UNKNOWN_TOPIC_OR_PARTITION
         return error.retriable and (unknown_topic or not is_unknown)
     return isinstance(error, ConnectionFailedError | RequestTimedOutError)

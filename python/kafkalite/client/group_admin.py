@@ -3,26 +3,47 @@
 with GroupAdmin("127.0.0.1:9092") as groups:
     groups.committed("billing")             # {("orders", 0): Committed(17, -1, "")}
     groups.alter("billing", {("orders", 0): 0})
+
+Every call raises `BrokerError` with Kafka's code where the coordinator refuses. What is asked again
+is what Kafka's admin client asks again (`org.apache.kafka.clients.admin.internals`, a handler for
+each request and `CoordinatorStrategy` for the look-up): a coordinator that loads is waited for, one
+that has moved or is gone is looked up anew, and any other refusal is the caller's to judge.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import offsets_by_pair, pairs, text, texts
 from kafkalite.client.cluster import ClusterClient, Node
 from kafkalite.client.connection import check
-from kafkalite.errors import BrokerError
+from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import GROUP_ID_NOT_FOUND
+from kafkalite.protocol.error_codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    GROUP_ID_NOT_FOUND,
+    NOT_COORDINATOR,
+    REBALANCE_IN_PROGRESS,
+    UNSUPPORTED_VERSION,
+)
 
 __all__ = ["Committed", "GroupAdmin", "GroupDescription", "GroupListing", "GroupMember"]
 
+Result = TypeVar("Result")
 Partition = tuple[str, int]
 
 # Later versions name topics by id; both name the same things.
 OFFSETS_BY_NAME = 9
 
 CONSUMER = "consumer"
+
+# What passes of a look-up, and of what any broker tells of its groups.
+LOOKUP_PASSES = frozenset((COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE))
+# What passes where the coordinator is another, or will be.
+HAS_MOVED = frozenset((COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR))
+# What passes while the coordinator is the same: of all requests, and of OffsetCommit.
+LOADS = frozenset((COORDINATOR_LOAD_IN_PROGRESS,))
+LOADS_OR_REBALANCES = LOADS | {REBALANCE_IN_PROGRESS}
 
 
 class GroupListing(NamedTuple):
@@ -75,58 +96,63 @@ class GroupAdmin(ClusterClient):
             states_filter=texts("states", states), types_filter=texts("types", types)
         )
 
-        def ask() -> list[GroupListing]:
+        def ask(node_id: int) -> list[GroupListing]:
+            response = self.cluster.ask(request, node_id=node_id)
+            check(response.error_code, "ListGroups")
+            return [
+                GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type)
+                for row in response.groups
+                if row.protocol_type in (CONSUMER, "")
+            ]
+
+        def ask_all() -> list[GroupListing]:
+            self.cluster.retry(lambda: self.cluster.refresh([]))
             found = []
             for node_id in self.cluster.nodes:
-                response = self.cluster.ask(request, node_id=node_id)
-                check(response.error_code, "ListGroups")
-                found += [
-                    GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type)
-                    for row in response.groups
-                    if row.protocol_type in (CONSUMER, "")
-                ]
+                passing = LOOKUP_PASSES.__contains__
+                found += self.cluster.retry(lambda each=node_id: ask(each), passing=passing)  # type: ignore[misc]
             return sorted(found)
 
-        return self.cluster.retry(ask)
+        # One time for all of them.
+        return self.cluster.retry(ask_all, passing=lambda _: False)
 
     def describe(self, name: str) -> GroupDescription:
         """A group, of the classic or the new protocol."""
         name = text("name", name)
 
-        def ask() -> GroupDescription:
-            coordinator = self.cluster.coordinator(name)
-            connection = self.cluster.connection(coordinator)
-            node = self.cluster.nodes[coordinator]
-            if connection.supports("ConsumerGroupDescribe"):
-                response = connection.request(
-                    messages.ConsumerGroupDescribeRequest(group_ids=[name])
+        def ask(coordinator: int) -> GroupDescription:
+            node = self.cluster.node(coordinator)
+            if self.cluster.connection(coordinator).supports("ConsumerGroupDescribe"):
+                response = self.cluster.ask(
+                    messages.ConsumerGroupDescribeRequest(group_ids=[name]), node_id=coordinator
                 )
                 group = response.groups[0]
-                if group.error_code != GROUP_ID_NOT_FOUND:
+                if group.error_code not in (GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION):
                     check(group.error_code, f"group '{name}'", group.error_message)
                     return _consumer_group(group, node)
-            response = connection.request(messages.DescribeGroupsRequest(groups=[name]))
+            response = self.cluster.ask(
+                messages.DescribeGroupsRequest(groups=[name]), node_id=coordinator
+            )
             group = response.groups[0]
             if group.error_code == GROUP_ID_NOT_FOUND:
                 return GroupDescription(name, "Dead", "", "", "", node, [])
             check(group.error_code, f"group '{name}'", group.error_message)
             return _classic_group(group, node)
 
-        return self.cluster.retry(ask)
+        return self._ask_coordinator(name, ask)
 
     def committed(self, name: str) -> dict[Partition, Committed]:
         """All offsets that a group has committed, by topic and partition."""
         name = text("name", name)
 
-        def ask() -> dict[Partition, Committed]:
-            connection = self.cluster.connection(self.cluster.coordinator(name))
+        def ask(coordinator: int) -> dict[Partition, Committed]:
             kind = messages.OffsetFetchRequest
             request = kind(
                 group_id=name,
                 topics=None,
                 groups=[kind.OffsetFetchRequestGroup(group_id=name, topics=None)],
             )
-            response = connection.request(request, at_most=OFFSETS_BY_NAME)
+            response = self.cluster.ask(request, node_id=coordinator, at_most=OFFSETS_BY_NAME)
             group = response.groups[0] if response.groups else response
             check(group.error_code, f"group '{name}'")
             found = {}
@@ -139,7 +165,7 @@ class GroupAdmin(ClusterClient):
                         )
             return dict(sorted(found.items()))
 
-        return self.cluster.retry(ask)
+        return self._ask_coordinator(name, ask)
 
     def alter(self, name: str, offsets: Mapping[Partition, int]) -> None:
         """Commits offsets for a group without members.
@@ -157,14 +183,15 @@ class GroupAdmin(ClusterClient):
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
         request = kind(group_id=name, topics=list(topics.values()))
 
-        def ask() -> None:
-            connection = self.cluster.connection(self.cluster.coordinator(name))
-            response = connection.request(request, at_most=OFFSETS_BY_NAME)
-            for topic in response.topics:
-                for row in topic.partitions:
-                    check(row.error_code, f"partition {topic.name}-{row.partition_index}")
+        def ask(coordinator: int) -> None:
+            response = self.cluster.ask(request, node_id=coordinator, at_most=OFFSETS_BY_NAME)
+            rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
+            # What passes goes before what one of the partitions is refused for.
+            rows.sort(key=lambda each: each[1].error_code not in HAS_MOVED | LOADS_OR_REBALANCES)
+            for topic, row in rows:
+                check(row.error_code, f"partition {topic}-{row.partition_index}")
 
-        self.cluster.retry(ask)
+        self._ask_coordinator(name, ask, LOADS_OR_REBALANCES)
 
     def delete_offsets(
         self, name: str, partitions: Iterable[Partition]
@@ -182,9 +209,8 @@ class GroupAdmin(ClusterClient):
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
         request = kind(group_id=name, topics=list(topics.values()))
 
-        def ask() -> dict[Partition, BrokerError | None]:
-            connection = self.cluster.connection(self.cluster.coordinator(name))
-            response = connection.request(request)
+        def ask(coordinator: int) -> dict[Partition, BrokerError | None]:
+            response = self.cluster.ask(request, node_id=coordinator)
             check(response.error_code, f"group '{name}'")
             found: dict[Partition, BrokerError | None] = {}
             for topic in response.topics:
@@ -193,18 +219,42 @@ class GroupAdmin(ClusterClient):
                     found[topic.name, row.partition_index] = _refusal(row.error_code, what)
             return found
 
-        return self.cluster.retry(ask)
+        return self._ask_coordinator(name, ask)
 
     def delete(self, name: str) -> None:
         """Deletes a group without members, its offsets with it."""
         name = text("name", name)
+        request = messages.DeleteGroupsRequest(groups_names=[name])
 
-        def ask() -> None:
-            connection = self.cluster.connection(self.cluster.coordinator(name))
-            response = connection.request(messages.DeleteGroupsRequest(groups_names=[name]))
+        def ask(coordinator: int) -> None:
+            response = self.cluster.ask(request, node_id=coordinator)
             check(response.results[0].error_code, f"group '{name}'")
 
-        self.cluster.retry(ask)
+        self._ask_coordinator(name, ask)
+
+    def _ask_coordinator(
+        self, name: str, ask: Callable[[int], Result], waits: frozenset[int] = LOADS
+    ) -> Result:
+        """Asks the coordinator of a group, which is looked up anew when it has moved, or its
+        connection is lost. `waits`: the codes for which the same one is asked again."""
+        coordinator: int | None = None
+
+        def attempt() -> Result:
+            nonlocal coordinator
+            if coordinator is None:
+                coordinator = self.cluster.coordinator(name)
+            return ask(coordinator)
+
+        def may_pass(code: int) -> bool:
+            is_looked_up = coordinator is not None
+            return code in (waits | HAS_MOVED if is_looked_up else LOOKUP_PASSES)
+
+        def forget(error: ClientError) -> None:
+            nonlocal coordinator
+            if not isinstance(error, BrokerError) or error.code in HAS_MOVED:
+                coordinator = None
+
+        return self.cluster.retry(attempt, passing=may_pass, forget=forget)
 
 
 def _refusal(code: int, what: str) -> BrokerError | None:
