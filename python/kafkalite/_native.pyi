@@ -255,6 +255,14 @@ class BrokerPlane:
     def wake(self, number: int) -> None:
         """Has `wait` give `number`. Any thread may call it."""
 
+    def hold(self, bytes: int) -> None:  # noqa: A002 - what they are
+        """Counts bytes as memory that requests take (`queued.max.request.bytes`); less than none
+        gives so many back. The requests themselves count until nobody refers to them."""
+
+    def is_held_up(self, topic: str, partition: int) -> bool:
+        """Whether the log directory of a partition does not answer, and requests that wait take so
+        much of their memory that no more may wait for it."""
+
     def append(self, topic: str, partition: int, records: bytes, number: int) -> None:
         """Has batches of a coordinator appended by the next `wait`: one gives `number` once they
         are committed or will never be. Those of a partition keep their order."""

@@ -30,26 +30,34 @@ class ControlServer:
     def run(self) -> None:
         """The body of both threads. Waits in Rust, without the GIL, for its turn, requests, timers
         and commits; returns once the plane has stopped."""
-        context = self._context
-        plane = context.plane
         timeout_ms: int | None = 0
         try:
-            while (work := plane.wait(timeout_ms)) is not None:
-                requests, woken = work
-                for sentence in plane.notices():
-                    context.log.error(sentence)
-                for number in woken:
-                    self._call(partial(context.woken, number))
-                # Requests before timers: a heartbeat that has come in time counts, however long the
-                # thread was busy.
-                for request in requests:
-                    self._answer(request)
-                now_ms = context.now_ms()
-                while (callback := context.timers.pop_due(now_ms)) is not None:
-                    self._call(callback)
+            while self._take_turn(timeout_ms):
                 timeout_ms = self._timeout_ms()
         finally:
             self._on_end()
+
+    def _take_turn(self, timeout_ms: int | None) -> bool:
+        """Waits, and does what there is to do then, if the plane has not stopped. What was answered
+        is not kept until there is more: it counts as memory of requests."""
+        context = self._context
+        plane = context.plane
+        work = plane.wait(timeout_ms)
+        if work is None:
+            return False
+        requests, woken = work
+        for sentence in plane.notices():
+            context.log.error(sentence)
+        for number in woken:
+            self._call(partial(context.woken, number))
+        # Requests before timers: a heartbeat that has come in time counts, however long the thread
+        # was busy.
+        for request in requests:
+            self._answer(request)
+        now_ms = context.now_ms()
+        while (callback := context.timers.pop_due(now_ms)) is not None:
+            self._call(callback)
+        return True
 
     def _timeout_ms(self) -> int | None:
         next_ms = self._context.timers.next_ms()

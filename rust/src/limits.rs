@@ -99,6 +99,12 @@ pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// counted.
 pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 
+/// What a request takes in memory while Python has it, bytes beside its body, and how often its body is
+/// there: as it came, and what was made of it. Lists of partitions of an OffsetFetch become more.
+pub const CONTROL_REQUEST_BYTES: usize = 3 * 1024;
+pub const CONTROL_BODY_COPIES: usize = 2;
+pub const CONTROL_LIST_COPIES: usize = 12;
+
 /// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
 /// or read nothing of its answers, for so long, milliseconds.
 pub const SLOW_FRAME_MS: u64 = 10_000;

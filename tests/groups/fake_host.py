@@ -179,6 +179,17 @@ class Plane:
 
     def __init__(self, host: FakeHost) -> None:
         self._host = host
+        self.held_bytes = 0
+        """Of memory for requests, what waits for the disk takes."""
+        self.may_hold_bytes = 1 << 30
+        """Beyond so many bytes a disk that does not answer counts as one that holds up."""
+
+    def hold(self, count: int) -> None:
+        self.held_bytes += count
+        assert self.held_bytes >= 0
+
+    def is_held_up(self, _topic: str, _partition: int) -> bool:
+        return self.held_bytes >= self.may_hold_bytes
 
     def log(self, _topic: str, partition: int) -> MemoryLog | None:
         return self._host.logs.get(partition)

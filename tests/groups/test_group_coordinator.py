@@ -8,6 +8,7 @@ import pytest
 from groups.fake_host import FakeHost, MemoryLog, make_host
 from groups.play import subscription
 from kafkalite import _native
+from kafkalite.errors import MessageTooLargeError
 from kafkalite.groups import records
 from kafkalite.groups.coordinator import GroupCoordinator, OffsetToCommit
 from kafkalite.groups.events import JoinAnswer, JoinRequest, SyncRequest
@@ -465,3 +466,82 @@ def test_a_new_group_is_written_before_its_first_generation() -> None:
     assert isinstance(change, records.GroupChange)
     assert change.record is not None
     assert (change.record.generation_id, change.record.protocol_type) == (0, "")
+
+
+# --- what waits for a disk that does not answer ---------------------------------------------------
+
+
+def test_what_waits_for_the_disk_is_counted_until_it_is_answered() -> None:
+    """It was in memory for as long as a log directory hung, and nobody knew how much there was."""
+    host = make_host()
+    coordinator = made(host)
+    waiting = [commit(coordinator, "g", index, index) for index in range(50)]
+    host.turn()
+    under_way = host.plane.held_bytes
+    assert under_way > 50 * 1000
+    waiting.append(commit(coordinator, "g", 50, 50, metadata="m" * 4000))
+    assert host.plane.held_bytes > under_way + 4000
+    host.run()
+    assert all(each == [[0]] for each in waiting)
+    assert host.plane.held_bytes == 0
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_a_disk_refuses_is_counted_no_longer(is_lost: bool) -> None:
+    host = make_host()
+    coordinator = made(host)
+    arrived = [commit(coordinator, "g", 1), commit(coordinator, "g", 2)]
+    host.turn()
+    if is_lost:
+        host.fail_disk()
+    else:
+        # The two together are refused, then each by itself.
+        host.append_error = MessageTooLargeError("larger than max.message.bytes")
+        waiting, host.waiting = host.waiting, []
+        for *_, callback in waiting:
+            callback(host.append_error, -1)
+    host.run()
+    assert all(code != 0 for (codes_of,) in arrived for code in codes_of)
+    assert host.plane.held_bytes == 0
+
+
+def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
+    """What was refused may come again; heartbeats and what only reads go on."""
+    host = make_host()
+    coordinator = made(host)
+    member = stable(host, coordinator, "g")
+    assert commit(coordinator, "simple", 1) == []
+    host.run()
+    host.plane.may_hold_bytes = 1000
+    waiting = commit(coordinator, "simple", 2)
+    host.turn()
+    refused = codes.COORDINATOR_NOT_AVAILABLE
+    same = [name for name in map(str, range(99)) if on_one_disk(coordinator, name, "simple")]
+    for group in ["simple", *same[:2]]:
+        assert commit(coordinator, group, 3) == [[refused]]
+        assert join(coordinator, group)[0].error_code == refused
+        told: list[Any] = []
+        coordinator.leave(group, [("m", None, None)], lambda *answer: told.append(answer))  # noqa: B023
+        coordinator.delete_offsets(group, [("t", 0)], lambda *answer: told.append(answer))  # noqa: B023
+        coordinator.delete_group(group, told.append)
+        request = SyncRequest("m", None, 1, None, None, {})
+        coordinator.sync(group, request, told.append)
+        coordinator.fetch_offsets(group, True, lambda code, *_: told.append(code))  # noqa: B023
+        assert told[:3] == [(refused, []), (refused, []), refused]
+        # Clients know no other word for offsets.
+        assert (told[3].error_code, told[4]) == (refused, codes.NOT_COORDINATOR)
+    assert fetched(coordinator, "simple") == {0: 1}
+    others = [name for name in map(str, range(99)) if not on_one_disk(coordinator, name, "simple")]
+    assert commit(coordinator, others[0], 1) == []
+    is_same = on_one_disk(coordinator, "g", "simple")
+    assert coordinator.heartbeat("g", member, None, 1) == 0
+    assert is_same or commit(coordinator, "g", 5, member_id=member, generation_id=1) == []
+    host.run()
+    assert waiting == [[0]]
+    later = commit(coordinator, "simple", 4)
+    host.run()
+    assert later == [[0]]
+
+
+def on_one_disk(coordinator: GroupCoordinator, one: str, other: str) -> bool:
+    return coordinator.partition_of(one) == coordinator.partition_of(other)

@@ -167,6 +167,16 @@ class GroupCoordinator:
         code = shard.refusal()
         return (None, code) if code else (shard, codes.NONE)
 
+    def _find_to_write(
+        self, group_id: str, held_up: int = codes.COORDINATOR_NOT_AVAILABLE
+    ) -> tuple[Shard | None, int]:
+        """As `_find`, for what is written, or waits for what is being written. The refusal of a
+        partition that is held up is that of Kafka for a write that took too long."""
+        shard, code = self._find(group_id)
+        if shard is not None and shard.is_held_up:
+            return None, held_up
+        return shard, code
+
     def _stop(self) -> None:
         for shard in self._shards:
             shard.unload()
@@ -199,7 +209,7 @@ class GroupCoordinator:
         timeout_ms = request.session_timeout_ms
         if not self._session_timeout_ms_min <= timeout_ms <= self._session_timeout_ms_max:
             return reply(JoinAnswer(codes.INVALID_SESSION_TIMEOUT, member_id))
-        shard, code = self._find(group_id)
+        shard, code = self._find_to_write(group_id)
         if shard is None:
             return reply(JoinAnswer(code, member_id))
         if group_id in shard.newer_groups:
@@ -225,7 +235,7 @@ class GroupCoordinator:
         """SyncGroup."""
         if not group_id:
             return reply(SyncAnswer(codes.INVALID_GROUP_ID))
-        shard, code = self._find(group_id)
+        shard, code = self._find_to_write(group_id)
         if shard is None:
             return reply(SyncAnswer(code))
         group = shard.groups.get(group_id)
@@ -259,7 +269,7 @@ class GroupCoordinator:
         """LeaveGroup: id, instance id and reason of each; a code for all and one for each."""
         if not group_id:
             return reply(codes.INVALID_GROUP_ID, [])
-        shard, code = self._find(group_id)
+        shard, code = self._find_to_write(group_id)
         if shard is None:
             return reply(code, [])
         group = shard.groups.get(group_id)
@@ -286,7 +296,7 @@ class GroupCoordinator:
         reply: Callable[[list[int]], None],
     ) -> None:
         """OffsetCommit: one code for each offset."""
-        shard, code = self._find(group_id)
+        shard, code = self._find_to_write(group_id)
         if shard is None:
             return reply([code] * len(offsets))
         group = shard.groups.get(group_id)
@@ -333,7 +343,11 @@ class GroupCoordinator:
     ) -> None:
         """OffsetFetch: a code, the group's offsets, and whether one is unstable. With
         `require_stable` offsets that are being written are waited for."""
-        shard, code = self._find(group_id)
+        if require_stable:
+            # Clients know no other word here (`GroupCoordinatorService` of Kafka says why).
+            shard, code = self._find_to_write(group_id, codes.NOT_COORDINATOR)
+        else:
+            shard, code = self._find(group_id)
         if shard is None:
             return reply(code, {}, _never)
 
@@ -356,7 +370,7 @@ class GroupCoordinator:
         """OffsetDelete: a code for all and one for each partition."""
         if not group_id:
             return reply(codes.INVALID_GROUP_ID, [])
-        shard, code = self._find(group_id)
+        shard, code = self._find_to_write(group_id)
         if shard is None:
             return reply(code, [])
         group = shard.groups.get(group_id)
@@ -400,7 +414,7 @@ class GroupCoordinator:
 
     def delete_group(self, group_id: str, reply: Callable[[int], None]) -> None:
         """DeleteGroups, for one of them."""
-        shard, code = self._find(group_id)
+        shard, code = self._find_to_write(group_id)
         if shard is None:
             return reply(code)
         group = shard.groups.get(group_id)

@@ -7,8 +7,9 @@
 What a write changes is seen, and its request answered, once it is on disk; several writes of a turn
 are one batch, and all that come while a batch is under way are the next. The append is the log
 directory's own affair (`rust/src/net/coordinate.rs`): while that does not answer, the groups of its
-partitions wait, and nobody else. A partition whose log directory fails answers NOT_COORDINATOR from
-then on: whoever waits is told.
+partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
+used, further ones are refused (`is_held_up`). A partition whose log directory fails answers
+NOT_COORDINATOR from then on: whoever waits is told.
 
 Loading goes in small pieces between other work (`load_some`), newest state wins, tombstones erase;
 requests for its groups get COORDINATOR_LOAD_IN_PROGRESS meanwhile.
@@ -38,6 +39,10 @@ SETTLE_COUNT: Final = 2_000
 """Keys that are looked into before other work has its turn."""
 BATCH_BYTES_MAX: Final = 512 * 1024
 """Writes beyond so many bytes are left to the next batch."""
+WRITE_BYTES: Final = 512
+RECORD_BYTES: Final = 640
+"""What a write that waits takes in memory, and each of its records beside its key and value: they
+are there as they were asked for, as they will be seen, and as the answer."""
 
 Then = Callable[[int, int], None]
 """Called with an error code for clients and the offset of a write's first record."""
@@ -77,6 +82,11 @@ class _Write(NamedTuple):
     size_bytes: int
     then: Then
 
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes while it waits."""
+        return WRITE_BYTES + RECORD_BYTES * len(self.records) + self.size_bytes
+
 
 class Shard:
     """One partition. Used by the control thread only."""
@@ -112,6 +122,15 @@ class Shard:
         if self.state == LOADING:
             return codes.COORDINATOR_LOAD_IN_PROGRESS
         return codes.NOT_COORDINATOR if self.state == FAILED else codes.NONE
+
+    @property
+    def is_held_up(self) -> bool:
+        """Writes wait for a log directory that does not answer, and are so many that no further
+        ones may wait with them."""
+        if not self.is_writing:
+            return False
+        held_up: bool = self._host.plane.is_held_up(OFFSETS_TOPIC, self.partition)
+        return held_up
 
     # --- loading ----------------------------------------------------------------------------------
 
@@ -351,7 +370,9 @@ class Shard:
         """Appends records at the end of this turn; `then` is called once they are on disk, in the
         order of the calls, or with the reason why they are not. Never from within this call."""
         size_bytes = sum(len(key) + len(value or b"") + 16 for key, value in added)
-        self._buffer.append(_Write(added, size_bytes, then))
+        write = _Write(added, size_bytes, then)
+        self._host.plane.hold(write.memory_bytes)
+        self._buffer.append(write)
         self._append_at_end_of_turn()
 
     def _append_at_end_of_turn(self) -> None:
@@ -381,13 +402,11 @@ class Shard:
     def _append(self, writes: list[_Write]) -> None:
         """Has one batch of them appended. Nothing is under way before."""
         if self.state == FAILED:
-            for each in writes:
-                each.then(codes.NOT_COORDINATOR, -1)
+            self._end(writes, codes.NOT_COORDINATOR, -1)
             return
         if not any(each.records for each in writes):
             # All that was before them is on disk.
-            for each in writes:
-                each.then(codes.NONE, -1)
+            self._end(writes, codes.NONE, -1)
             return
         wall_ms = self._host.wall_ms()
         builder = _native.BatchBuilder(self._codec)
@@ -408,9 +427,14 @@ class Shard:
         if error is not None:
             self._on_append_failed(writes, error)
             return
+        self._end(writes, codes.NONE, offset)
+
+    def _end(self, writes: list[_Write], error_code: int, offset: int) -> None:
+        """Tells who wrote them what became of that; `offset` of the first record, or -1."""
+        self._host.plane.hold(-sum(each.memory_bytes for each in writes))
         for write in writes:
-            write.then(codes.NONE, offset)
-            offset += len(write.records)
+            write.then(error_code, offset)
+            offset += len(write.records) if offset >= 0 else 0
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
         code = _client_code(error.kafka_code)
@@ -424,8 +448,7 @@ class Shard:
             return
         else:
             self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} takes no record: {error}")
-        for each in writes:
-            each.then(code, -1)
+        self._end(writes, code, -1)
 
 
 class _Loader:

@@ -1,7 +1,8 @@
 //! The memory that requests may take while they arrive or wait, for all connections together.
 //!
-//! What counts are frames that arrive, what is made of them as long as it waits for its answer, and
-//! answers that wait for earlier ones or for their reader; of a connection not the first few kilobytes.
+//! What counts are frames that arrive, what is made of them as long as it waits for its answer, here or
+//! in Python, and answers that wait for earlier ones or for their reader; of a connection not the first
+//! few kilobytes.
 //!
 //! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left gets
 //! all it asks for, so a frame larger than the whole budget can still come in; then nobody gets anything

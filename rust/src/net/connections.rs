@@ -14,7 +14,8 @@ use super::session::{Session, Slot};
 use super::work::{Work, deregister_fetch};
 use crate::api::k00_produce::Outcome;
 use crate::limits::{
-    ACCEPTS_PER_TURN, FRAME_WAIT_MS, GONE_WAIT_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES,
+    ACCEPTS_PER_TURN, FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, IDLE_CHECK_MS,
+    MEMORY_FREE_BYTES, SLOW_FRAME_MS,
 };
 use crate::park::Parked;
 
@@ -36,6 +37,8 @@ pub struct Connection {
     pub short_since_ms: Option<u64>,
     /// The frame that arrives, or waits, is the one that may exceed the budget.
     pub exceeds_memory: bool,
+    /// Since when that frame has been whole and waited for a log directory.
+    pub exceeds_since_ms: Option<u64>,
     /// `session.outbox` is with a thread that sends files.
     pub is_sending: bool,
     /// The last flush left something.
@@ -103,9 +106,24 @@ impl Connection {
         }
     }
 
+    /// Its frame came in although there was no memory, one of all may at a time, and waits for a log
+    /// directory that does not answer.
+    fn is_in_the_way(&mut self, now_ms: u64) -> bool {
+        let waits = self.exceeds_memory && self.is_blocked;
+        let since_ms = waits.then(|| *self.exceeds_since_ms.get_or_insert(now_ms));
+        self.exceeds_since_ms = since_ms;
+        since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= HOUSEKEEPING_MS)
+    }
+
     /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
     /// up what it waits for.
     fn is_hoarding(&mut self, now_ms: u64) -> bool {
+        let waits = self.session.has_open_slots() || !self.session.input.is_empty();
+        let is_idle = !waits && !self.is_sending;
+        let is_silent = now_ms.saturating_sub(self.last_active_ms) > SLOW_FRAME_MS;
+        if is_idle && is_silent && counted(self.session.client_id_bytes()) > 0 {
+            return true;
+        }
         let holds_memory = self.held_bytes > 0 && !self.is_sending;
         let waits_since_ms = self.frame_waits_since_ms.filter(|_| holds_memory);
         if waits_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > FRAME_WAIT_MS) {
@@ -289,6 +307,7 @@ impl Reactor {
             frame_waits_since_ms: None,
             short_since_ms: None,
             exceeds_memory: false,
+            exceeds_since_ms: None,
             is_sending: false,
             is_full: false,
             has_ended: false,
@@ -342,6 +361,7 @@ impl Reactor {
             return;
         };
         connection.has_moved();
+        connection.exceeds_since_ms = None;
         if std::mem::take(&mut connection.exceeds_memory) {
             self.shared.end_exceeding();
         }
@@ -395,11 +415,6 @@ impl Reactor {
         }
         if has_calls {
             self.drop_calls(token);
-        }
-        for (_, state) in connection.session.open_slots() {
-            if let Slot::Control { held_bytes, .. } = state {
-                self.shared.release_memory(std::mem::take(held_bytes));
-            }
         }
         // The descriptor is open, and there may be a thread that sends to it still.
         let _ = self.poller.remove(connection.stream.as_raw_fd());
@@ -531,8 +546,9 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
-        let owed_bytes =
-            counted(connection.session.waiting_bytes()) + counted(connection.sending_bytes);
+        let owed_bytes = counted(connection.session.waiting_bytes())
+            + counted(connection.sending_bytes)
+            + counted(connection.session.client_id_bytes());
         let before_bytes = std::mem::replace(&mut connection.owed_bytes, owed_bytes);
         if owed_bytes > before_bytes {
             self.shared.budget.charge(owed_bytes - before_bytes);
@@ -541,13 +557,15 @@ impl Reactor {
         }
     }
 
-    /// When there is no memory left, those go that hold some and make no progress. A large Fetch that
+    /// When there is no memory left, those go that hold some and make no progress, and the one that took
+    /// more and keeps others from that, for as long as a log directory hangs. A large Fetch that
     /// waits for records, which is nobody's fault, is answered with what there is.
     pub(super) fn ease_shortage(&mut self) {
         if !self.shared.budget.is_exhausted() {
             return;
         }
         let now_ms = self.now_ms;
+        let has_hung = !self.shared.gates.are_open();
         for index in 0..self.connections.places() {
             let Some(connection) = self.connections.get(index) else {
                 continue;
@@ -558,6 +576,10 @@ impl Reactor {
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
+            if has_hung && connection.is_in_the_way(now_ms) {
+                self.close_hoarder(index);
+                continue;
+            }
             if !connection.is_hoarding(now_ms) {
                 continue;
             }
@@ -569,13 +591,17 @@ impl Reactor {
                 continue;
             };
             if connection.is_hoarding(now_ms) {
-                self.shared
-                    .counts
-                    .hoarders_closed
-                    .fetch_add(1, Ordering::Relaxed);
-                self.close(index);
+                self.close_hoarder(index);
             }
         }
+    }
+
+    fn close_hoarder(&mut self, index: usize) {
+        self.shared
+            .counts
+            .hoarders_closed
+            .fetch_add(1, Ordering::Relaxed);
+        self.close(index);
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::coordinate::{CoordinatorAppend, CoordinatorAppended};
+use super::plane::HeldMemory;
 use super::seat::Seat;
 use crate::access::Principal;
 use crate::error::Error;
@@ -26,7 +27,7 @@ pub struct ControlFrame {
     pub api_key: i16,
     pub api_version: i16,
     pub correlation_id: i32,
-    pub client_id: Option<String>,
+    pub client_id: Option<Arc<str>>,
     /// Index of the listener that the client came in by.
     pub listener: usize,
     /// Its name, as in `listeners`.
@@ -37,6 +38,8 @@ pub struct ControlFrame {
     pub peer: String,
     /// What follows the header.
     pub body: Vec<u8>,
+    /// What all that takes, whatever becomes of the connection, until Python lets go of it.
+    pub memory: HeldMemory,
 }
 
 /// What Python says to a frame.

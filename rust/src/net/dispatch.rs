@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::control::ControlFrame;
-use super::plane::Shared;
+use super::plane::{HeldMemory, Shared};
 use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
 use super::stage::Source;
@@ -14,9 +14,10 @@ use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
-    HOUSEKEEPING_MS, MEMORY_FREE_BYTES, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
+    CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES, HOUSEKEEPING_MS,
+    MEMORY_FREE_BYTES, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
-use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE};
+use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
 /// What a request is looked at with.
@@ -303,14 +304,22 @@ impl Reactor {
             return;
         };
         let body = frame.get(reader.position()..).unwrap_or_default().to_vec();
-        let held_bytes = body.len() + kept.len();
         let slot = connection.session.begin(Slot::Control {
+            memory_bytes: kept.len(),
             content: kept,
-            held_bytes,
         });
         let (listener, peer) = (connection.listener, connection.peer);
         let principal = connection.session.principal.clone();
-        self.shared.budget.charge(held_bytes);
+        let client_id = connection.session.client_id();
+        if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
+            self.account_owed(index);
+        }
+        let name_bytes = client_id.as_deref().map_or(0, str::len);
+        let copies = match header.api_key {
+            OFFSET_FETCH => CONTROL_LIST_COPIES,
+            _ => CONTROL_BODY_COPIES,
+        };
+        let memory_bytes = CONTROL_REQUEST_BYTES + name_bytes + copies * body.len();
         self.shared.control().put(ControlFrame {
             parked: crate::park::Parked {
                 thread,
@@ -320,12 +329,13 @@ impl Reactor {
             api_key: header.api_key,
             api_version: header.api_version,
             correlation_id: header.correlation_id,
-            client_id: header.client_id.map(str::to_owned),
+            client_id,
             listener,
             listener_name: self.shared.listener_name(listener),
             principal,
             peer: peer.to_string(),
             body,
+            memory: HeldMemory::new(&self.shared, memory_bytes),
         });
     }
 

@@ -1,8 +1,8 @@
 //! The data plane as a whole: network threads, what they share, start and stop.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -223,6 +223,31 @@ impl Shared {
     /// Milliseconds since 1970, for records.
     pub fn wall_ms(&self) -> i64 {
         wall_ms()
+    }
+}
+
+/// Memory of the budget that is given back when this is dropped, by whatever thread.
+pub struct HeldMemory {
+    shared: Weak<Shared>,
+    bytes: usize,
+}
+
+impl HeldMemory {
+    /// Takes so many bytes, whatever is left: they are in memory already.
+    pub fn new(shared: &Arc<Shared>, bytes: usize) -> HeldMemory {
+        shared.budget.charge(bytes);
+        HeldMemory {
+            shared: Arc::downgrade(shared),
+            bytes,
+        }
+    }
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.release_memory(self.bytes);
+        }
     }
 }
 

@@ -47,11 +47,11 @@ pub enum Slot {
     Searching {
         memory_bytes: usize,
     },
-    /// Python. The frame's content is kept where Python may hand it back; `held_bytes` are those that
-    /// Python holds.
+    /// Python. The frame's content, of so many bytes, is kept where Python may hand it back. What Python
+    /// itself holds is counted where that is (`HeldMemory`).
     Control {
         content: Vec<u8>,
-        held_bytes: usize,
+        memory_bytes: usize,
     },
     Answered(Vec<Chunk>),
 }
@@ -61,14 +61,14 @@ impl Slot {
         matches!(self, Slot::Produce { .. })
     }
 
-    /// What it takes in memory. Records that are to be appended count where they wait, and what Python
-    /// has where it was given to it.
+    /// What it takes in memory. Records that are to be appended count where they wait.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Slot::Produce { produce, .. } => produce.memory_bytes(),
             Slot::Fetch(fetch) => fetch.memory_bytes(),
-            Slot::Looking { memory_bytes, .. } | Slot::Searching { memory_bytes } => *memory_bytes,
-            Slot::Control { .. } => 0,
+            Slot::Looking { memory_bytes, .. }
+            | Slot::Searching { memory_bytes }
+            | Slot::Control { memory_bytes, .. } => *memory_bytes,
             Slot::Answered(chunks) => chunks.iter().map(Chunk::memory_bytes).sum(),
         }
     }
@@ -165,6 +165,16 @@ impl Session {
         if self.client_id.as_deref() != client_id {
             self.client_id = client_id.map(Into::into);
         }
+    }
+
+    /// How the client calls itself.
+    pub fn client_id(&self) -> Option<Arc<str>> {
+        self.client_id.clone()
+    }
+
+    /// What that takes in memory.
+    pub fn client_id_bytes(&self) -> usize {
+        self.client_id.as_deref().map_or(0, str::len)
     }
 
     pub fn caller(&self, address: IpAddr, listener: usize) -> Caller<'_> {
@@ -296,7 +306,7 @@ mod tests {
     fn control() -> Slot {
         Slot::Control {
             content: Vec::new(),
-            held_bytes: 0,
+            memory_bytes: 0,
         }
     }
 
@@ -411,6 +421,21 @@ mod tests {
         };
         let slot = session.begin(looking);
         assert_eq!(session.waiting_bytes(), 100);
+        session.answer(slot, answer(1));
+        assert_eq!(session.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn a_frame_that_python_may_hand_back_is_counted_until_it_is_answered() {
+        let mut session = Session::default();
+        let slot = session.begin(Slot::Control {
+            content: vec![0; 100],
+            memory_bytes: 100,
+        });
+        assert_eq!(session.waiting_bytes(), 100);
+        if let Some(Slot::Control { content, .. }) = session.slot(slot) {
+            content.clear();
+        }
         session.answer(slot, answer(1));
         assert_eq!(session.waiting_bytes(), 0);
     }

@@ -292,10 +292,6 @@ impl Reactor {
         let Some(index) = self.connections.place_of(parked.connection) else {
             return;
         };
-        if let Some(Slot::Control { held_bytes, .. }) = self.slot(parked.connection, parked.slot) {
-            let held_bytes = std::mem::take(held_bytes);
-            self.shared.release_memory(held_bytes);
-        }
         let bytes = match answer {
             ControlAnswer::Response(bytes) => Some(bytes),
             ControlAnswer::Close => None,

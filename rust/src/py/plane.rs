@@ -339,6 +339,33 @@ impl BrokerPlane {
         Ok(())
     }
 
+    /// Counts bytes as memory that requests take, until they are given back by so many less than none.
+    fn hold(&self, py: Python<'_>, bytes: i64) -> PyResult<()> {
+        let shared = &self.started(py)?.shared;
+        let count = usize::try_from(bytes.unsigned_abs()).unwrap_or(usize::MAX);
+        match bytes < 0 {
+            true => shared.release_memory(count),
+            false => shared.budget.charge(count),
+        }
+        Ok(())
+    }
+
+    /// Whether the log directory of a partition does not answer a coordinator, and requests that wait
+    /// take so much of their memory that no more may wait for it.
+    fn is_held_up(&self, py: Python<'_>, topic: &str, partition: i32) -> PyResult<bool> {
+        let shared = &self.started(py)?.shared;
+        if !shared.budget.is_half_used() {
+            return Ok(false);
+        }
+        let image = self.node.image();
+        let partition = image
+            .topic(topic)
+            .and_then(|topic| topic.partition(partition));
+        let number = partition.map(|partition| shared.gates.number_of(&partition.directory));
+        let gates = number.and_then(|number| shared.gates.get(number));
+        Ok(gates.is_some_and(|gates| !gates.coordinators.is_open()))
+    }
+
     /// The first offset of records that `append` has brought in.
     fn appended(&self, py: Python<'_>, number: u64) -> PyResult<i64> {
         let unknown = || Error::InvalidArgument(format!("no append has the number {number}"));

@@ -19,6 +19,7 @@ pub const PRODUCE: i16 = 0;
 pub const FETCH: i16 = 1;
 pub const LIST_OFFSETS: i16 = 2;
 pub const METADATA: i16 = 3;
+pub const OFFSET_FETCH: i16 = 9;
 pub const API_VERSIONS: i16 = 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
