@@ -139,7 +139,7 @@ struct Rounds {
     validate: Vec<u64>,
     crc_and_write: Vec<u64>,
     validate_and_write: Vec<u64>,
-    scratch: Scratch,
+    scratch: Scratch<'static>,
     position: u64,
 }
 
@@ -193,7 +193,7 @@ fn crc_all(batches: &[Vec<u8>], write: impl Fn(usize, &[u8])) {
 fn validate_all(
     batches: &mut [Vec<u8>],
     rules: &ValidationRules,
-    scratch: &mut Scratch,
+    scratch: &mut Scratch<'_>,
     write: impl Fn(usize, &[u8]),
 ) {
     for (index, batch) in batches.iter_mut().enumerate() {

@@ -21,6 +21,9 @@ pub const INFLATION_RATIO_FREE_BYTES: usize = 16 << 20;
 /// batch needed beyond it is given back.
 pub const SCRATCH_BYTES_KEPT_MAX: usize = 4 << 20;
 
+/// Validators whose scratch memory is kept while they have nothing to do; it is that of all logs.
+pub const SCRATCHES_KEPT_MAX: usize = 4;
+
 /// Records of a refused batch that are named one by one in the answer; the others only counted.
 pub const RECORD_ERRORS_MAX: usize = 1000;
 

@@ -2,6 +2,7 @@
 
 import struct
 import time
+from collections.abc import Callable
 
 
 def _crc32c_table() -> list[int]:
@@ -35,9 +36,13 @@ def varint(value: int) -> bytes:
 
 
 def batch(
-    values: list[bytes], *, timestamps: list[int] | None = None, attributes: int = 0
+    values: list[bytes],
+    *,
+    timestamps: list[int] | None = None,
+    attributes: int = 0,
+    compress: Callable[[bytes], bytes] = bytes,
 ) -> bytes:
-    """An uncompressed batch of records without keys."""
+    """A batch of records without keys, uncompressed unless `compress` and `attributes` say so."""
     now = int(time.time() * 1000)
     times = timestamps or [now] * len(values)
     records = b""
@@ -56,7 +61,7 @@ def batch(
         -1,
         len(values),
     )
-    body += records
+    body += compress(records)
     header = struct.pack(">ibI", -1, 2, crc32c(body))
     return struct.pack(">qi", 0, len(header) + len(body)) + header + body
 

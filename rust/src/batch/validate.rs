@@ -32,6 +32,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use parking_lot::Mutex;
+
 use super::build::{BatchBuilder, BatchOptions};
 use super::compression::{Codec, Inflater};
 use super::header::{
@@ -43,7 +45,7 @@ use super::records::{
 };
 use super::walk::{Walk, walk};
 use crate::error::{Error, RecordError, RefusedRecords, Result};
-use crate::limits::RECORD_ERRORS_MAX;
+use crate::limits::{RECORD_ERRORS_MAX, SCRATCH_BYTES_KEPT_MAX, SCRATCHES_KEPT_MAX};
 
 /// Who asks for an append; it decides which rules hold (`AppendOrigin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,11 +101,55 @@ impl Default for ValidationRules {
     }
 }
 
-/// Memory that validation keeps from one call to the next, one a thread.
+/// What compressed batches are inflated with and into. Memory for it is taken when the first of them
+/// comes, out of a pool if there is one, and goes back there.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct Scratch<'p> {
+    pool: Option<&'p ScratchPool>,
+    memory: Option<Box<ScratchMemory>>,
+}
+
+#[derive(Debug, Default)]
+struct ScratchMemory {
     inflater: Inflater,
     inflated: Vec<u8>,
+}
+
+/// Memory that validation keeps for the next batches, whichever log they are for: as much as
+/// `SCRATCHES_KEPT_MAX` threads need at once, each cut down to `SCRATCH_BYTES_KEPT_MAX`.
+#[derive(Debug, Default)]
+pub struct ScratchPool {
+    spare: Mutex<Vec<Box<ScratchMemory>>>,
+}
+
+impl ScratchPool {
+    pub fn scratch(&self) -> Scratch<'_> {
+        Scratch {
+            pool: Some(self),
+            memory: None,
+        }
+    }
+
+    fn take(&self) -> Option<Box<ScratchMemory>> {
+        self.spare.lock().pop()
+    }
+
+    fn put(&self, mut memory: Box<ScratchMemory>) {
+        memory.inflated.clear();
+        memory.inflated.shrink_to(SCRATCH_BYTES_KEPT_MAX);
+        let mut spare = self.spare.lock();
+        if spare.len() < SCRATCHES_KEPT_MAX {
+            spare.push(memory);
+        }
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        if let (Some(pool), Some(memory)) = (self.pool, self.memory.take()) {
+            pool.put(memory);
+        }
+    }
 }
 
 /// One accepted batch.
@@ -205,7 +251,7 @@ impl Validated {
 pub fn validate(
     records: &mut [u8],
     rules: &ValidationRules,
-    scratch: &mut Scratch,
+    scratch: &mut Scratch<'_>,
 ) -> Result<Validated> {
     let mut validated = Validated {
         batches: Summaries(Inner::Any(Vec::new())),
@@ -352,7 +398,7 @@ fn accept_replicated(
     header: BatchHeader,
     codec: Codec,
     previous_offset: Option<i64>,
-    scratch: &mut Scratch,
+    scratch: &mut Scratch<'_>,
 ) -> Result<BatchSummary> {
     if let Some(previous) = previous_offset
         && header.last_offset() <= previous
@@ -375,7 +421,7 @@ fn accept_produced(
     header: BatchHeader,
     codec: Codec,
     rules: &ValidationRules,
-    scratch: &mut Scratch,
+    scratch: &mut Scratch<'_>,
 ) -> Result<(BatchSummary, Option<Vec<u8>>)> {
     // Control batches stay uncompressed, whatever the topic says.
     let target = rules.compression.filter(|_| !header.is_control());
@@ -415,15 +461,18 @@ fn summarize(
 }
 
 /// The records of a batch, through `scratch` if they are compressed.
-fn inflate<'a>(batch: &'a [u8], codec: Codec, scratch: &'a mut Scratch) -> Result<&'a [u8]> {
+fn inflate<'a>(batch: &'a [u8], codec: Codec, scratch: &'a mut Scratch<'_>) -> Result<&'a [u8]> {
     let records = &batch[RECORD_BATCH_OVERHEAD..];
     if codec == Codec::None {
         return Ok(records);
     }
-    scratch
-        .inflater
-        .inflate(codec, 2, records, &mut scratch.inflated)?;
-    Ok(&scratch.inflated)
+    let pool = scratch.pool;
+    let memory = scratch
+        .memory
+        .get_or_insert_with(|| pool.and_then(ScratchPool::take).unwrap_or_default());
+    let ScratchMemory { inflater, inflated } = &mut **memory;
+    inflater.inflate(codec, 2, records, inflated)?;
+    Ok(inflated)
 }
 
 /// Reads every record to the byte and judges keys and timestamps. Times in the answer are those

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::batch::header::{NO_TIMESTAMP, TimestampType, patch_offset_and_epoch};
-use crate::batch::validate::{AppendOrigin, Scratch, Validated, validate};
+use crate::batch::validate::{AppendOrigin, Validated, validate};
 use crate::error::{Error, Result};
 
 use super::aborted::AbortedTransaction;
@@ -62,17 +62,17 @@ impl Log {
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
         let config = self.config();
-        let mut scratch = self.take_scratch();
+        let mut scratch = self.open_segments.scratches.scratch();
         let mut validated = Vec::with_capacity(requests.len());
         for request in requests.iter_mut() {
             let rules = config.validation_rules(request.origin, now_ms);
             validated.push(validate(request.records, &rules, &mut scratch));
         }
+        drop(scratch);
         if config.acks_fsync {
             self.flush_before_roll(&validated, &config, now_ms);
         }
         let mut appender = self.appender.lock();
-        appender.scratch = scratch;
         let answers = match self.active_segment() {
             Ok(active) => Appending::new(self, &config, &mut appender, requests, active, now_ms)
                 .append_all(validated),
@@ -114,14 +114,6 @@ impl Log {
             // Its failure is the directory's, and stops the append.
             let _ = self.flush();
         }
-    }
-
-    /// Whoever finds the lock taken validates with a fresh buffer rather than wait.
-    fn take_scratch(&self) -> Scratch {
-        let appender = self.appender.try_lock();
-        appender
-            .map(|mut appender| std::mem::take(&mut appender.scratch))
-            .unwrap_or_default()
     }
 }
 

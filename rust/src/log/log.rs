@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 
-use crate::batch::validate::Scratch;
 use crate::error::{Error, Result};
 
 use super::checkpoint::Uuid;
@@ -109,7 +108,6 @@ pub(super) struct LogEnds {
 pub(super) struct Appender {
     pub producers: ProducerState,
     pub snapshots: ProducerSnapshots,
-    pub scratch: Scratch,
     /// State of the generator of roll jitter.
     pub jitter_seed: u64,
 }

@@ -12,15 +12,17 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::batch::validate::ScratchPool;
 use crate::error::{Error, Result};
 use crate::limits::DESCRIPTORS_RESERVED;
 
 use super::names::{self, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
 use super::storage::{Mapping, OpenMode, Storage, StorageFile};
 
-/// The bound and who is open; shared by all logs of a broker.
+/// The bound and who is open; shared by all logs of a broker, with what else they share.
 pub struct OpenSegments {
     pub storage: Arc<dyn Storage>,
+    pub scratches: ScratchPool,
     segments_max: usize,
     clock: AtomicU64,
     next_id: AtomicU64,
@@ -60,6 +62,7 @@ impl OpenSegments {
         };
         Arc::new(OpenSegments {
             storage,
+            scratches: ScratchPool::default(),
             segments_max: affordable.max(16),
             clock: AtomicU64::new(1),
             next_id: AtomicU64::new(1),

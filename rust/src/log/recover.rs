@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::batch::validate::Scratch;
 use crate::error::{Error, Result};
 
 use super::checkpoint::{self, Uuid, partition_metadata};
@@ -603,7 +602,6 @@ impl Loader<'_> {
             appender: Mutex::new(Appender {
                 producers,
                 snapshots,
-                scratch: Scratch::default(),
                 jitter_seed: parameters.jitter_seed,
             }),
             flushing: Mutex::new(()),
