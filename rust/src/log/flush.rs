@@ -21,6 +21,8 @@ use super::storage::OpenMode;
 pub struct SharedFlush {
     target: LogPosition,
     cuts: u64,
+    /// Changes of names in the log's directory.
+    names: u64,
 }
 
 impl Log {
@@ -45,16 +47,17 @@ impl Log {
         if self.is_in(Stage::Deleted) || ends.flushed.offset >= ends.log_end.offset {
             return Ok(None);
         }
-        self.directory_is_dirty.store(false, Ordering::Release);
         Ok(Some(SharedFlush {
             target: ends.log_end,
             cuts: ends.cuts,
+            names: self.names.count(),
         }))
     }
 
     /// After a sync of the file system that began behind `begin_shared_flush` has succeeded: publishes
     /// the flushed offset. A log that has been cut meanwhile is flushed by itself.
     pub fn finish_shared_flush(&self, shared: SharedFlush) -> Result<()> {
+        self.names.note_synced(shared.names);
         let ends = self.ends.write();
         if ends.cuts != shared.cuts {
             drop(ends);
@@ -104,11 +107,12 @@ impl Log {
     }
 
     fn sync_segments(&self, from: i64) -> Result<()> {
-        if self.directory_is_dirty.swap(false, Ordering::AcqRel) {
-            let directory = self.directory();
+        if !self.names.are_synced() {
+            let (names, directory) = (self.names.count(), self.directory());
             self.storage()
                 .sync_directory(&directory)
                 .map_err(Error::io("fsync", &directory))?;
+            self.names.note_synced(names);
         }
         let mut segment = self.segment_at(from);
         while let Some(dirty) = segment {

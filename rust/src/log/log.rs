@@ -15,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 
@@ -68,14 +68,43 @@ pub struct Log {
     pub(super) appender: Mutex<Appender>,
     /// The flush lock: one flush, truncation or recovery-point move at a time.
     pub(super) flushing: Mutex<()>,
-    /// Names were made, renamed or removed in the directory since it was last synced.
-    pub(super) directory_is_dirty: AtomicBool,
+    pub(super) names: NameChanges,
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
     pub(super) condemned: Mutex<Vec<Condemned>>,
     /// A `Stage`; set under the append lock.
     pub(super) stage: AtomicU8,
     pub(super) observer: RwLock<Option<Arc<dyn LogObserver>>>,
+}
+
+/// How often names were made, renamed or removed in the directory, and how many of these changes are on
+/// disk. Counts, not a flag: whoever syncs the directory may begin long before it is done, and others
+/// must not take it for synced meanwhile.
+#[derive(Default)]
+pub(super) struct NameChanges {
+    count: AtomicU64,
+    synced: AtomicU64,
+}
+
+impl NameChanges {
+    /// After a change, and before what it names holds a record.
+    pub fn note(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Asked before a sync of the directory, for `note_synced`.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub fn are_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) >= self.count()
+    }
+
+    /// A sync of the directory that began when there were so many has succeeded.
+    pub fn note_synced(&self, count: u64) {
+        self.synced.fetch_max(count, Ordering::AcqRel);
+    }
 }
 
 /// What may still be done with a log.
@@ -334,7 +363,7 @@ impl Log {
         appender
             .snapshots
             .take(self.storage(), &appender.producers, false)?;
-        self.directory_is_dirty.store(true, Ordering::Release);
+        self.names.note();
         let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms);
         old.write_indexes(true)?;
         let directory = self.directory.read().clone();
@@ -359,7 +388,7 @@ impl Log {
             }
         };
         old.close()?;
-        self.directory_is_dirty.store(true, Ordering::Release);
+        self.names.note();
         self.segments.write().insert(new.clone());
         Ok(new)
     }

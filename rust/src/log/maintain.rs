@@ -191,7 +191,7 @@ impl Log {
                 .delete(self.storage(), segment.base_offset())?;
             self.condemn(segment, now_ms)?;
         }
-        self.directory_is_dirty.store(true, Ordering::Release);
+        self.names.note();
         Ok(())
     }
 

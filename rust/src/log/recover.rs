@@ -22,7 +22,7 @@ use super::checkpoint::{self, Uuid, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::log::{Appender, Log, LogEnds, Stage};
+use super::log::{Appender, Log, LogEnds, NameChanges, Stage};
 use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
@@ -605,13 +605,14 @@ impl Loader<'_> {
                 jitter_seed: parameters.jitter_seed,
             }),
             flushing: Mutex::new(()),
-            // Loading may have removed snapshots: they must not come back beside newer records.
-            directory_is_dirty: AtomicBool::new(true),
+            names: NameChanges::default(),
             flush_is_queued: AtomicBool::new(false),
             condemned: Mutex::new(Vec::new()),
             stage: AtomicU8::new(Stage::Open as u8),
             observer: RwLock::new(None),
         };
+        // Loading may have removed snapshots: they must not come back beside newer records.
+        log.names.note();
         (Arc::new(log), report)
     }
 }

@@ -111,6 +111,31 @@ fn a_log_that_was_cut_meanwhile_is_flushed_by_itself() {
     assert_eq!(serve(&left, ReadIsolation::LogEnd, 1 << 20), expected);
 }
 
+/// The beginning of a shared flush said already that the directory was synced: another flush of the
+/// log, before the file system was, answered for records in a segment that had no name on disk.
+#[test]
+fn a_flush_beside_a_shared_one_does_not_rely_on_what_that_has_not_yet_synced() {
+    let world = dirty_logs();
+    let log = &world.logs[0];
+    log.flush().unwrap();
+    log.set_config(LogConfig {
+        segment_bytes: 150,
+        ..LogConfig::default()
+    });
+    append(log, batch(Codec::None, NOBODY, 3, 1, 50), 1).unwrap();
+    assert_eq!(log.segments().len(), 2, "it has rolled");
+    let shared = log.begin_shared_flush().unwrap().unwrap();
+    log.flush().unwrap();
+    assert_eq!(log.offsets().high_watermark, 4);
+    let expected = serve(log, ReadIsolation::LogEnd, 1 << 20);
+    let left = world.storage.crash(Crash::LoseUnsynced);
+    let open_segments = OpenSegments::new(Arc::new(left), 64);
+    let directory = open_directory(&open_segments, &LogConfig::default()).unwrap();
+    let left = directory.log("t", 0).unwrap();
+    assert_eq!(serve(&left, ReadIsolation::LogEnd, 1 << 20), expected);
+    log.finish_shared_flush(shared).unwrap();
+}
+
 struct Told(std::sync::mpsc::Sender<i64>);
 
 impl LogObserver for Told {
