@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import kafkalite
+from api.group_requests import describe, stable_member
 from api.raw import Connection
 from kafkalite.cli import arrow_serve
 from kafkalite.config import Config
@@ -76,6 +77,29 @@ def test_ipv6_addresses_are_in_brackets() -> None:
         command += ["--bootstrap-server", broker.bootstrap_servers]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert f"\tAddress: [::1]:{port}\n" in shown
+
+
+def test_a_client_of_ipv4_is_called_so_whatever_socket_it_came_in_by() -> None:
+    """By an IPv6 socket it was ::ffff:127.0.0.1, in answers and in the group's records."""
+    try:
+        socket.create_server(("::", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    keys = {
+        "kafkalite.allow.unauthenticated": "true",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+        "max.connections.per.ip": "0",
+        "max.connections.per.ip.overrides": "127.0.0.1:1",
+    }
+    with (
+        kafkalite.Broker(listen="[::]:0", config=keys) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        stable_member(connection, "g")
+        (member,) = describe(connection, "g")[0].members
+        assert member.client_host == "/127.0.0.1"
+        with Connection(broker.bootstrap_servers) as second:
+            assert second.is_closed()
 
 
 def test_without_a_host_all_addresses_are_listened_on() -> None:

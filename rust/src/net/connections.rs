@@ -216,7 +216,7 @@ impl Reactor {
                 return;
             };
             match listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, peer, number),
+                Ok((stream, peer)) => self.admit(stream, canonical(peer), number),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -603,6 +603,11 @@ impl Reactor {
             .fetch_add(1, Ordering::Relaxed);
         self.close(index);
     }
+}
+
+/// As operators write it and Kafka tells it: IPv4 also where it came in by an IPv6 socket.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
 /// What counts of so many bytes.
