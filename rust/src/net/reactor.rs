@@ -31,7 +31,7 @@ use super::connections::Connections;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, SpareAnswers};
 use super::pace::Pace;
-use super::plane::{Message, Shared};
+use super::plane::{Mailbox, Message, Shared};
 use super::poller::{self, Event, Poller, Readiness};
 use super::session::Slot;
 use super::stage::Stage;
@@ -134,21 +134,21 @@ pub fn drive(mut reactor: Box<Reactor>) -> Ended {
 fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     let shared = reactor.shared.clone();
     let index = reactor.index;
-    let Some(gate) = work.gate(&shared.gates).cloned() else {
-        shared.budget.charge(work.size_bytes());
-        // Nothing of it lies in a log directory.
-        let done = work.run(&shared, None, false);
-        reactor.complete(done);
-        return Some(reactor);
-    };
     shared.budget.charge(work.size_bytes());
-    if let Some(elsewhere) = elsewhere(&work, &gate, &shared.gates) {
+    let gate = work.gate(&shared.gates).cloned();
+    if let Some(gate) = &gate
+        && let Some(elsewhere) = elsewhere(&work, gate, &shared.gates)
+    {
         work = match elsewhere.put(work, index, &shared) {
             None => return Some(reactor),
             Some(work) => work,
         };
     }
-    let Some(seat) = shared.seats.get(index) else {
+    let directory = gate.as_ref().map(|gate| gate.directory);
+    let Some((gate, seat)) = gate.zip(shared.seats.get(index)) else {
+        // Nothing of it lies in a log directory; or, which cannot be, there is no seat to leave.
+        let done = work.run(&shared, directory, false);
+        reactor.complete(done);
         return Some(reactor);
     };
     let thread_id = reactor.thread_id;
@@ -251,14 +251,7 @@ impl Reactor {
         self.now_ms = self.shared.monotonic_ms();
         self.image = self.shared.image();
         self.touched.append(&mut self.yielded);
-        let messages = self
-            .shared
-            .mailboxes
-            .get(self.index)
-            .map(|mailbox| mailbox.take());
-        for message in messages.unwrap_or_default() {
-            self.on_message(message);
-        }
+        self.empty_mailbox();
         self.run_timers();
         if self.now_ms >= self.next_housekeeping_ms {
             self.keep_house();
@@ -362,18 +355,11 @@ impl Reactor {
 
     fn on_event(&mut self, event: Event) {
         if event.token == WAKE_TOKEN {
-            // The mailbox was emptied when the turn began; what has come since wakes again.
+            // What comes from here on wakes again.
             if let Some(mailbox) = self.shared.mailboxes.get(self.index) {
                 mailbox.wake_up.clear();
             }
-            for message in self
-                .shared
-                .mailboxes
-                .get(self.index)
-                .map_or(vec![], |each| each.take())
-            {
-                self.on_message(message);
-            }
+            self.empty_mailbox();
             return;
         }
         let listener = (LISTENER_TOKEN - event.token) as usize;
@@ -402,6 +388,13 @@ impl Reactor {
             return;
         }
         self.touch(event.token);
+    }
+
+    fn empty_mailbox(&mut self) {
+        let mailbox = self.shared.mailboxes.get(self.index);
+        for message in mailbox.map(Mailbox::take).unwrap_or_default() {
+            self.on_message(message);
+        }
     }
 
     pub(super) fn on_message(&mut self, message: Message) {
