@@ -274,8 +274,8 @@ class BrokerPlane:
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, if there is one."""
 
-    def notices(self) -> list[str]:
-        """Sentences for the log, each given once."""
+    def notices(self) -> tuple[list[str], list[str]]:
+        """Sentences for the log, each given once: errors of ours, warnings of what clients do."""
 
     def respond(self, request: Request, response: Any) -> None:
         """Answers with a message, in the request's version."""

@@ -46,8 +46,11 @@ class ControlServer:
         if work is None:
             return False
         requests, woken = work
-        for sentence in plane.notices():
+        errors, warnings = plane.notices()
+        for sentence in errors:
             context.log.error(sentence)
+        for sentence in warnings:
+            context.log.warning(sentence)
         for number in woken:
             self._call(partial(context.woken, number))
         # Requests before timers: a heartbeat that has come in time counts, however long the thread

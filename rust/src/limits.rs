@@ -218,6 +218,9 @@ pub const HOUSEKEEPING_MS: u64 = 1_000;
 /// The log says at most so often why records of producers could not be stored.
 pub const STORAGE_NOTICE_MS: u64 = 1_000;
 
+/// And why the requests of clients are refused.
+pub const REFUSAL_NOTICE_MS: u64 = 1_000;
+
 /// Bytes read at once from a segment whose records become Arrow columns; more for a larger batch.
 /// Small enough to stay in a core's second cache until CRC and columns are done with it.
 pub const ARROW_READ_BYTES: usize = 256 * 1024;

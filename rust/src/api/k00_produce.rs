@@ -323,11 +323,18 @@ impl Produce {
         })
     }
 
-    /// Some partition was refused: what closes the connection of a producer with acks 0.
-    pub fn has_error(&self) -> bool {
-        self.partitions
-            .iter()
-            .any(|each| matches!(each.outcome, Outcome::Refused { .. }))
+    /// Why some partition was refused: what closes the connection of a producer with acks 0.
+    pub fn refusal(&self) -> Option<Error> {
+        self.partitions.iter().find_map(|each| match &each.outcome {
+            Outcome::Refused { code, message, .. } => {
+                let index = each.index;
+                Some(Error::InvalidArgument(match message {
+                    Some(message) => format!("partition {index}: {message}"),
+                    None => format!("partition {index}: error code {code}"),
+                }))
+            }
+            _ => None,
+        })
     }
 
     /// What the request takes in memory while it waits, its records not counted.

@@ -6,6 +6,7 @@
 //! until the other does not come back from a log directory (`coordinate.rs`).
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::coordinate::{CoordinatorAppend, CoordinatorAppended};
+use super::end::{End, Refusals};
 use super::plane::HeldMemory;
 use super::seat::Seat;
 use crate::access::Principal;
@@ -61,6 +63,19 @@ pub struct Taken {
     pub woken: Vec<u64>,
 }
 
+/// Sentences for the log, by how grave they are.
+#[derive(Default)]
+pub struct Notices {
+    pub errors: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
+impl Notices {
+    fn is_empty(&self) -> bool {
+        self.errors.is_empty() && self.warnings.is_empty()
+    }
+}
+
 /// The right to be the control thread, kept from one `take` to the next.
 pub struct Turn {
     /// Another thread had it before.
@@ -76,7 +91,8 @@ struct Queue {
     /// What became of appends, by their numbers, until Python asks.
     appended: HashMap<u64, CoordinatorAppended>,
     /// Sentences for the log that Python writes.
-    notices: Vec<String>,
+    notices: Notices,
+    refusals: Refusals,
     /// When the next one may come of records that could not be stored.
     storage_notice_due_ms: u64,
     /// Which thread has the turn.
@@ -132,9 +148,9 @@ impl ControlQueue {
         self.queue.lock().appended.remove(&number)
     }
 
-    /// Has Python log a sentence.
+    /// Has Python log that something of ours has failed.
     pub fn notice(&self, sentence: String) {
-        self.queue.lock().notices.push(sentence);
+        self.queue.lock().notices.errors.push(sentence);
         self.has_frames.notify_one();
     }
 
@@ -143,13 +159,24 @@ impl ControlQueue {
         let mut queue = self.queue.lock();
         if now_ms >= queue.storage_notice_due_ms {
             queue.storage_notice_due_ms = now_ms + STORAGE_NOTICE_MS;
-            queue.notices.push(format!("records are refused: {error}"));
+            let sentence = format!("records are refused: {error}");
+            queue.notices.errors.push(sentence);
+            self.has_frames.notify_one();
+        }
+    }
+
+    /// Has Python log why a client's connection is ended, unless the client has gone, or others were told
+    /// of a moment ago.
+    pub fn end_notice(&self, peer: SocketAddr, end: &End, now_ms: u64) {
+        let mut queue = self.queue.lock();
+        if let Some(line) = queue.refusals.line(peer, end, now_ms) {
+            queue.notices.warnings.push(line);
             self.has_frames.notify_one();
         }
     }
 
     /// The sentences to be logged.
-    pub fn take_notices(&self) -> Vec<String> {
+    pub fn take_notices(&self) -> Notices {
         std::mem::take(&mut self.queue.lock().notices)
     }
 

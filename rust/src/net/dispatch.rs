@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::control::ControlFrame;
+use super::end::End;
 use super::plane::{HeldMemory, Shared};
 use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
@@ -81,7 +82,7 @@ impl Reactor {
         bytes: &[u8],
         content: Range<usize>,
         (image, shared): (&Image, &Arc<Shared>),
-    ) -> Result<bool> {
+    ) -> std::result::Result<bool, End> {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
         let token = self.connections.token_of(index);
@@ -130,10 +131,11 @@ impl Reactor {
         };
         let is_spoken = (key.min..=key.max).contains(&header.api_version);
         if !is_spoken && header.api_key != API_VERSIONS {
-            return Err(Error::MalformedRequest(format!(
+            let reason = format!(
                 "api key {} has no version {}",
                 header.api_key, header.api_version
-            )));
+            );
+            return Err(Error::MalformedRequest(reason).into());
         }
         session.name_client(header.client_id);
         let answer = match header.api_key {
@@ -235,14 +237,17 @@ impl Reactor {
         produce: Produce,
         bytes: &[u8],
         base: usize,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), End> {
         let token = self.connections.token_of(index);
         let now_ms = self.now_ms;
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
         let is_silent = produce.acks == 0;
-        let is_refused = is_silent && produce.has_error();
+        let refusal = match is_silent {
+            true => produce.refusal(),
+            false => None,
+        };
         let deadline_ms = now_ms + u64::try_from(produce.timeout_ms).unwrap_or(0);
         let slot = (!is_silent).then(|| connection.session.next_slot());
         let mut pending = 0;
@@ -279,9 +284,8 @@ impl Reactor {
         if slot.is_some() && pending > 0 {
             self.set_late_timer(token, deadline_ms);
         }
-        if is_refused {
-            // The only way to tell a producer with acks 0.
-            return Err(Error::InvalidArgument("refused, with acks 0".to_owned()));
+        if let Some(error) = refusal {
+            return Err(End::Unheard(error));
         }
         if let (Some(slot), 0) = (slot, pending) {
             self.settle_produce(token, slot);

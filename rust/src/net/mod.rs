@@ -5,6 +5,7 @@
 //! reactor      one thread's turn: events, timers, wake-ups, what became of storage calls, sending
 //! connections  taken in, looked after, closed
 //! receive, buffers    bytes, frames, the memory they come in      dispatch  one request
+//! end          why a connection is ended, and what the log says of it
 //! settle       requests that wait, and what becomes of them
 //! session      one connection without its socket: request order, response slots
 //! outbox       what is to be sent: bytes and file ranges
@@ -22,6 +23,7 @@ mod connections;
 pub mod control;
 pub mod coordinate;
 mod dispatch;
+mod end;
 mod gate;
 pub mod outbox;
 pub mod pace;

@@ -6,9 +6,9 @@
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;
 
+use super::end::End;
 use super::reactor::Reactor;
 use super::session::Input;
-use crate::error::{Error, Result};
 use crate::limits::{MEMORY_FREE_BYTES, RECEIVE_BYTES, RECEIVES_PER_TURN};
 use crate::wire::frame;
 
@@ -18,7 +18,8 @@ impl Reactor {
             match self.receive_once(index) {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(_) => {
+                Err(why) => {
+                    self.tell_why(index, &why);
                     self.close(index);
                     return;
                 }
@@ -33,7 +34,7 @@ impl Reactor {
     }
 
     /// One `recv` and the frames that it completes. False: the socket has no more for now.
-    fn receive_once(&mut self, index: usize) -> Result<bool> {
+    fn receive_once(&mut self, index: usize) -> Result<bool, End> {
         let request_bytes_max = self.shared.settings.request_bytes_max;
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
@@ -76,10 +77,7 @@ impl Reactor {
             {
                 0
             }
-            Err(_) => {
-                let reason = "the connection was reset".to_owned();
-                return Err(Error::MalformedRequest(reason));
-            }
+            Err(_) => return Err(End::Gone),
         };
         input.end += received;
         connection.received_bytes += received as u64;
@@ -97,6 +95,16 @@ impl Reactor {
             self.on_peer_closed(index);
         }
         Ok(received > 0 && received == room_bytes)
+    }
+
+    /// Has the log say why a connection is ended.
+    pub(super) fn tell_why(&mut self, index: usize, end: &End) {
+        let now_ms = self.now_ms;
+        if let Some(connection) = self.connections.get(index) {
+            self.shared
+                .control()
+                .end_notice(connection.peer, end, now_ms);
+        }
     }
 
     /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as much
@@ -133,7 +141,8 @@ impl Reactor {
         let result = self.dispatch_all(index, &buffer, start, end);
         let (at, is_blocked) = match result {
             Ok(found) => found,
-            Err(_) => {
+            Err(why) => {
+                self.tell_why(index, &why);
                 // What it sent before is answered still.
                 if let Some(connection) = self.connections.get(index) {
                     connection.has_ended = true;
@@ -185,7 +194,7 @@ impl Reactor {
         buffer: &[u8],
         mut at: usize,
         end: usize,
-    ) -> Result<(usize, bool)> {
+    ) -> Result<(usize, bool), End> {
         let request_bytes_max = self.shared.settings.request_bytes_max;
         let bytes = buffer.get(..end).unwrap_or_default();
         let (image, shared) = (self.image.clone(), self.shared.clone());

@@ -3,12 +3,14 @@
 
 use super::connections::deregister;
 use super::control::ControlAnswer;
+use super::end::End;
 use super::reactor::{Reactor, Timer};
 use super::session::Slot;
 use super::work::{Appended, Asker, Done, Look, Work, deregister_fetch};
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{Chunk, code};
+use crate::error::Error;
 use crate::park::{Parked, WaitFor};
 use crate::wire::header::{FETCH, PRODUCE};
 
@@ -216,8 +218,8 @@ impl Reactor {
             }
             let Some(slot) = piece.slot else {
                 // The only way to tell a producer with acks 0.
-                if result.is_err() {
-                    self.end(piece.connection);
+                if let Err(error) = result {
+                    self.end_unheard(piece.connection, error);
                 }
                 continue;
             };
@@ -235,6 +237,13 @@ impl Reactor {
             if *pending == 0 {
                 self.settle_produce(piece.connection, slot);
             }
+        }
+    }
+
+    fn end_unheard(&mut self, token: u64, error: Error) {
+        if let Some(index) = self.connections.place_of(token) {
+            self.tell_why(index, &End::Unheard(error));
+            self.end(token);
         }
     }
 
@@ -292,14 +301,18 @@ impl Reactor {
         let Some(index) = self.connections.place_of(parked.connection) else {
             return;
         };
-        let bytes = match answer {
-            ControlAnswer::Response(bytes) => Some(bytes),
-            ControlAnswer::Close => None,
-            ControlAnswer::Again => self.answer_again(index, parked.slot).ok(),
+        let answer = match answer {
+            ControlAnswer::Response(bytes) => Ok(bytes),
+            // Python has said why.
+            ControlAnswer::Close => return self.close(index),
+            ControlAnswer::Again => self.answer_again(index, parked.slot),
         };
-        match bytes {
-            Some(bytes) => self.answer(parked.connection, parked.slot, vec![Chunk::Bytes(bytes)]),
-            None => self.close(index),
+        match answer {
+            Ok(bytes) => self.answer(parked.connection, parked.slot, vec![Chunk::Bytes(bytes)]),
+            Err(error) => {
+                self.tell_why(index, &End::Refused(error));
+                self.close(index);
+            }
         }
     }
 }

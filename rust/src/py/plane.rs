@@ -382,9 +382,10 @@ impl BrokerPlane {
         Some(Log::new(partition.log.clone()))
     }
 
-    /// Sentences for the log, each given once.
-    fn notices(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.started(py)?.shared.control().take_notices())
+    /// Sentences for the log, each given once: errors of ours, and warnings of what clients do.
+    fn notices(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<String>)> {
+        let notices = self.started(py)?.shared.control().take_notices();
+        Ok((notices.errors, notices.warnings))
     }
 
     /// Answers a request with a message, in the request's version.
