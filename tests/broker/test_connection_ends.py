@@ -60,6 +60,16 @@ def test_a_refusal_with_acks_0_ends_the_connection_though_requests_wait_behind_i
     assert client.is_closed()
 
 
+def test_who_sends_what_is_not_spoken_does_not_wait_for_records(client: Connection) -> None:
+    """It was refused no sooner than a good request would have begun: when the time of the Fetch
+    before it was over, or, where memory was short, when there was some."""
+    fetch = send_fetch(client, LONG_MS)
+    client.send(PRODUCE, 2, b"")
+    answer = client.receive(FETCH, 12, fetch)
+    assert not answer.responses[0].partitions[0].records
+    assert client.is_closed()
+
+
 def test_who_sends_no_more_does_not_wait_for_records(client: Connection) -> None:
     """A consumer that had gone kept its connection until the time of its Fetch was over."""
     fetch = send_fetch(client, LONG_MS)

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::pace::{Duty, Pace};
-use super::plane::Message;
+use super::plane::{Message, Shared};
 use super::poller::Readiness;
 use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::{Work, deregister_fetch};
+use crate::api::Ask;
 use crate::api::k00_produce::Outcome;
+use crate::image::Image;
 use crate::limits::{
     ACCEPTS_PER_TURN, FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, IDLE_CHECK_MS,
     MEMORY_FREE_BYTES, SLOW_FRAME_MS,
@@ -71,6 +73,15 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// With what the client's requests are looked at.
+    pub fn ask<'a>(&'a self, image: &'a Image, shared: &'a Shared) -> Ask<'a> {
+        Ask {
+            image,
+            caller: self.session.caller(self.peer.ip(), self.listener),
+            authorizer: &*shared.authorizer,
+        }
+    }
+
     /// It holds memory, and it is for the client to go on: to read its answers, whatever else it has
     /// asked for, or to send the rest of a frame. One that waits for a log directory, for memory or for an
     /// answer of ours is not to blame.
@@ -340,7 +351,8 @@ impl Reactor {
         }
     }
 
-    /// Looks at nothing more of what a client sent; its connection is closed once the answers have left.
+    /// Looks at nothing more of what a client sent; its connection is closed once the answers have left,
+    /// and none of them waits for more records.
     pub(super) fn end(&mut self, token: u64) {
         if let Some(connection) = self.connections.by_token(token) {
             connection.has_ended = true;
@@ -351,6 +363,7 @@ impl Reactor {
             self.touch(token);
         }
         if let Some(index) = self.connections.place_of(token) {
+            self.end_waits(index);
             self.end_exceeding(index);
         }
     }

@@ -11,7 +11,7 @@ use super::session::{Session, Slot};
 use super::stage::Source;
 use super::work::{Asker, Work};
 use crate::api::k00_produce::{self, Outcome, Produce};
-use crate::api::{Ask, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
+use crate::api::{Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
@@ -21,22 +21,24 @@ use crate::limits::{
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
-/// What a request is looked at with.
-struct Place<'a> {
-    shared: &'a Arc<Shared>,
-    image: &'a Image,
-    address: std::net::IpAddr,
-    listener: usize,
-}
+/// What a request is answered from.
+type Around<'a> = (&'a Image, &'a Arc<Shared>);
 
-impl Place<'_> {
-    fn ask<'a>(&'a self, session: &'a Session) -> Ask<'a> {
-        Ask {
-            image: self.image,
-            caller: session.caller(self.address, self.listener),
-            authorizer: &*self.shared.authorizer,
-        }
+/// The header of a request that is spoken here. Errors: one that cannot be read, an unknown key, a
+/// version that is not spoken, unless it is ApiVersions', which says so in its answer (KIP-511).
+fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<RequestHeader<'a>> {
+    let header = RequestHeader::read(reader, |key| {
+        shared.key(key).map(|known| known.first_flexible)
+    })?;
+    let (api_key, version) = (header.api_key, header.api_version);
+    let key = shared
+        .key(api_key)
+        .ok_or_else(|| Error::MalformedRequest(format!("unknown api key {api_key}")))?;
+    if !(key.min..=key.max).contains(&version) && api_key != API_VERSIONS {
+        let reason = format!("api key {api_key} has no version {version}");
+        return Err(Error::MalformedRequest(reason));
     }
+    Ok(header)
 }
 
 /// A log directory does not answer in which the request has records to be appended.
@@ -81,33 +83,69 @@ impl Reactor {
         index: usize,
         bytes: &[u8],
         content: Range<usize>,
-        (image, shared): (&Image, &Arc<Shared>),
+        around: Around<'_>,
     ) -> std::result::Result<bool, End> {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
-        let token = self.connections.token_of(index);
-        let (now_ms, turn) = (self.now_ms, self.turn);
+        let (image, shared) = around;
+        let mut reader = Reader::new(frame);
+        let header = read_header(&mut reader, shared)?;
+        if !self.may_begin(index, &header, &reader)? {
+            return Ok(false);
+        }
         let Some(connection) = self.connections.get(index) else {
             return Ok(true);
         };
-        let place = Place {
-            shared,
-            image,
-            address: connection.peer.ip(),
-            listener: connection.listener,
+        connection.session.name_client(header.client_id);
+        let answer = match header.api_key {
+            PRODUCE => return self.produce(index, &header, &mut reader, (bytes, base), around),
+            FETCH => {
+                self.fetch(index, &header, &mut reader, around)?;
+                return Ok(true);
+            }
+            LIST_OFFSETS => match self.list_offsets(index, &header, &mut reader, around)? {
+                Some(answer) => answer,
+                None => return Ok(true),
+            },
+            METADATA => {
+                let creates = shared.settings.auto_create_topics
+                    && k03_metadata::missing_topics(&header, reader.clone(), image)?;
+                if creates {
+                    self.hand_over(index, &header, &reader, frame, frame.to_vec());
+                    return Ok(true);
+                }
+                k03_metadata::answer(&header, reader, &connection.ask(image, shared))?
+            }
+            API_VERSIONS => {
+                k18_api_versions::answer(&header, &mut reader, &shared.keys, &image.features)?
+            }
+            _ => {
+                self.hand_over(index, &header, &reader, frame, Vec::new());
+                return Ok(true);
+            }
         };
-        let session = &mut connection.session;
-        let mut reader = Reader::new(frame);
-        let header = RequestHeader::read(&mut reader, |key| {
-            shared.key(key).map(|known| known.first_flexible)
-        })?;
-        let key = shared.key(header.api_key).ok_or_else(|| {
-            Error::MalformedRequest(format!("unknown api key {}", header.api_key))
-        })?;
+        self.answer_at_once(index, header.api_key, answer);
+        Ok(true)
+    }
+
+    /// Whether the request may begin now: no earlier answer must leave first, there is memory for it,
+    /// and the connection has not had its share of the turn.
+    fn may_begin(
+        &mut self,
+        index: usize,
+        header: &RequestHeader<'_>,
+        reader: &Reader<'_>,
+    ) -> Result<bool> {
+        let token = self.connections.token_of(index);
+        let (now_ms, turn, shared) = (self.now_ms, self.turn, &self.shared);
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(false);
+        };
+        let session = &connection.session;
         if !session.may_begin(header.api_key, now_ms) {
             return Ok(false);
         }
-        if !connection.exceeds_memory && waits_for_memory(&header, &reader, session, shared)? {
+        if !connection.exceeds_memory && waits_for_memory(header, reader, session, shared)? {
             // It may wait for requests that wait as it does: so after a while one at a time goes on.
             let since_ms = *connection.short_since_ms.get_or_insert(now_ms);
             if now_ms - since_ms < HOUSEKEEPING_MS || !shared.budget.exceed() {
@@ -117,7 +155,6 @@ impl Reactor {
             connection.exceeds_memory = true;
         }
         connection.short_since_ms = None;
-        let exceeds_memory = connection.exceeds_memory;
         if connection.turn != turn {
             (connection.turn, connection.work_in_turn) = (turn, 0);
         }
@@ -129,105 +166,125 @@ impl Reactor {
             PRODUCE => WORK_OF_PRODUCE,
             _ => WORK_OF_OTHERS,
         };
-        let is_spoken = (key.min..=key.max).contains(&header.api_version);
-        if !is_spoken && header.api_key != API_VERSIONS {
-            let reason = format!(
-                "api key {} has no version {}",
-                header.api_key, header.api_version
-            );
-            return Err(Error::MalformedRequest(reason).into());
-        }
-        session.name_client(header.client_id);
-        let answer = match header.api_key {
-            PRODUCE => {
-                let spare = &mut self.spare_requests;
-                let produce = k00_produce::read(&header, &mut reader, &place.ask(session), spare)?;
-                if !shared.gates.are_open()
-                    && shared.budget.is_half_used()
-                    && waits_for_directory(&produce, shared)
-                {
-                    // Its records would wait in memory.
-                    self.spare_requests.put(produce);
-                    self.wait_for_memory.push(token);
-                    return Ok(false);
-                }
-                self.begin_produce(index, produce, bytes, base)?;
-                return Ok(true);
-            }
-            FETCH => {
-                let fetch = k01_fetch::read(
-                    &header,
-                    &mut reader,
-                    &place.ask(session),
-                    &shared.fetch_sessions,
-                    shared.settings.fetch_bytes_max,
-                    now_ms,
-                )?;
-                let deadline_ms = now_ms + fetch.max_wait_ms as u64;
-                if exceeds_memory && !shared.gates.are_open() {
-                    // It might hold its memory for as long as a log directory does not answer.
-                    for chunk in fetch.throttled_answer(0) {
-                        session.outbox.push(chunk);
-                    }
-                    self.touched.push(token);
-                    return Ok(true);
-                }
-                let is_over = fetch.max_wait_ms == 0 || exceeds_memory;
-                let slot = session.begin(Slot::Fetch(Box::new(fetch)));
-                if session.waiting_bytes() > MEMORY_FREE_BYTES {
-                    self.account_owed(index);
-                }
-                if !is_over {
-                    self.set_timer(deadline_ms, token, Timer::Fetch(slot));
-                }
-                self.look(token, slot, is_over);
-                return Ok(true);
-            }
-            LIST_OFFSETS => {
-                let ask = place.ask(session);
-                let mut request = k02_list_offsets::read(&header, &mut reader, &ask)?;
-                if request.next_directory().is_none() {
-                    request.search(|_| false);
-                    request.answer()
-                } else {
-                    let memory_bytes = request.memory_bytes();
-                    let slot = session.begin(Slot::Searching { memory_bytes });
-                    if memory_bytes > MEMORY_FREE_BYTES {
-                        self.account_owed(index);
-                    }
-                    self.work.push_back(Work::Search {
-                        asker: Asker {
-                            connection: token,
-                            slot,
-                        },
-                        request: Box::new(request),
-                    });
-                    return Ok(true);
-                }
-            }
-            METADATA => {
-                let creates = shared.settings.auto_create_topics
-                    && k03_metadata::missing_topics(&header, reader.clone(), image)?;
-                if creates {
-                    self.hand_over(index, &header, &reader, frame, frame.to_vec());
-                    return Ok(true);
-                }
-                k03_metadata::answer(&header, reader, &place.ask(session))?
-            }
-            API_VERSIONS => {
-                k18_api_versions::answer(&header, &mut reader, &shared.keys, &image.features)?
-            }
-            _ => {
-                self.hand_over(index, &header, &reader, frame, Vec::new());
-                return Ok(true);
-            }
+        Ok(true)
+    }
+
+    /// An answer that waits for nothing.
+    fn answer_at_once(&mut self, index: usize, api_key: i16, answer: Vec<u8>) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
         };
-        let caller = session.caller(place.address, place.listener);
-        let throttle_ms = shared.quotas.requested(&caller, header.api_key, now_ms);
+        let session = &mut connection.session;
+        let caller = session.caller(connection.peer.ip(), connection.listener);
+        let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
         session.outbox.push(Chunk::Bytes(answer));
         self.hold_back(token, throttle_ms);
         self.touched.push(token);
+    }
+
+    /// Begins a Produce request in the frame whose content begins at `bytes[base]`. False: not begun.
+    fn produce(
+        &mut self,
+        index: usize,
+        header: &RequestHeader<'_>,
+        reader: &mut Reader<'_>,
+        (bytes, base): (&[u8], usize),
+        (image, shared): Around<'_>,
+    ) -> std::result::Result<bool, End> {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(true);
+        };
+        let ask = connection.ask(image, shared);
+        let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests)?;
+        if !shared.gates.are_open()
+            && shared.budget.is_half_used()
+            && waits_for_directory(&produce, shared)
+        {
+            // Its records would wait in memory.
+            self.spare_requests.put(produce);
+            self.wait_for_memory.push(token);
+            return Ok(false);
+        }
+        self.begin_produce(index, produce, bytes, base)?;
         Ok(true)
+    }
+
+    fn fetch(
+        &mut self,
+        index: usize,
+        header: &RequestHeader<'_>,
+        reader: &mut Reader<'_>,
+        (image, shared): Around<'_>,
+    ) -> Result<()> {
+        let token = self.connections.token_of(index);
+        let now_ms = self.now_ms;
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(());
+        };
+        let fetch = k01_fetch::read(
+            header,
+            reader,
+            &connection.ask(image, shared),
+            &shared.fetch_sessions,
+            shared.settings.fetch_bytes_max,
+            now_ms,
+        )?;
+        let exceeds_memory = connection.exceeds_memory;
+        let session = &mut connection.session;
+        let deadline_ms = now_ms + fetch.max_wait_ms as u64;
+        if exceeds_memory && !shared.gates.are_open() {
+            // It might hold its memory for as long as a log directory does not answer.
+            for chunk in fetch.throttled_answer(0) {
+                session.outbox.push(chunk);
+            }
+            self.touched.push(token);
+            return Ok(());
+        }
+        let is_over = fetch.max_wait_ms == 0 || exceeds_memory;
+        let slot = session.begin(Slot::Fetch(Box::new(fetch)));
+        if session.waiting_bytes() > MEMORY_FREE_BYTES {
+            self.account_owed(index);
+        }
+        if !is_over {
+            self.set_timer(deadline_ms, token, Timer::Fetch(slot));
+        }
+        self.look(token, slot, is_over);
+        Ok(())
+    }
+
+    /// The answer, unless logs are to be searched for it.
+    fn list_offsets(
+        &mut self,
+        index: usize,
+        header: &RequestHeader<'_>,
+        reader: &mut Reader<'_>,
+        (image, shared): Around<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(None);
+        };
+        let ask = connection.ask(image, shared);
+        let mut request = k02_list_offsets::read(header, reader, &ask)?;
+        if request.next_directory().is_none() {
+            request.search(|_| false);
+            return Ok(Some(request.answer()));
+        }
+        let memory_bytes = request.memory_bytes();
+        let slot = connection.session.begin(Slot::Searching { memory_bytes });
+        if memory_bytes > MEMORY_FREE_BYTES {
+            self.account_owed(index);
+        }
+        self.work.push_back(Work::Search {
+            asker: Asker {
+                connection: token,
+                slot,
+            },
+            request: Box::new(request),
+        });
+        Ok(None)
     }
 
     /// Stages the records of a Produce request, whose content begins at `base`.
@@ -348,18 +405,12 @@ impl Reactor {
         let (image, shared) = (self.shared.image(), self.shared.clone());
         let gone = || Error::InvalidArgument("no request to be answered again".to_owned());
         let connection = self.connections.get(index).ok_or_else(gone)?;
-        let place = Place {
-            shared: &shared,
-            image: &image,
-            address: connection.peer.ip(),
-            listener: connection.listener,
-        };
         let content = match connection.session.slot(slot) {
             Some(Slot::Control { content, .. }) => std::mem::take(content),
             _ => return Err(gone()),
         };
         let mut reader = Reader::new(&content);
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
-        k03_metadata::answer(&header, reader, &place.ask(&connection.session))
+        k03_metadata::answer(&header, reader, &connection.ask(&image, &shared))
     }
 }

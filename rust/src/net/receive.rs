@@ -143,7 +143,8 @@ impl Reactor {
             Ok(found) => found,
             Err(why) => {
                 self.tell_why(index, &why);
-                // What it sent before is answered still.
+                // What it sent before is answered still, but waits for no more records.
+                self.end_waits(index);
                 if let Some(connection) = self.connections.get(index) {
                     connection.has_ended = true;
                     let token = self.connections.token_of(index);
