@@ -19,7 +19,7 @@ use crate::log::log::{Log, LogObserver, LogOffsets};
 /// The `thread` of what the control thread waits for; its `slot` is then a number of Python's.
 pub const CONTROL_THREAD: usize = usize::MAX;
 
-/// A parked request: the network thread, the connection on it, the response slot of that.
+/// A request that waits, whatever for: the network thread, the connection on it, the response slot of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parked {
     pub thread: usize,

@@ -12,7 +12,7 @@ use parking_lot::RwLockWriteGuard;
 
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Log, LogEnds, Stage};
+use super::log::{Appender, Log, LogEnds, Phase};
 use super::segment::{LogPosition, Segment};
 use super::storage::OpenMode;
 
@@ -44,7 +44,7 @@ impl Log {
     pub fn begin_shared_flush(&self) -> Result<Option<SharedFlush>> {
         self.health.check()?;
         let ends = *self.ends.read();
-        if self.is_in(Stage::Deleted) || ends.flushed.offset >= ends.log_end.offset {
+        if self.is_in(Phase::Deleted) || ends.flushed.offset >= ends.log_end.offset {
             return Ok(None);
         }
         Ok(Some(SharedFlush {
@@ -77,7 +77,7 @@ impl Log {
 
     pub(super) fn flush_locked(&self) -> Result<()> {
         self.health.check()?;
-        if self.is_in(Stage::Deleted) {
+        if self.is_in(Phase::Deleted) {
             return Ok(());
         }
         let (from, target) = {
@@ -166,7 +166,7 @@ impl Log {
     /// to the checkpoint file. Costs fsyncs; not for the thread that answers producers.
     pub fn advance_recovery_point(&self) -> Result<i64> {
         let flushing = self.flushing.lock();
-        if self.is_in(Stage::Deleted) {
+        if self.is_in(Phase::Deleted) {
             return Ok(self.ends.read().recovery_point);
         }
         let (from, active) = (self.ends.read().recovery_point, self.active_segment()?);
@@ -209,11 +209,11 @@ impl Log {
         let flushing = self.flushing.lock();
         {
             let _appends = self.appender.lock();
-            if self.is_in(Stage::Deleted) {
+            if self.is_in(Phase::Deleted) {
                 return Ok(());
             }
             // First of all: a record appended behind the flush below would never be looked for.
-            self.stage.store(Stage::Closed as u8, Ordering::Release);
+            self.phase.store(Phase::Closed as u8, Ordering::Release);
         }
         self.flush_locked()?;
         let mut appender = self.appender.lock();

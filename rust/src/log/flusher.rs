@@ -123,16 +123,16 @@ impl Drop for Flusher {
 }
 
 fn run(shared: &Shared) {
-    while let Some(work) = shared.next_work() {
-        let (started, count) = (Instant::now(), work.count());
-        match work {
-            Work::One(log) => {
+    while let Some(due) = shared.next_due() {
+        let (started, count) = (Instant::now(), due.count());
+        match due {
+            Due::One(log) => {
                 take_off(&log);
                 // A failure has taken the directory offline, and the observer is told of that.
                 let _ = log.flush();
                 shared.note_flush(started.elapsed());
             }
-            Work::Many(logs, file_system) => {
+            Due::Many(logs, file_system) => {
                 logs.iter().for_each(take_off);
                 flush_together(&logs, file_system);
                 shared.note_shared_flush(count as u32, started.elapsed());
@@ -147,33 +147,34 @@ fn take_off(log: &Arc<Log>) {
     log.flush_is_queued.swap(false, Ordering::AcqRel);
 }
 
-enum Work<'s> {
+/// Logs whose turn it is.
+enum Due<'s> {
     One(Arc<Log>),
     Many(Vec<Arc<Log>>, &'s dyn StorageFileSystem),
 }
 
-impl Work<'_> {
+impl Due<'_> {
     fn count(&self) -> usize {
         match self {
-            Work::One(_) => 1,
-            Work::Many(logs, _) => logs.len(),
+            Due::One(_) => 1,
+            Due::Many(logs, _) => logs.len(),
         }
     }
 }
 
 impl Shared {
     /// Waits for a request; `None` once the pool is stopping and the queue empty.
-    fn next_work(&self) -> Option<Work<'_>> {
+    fn next_due(&self) -> Option<Due<'_>> {
         let mut queue = self.queue.lock();
         loop {
             if queue.logs.len() >= SYNC_FILE_SYSTEM_LOGS_MIN
                 && let Some(file_system) = &self.file_system
                 && queue.rest_until.is_none_or(|until| until <= Instant::now())
             {
-                return Some(Work::Many(queue.logs.drain(..).collect(), &**file_system));
+                return Some(Due::Many(queue.logs.drain(..).collect(), &**file_system));
             }
             if let Some(log) = queue.logs.pop_front() {
-                return Some(Work::One(log));
+                return Some(Due::One(log));
             }
             if queue.is_stopping {
                 return None;

@@ -72,8 +72,8 @@ pub struct Log {
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
     pub(super) condemned: Mutex<Vec<Condemned>>,
-    /// A `Stage`; set under the append lock.
-    pub(super) stage: AtomicU8,
+    /// A `Phase`; set under the append lock.
+    pub(super) phase: AtomicU8,
     pub(super) observer: RwLock<Option<Arc<dyn LogObserver>>>,
 }
 
@@ -110,7 +110,7 @@ impl NameChanges {
 /// What may still be done with a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub(super) enum Phase {
     Open,
     /// After a clean stop: readable. A record appended now would not be looked for at the start.
     Closed,
@@ -211,12 +211,12 @@ impl Log {
             .remove_expired(now_ms, expiration_ms)
     }
 
-    pub(super) fn is_in(&self, stage: Stage) -> bool {
-        self.stage.load(Ordering::Acquire) == stage as u8
+    pub(super) fn is_in(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) == phase as u8
     }
 
     pub(super) fn check_not_deleted(&self) -> Result<()> {
-        if !self.is_in(Stage::Deleted) {
+        if !self.is_in(Phase::Deleted) {
             return Ok(());
         }
         let topic = self.topic.to_string();
@@ -230,7 +230,7 @@ impl Log {
     pub(super) fn check_writable(&self) -> Result<()> {
         self.health.check()?;
         self.check_not_deleted()?;
-        if self.is_in(Stage::Closed) {
+        if self.is_in(Phase::Closed) {
             let reason = "the log is closed".to_owned();
             return Err(Error::LogDirOffline {
                 path: self.directory(),

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Condemned, Log, Stage};
+use super::log::{Appender, Condemned, Log, Phase};
 use super::names::{DELETED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
 
@@ -340,7 +340,7 @@ impl Log {
             .rename(&directory, to)
             .map_err(Error::io("rename", &directory))?;
         // From here on a flush that is still queued finds nothing to do: the files may go.
-        self.stage.store(Stage::Deleted as u8, Ordering::Release);
+        self.phase.store(Phase::Deleted as u8, Ordering::Release);
         for segment in self.segments.read().values() {
             segment.files().move_to(to);
         }

@@ -33,12 +33,12 @@ pub struct OpenSegments {
 pub struct SegmentFiles {
     id: u64,
     base_offset: i64,
-    place: RwLock<Place>,
+    name: RwLock<Name>,
     slots: Mutex<Slots>,
     last_used: AtomicU64,
 }
 
-struct Place {
+struct Name {
     directory: PathBuf,
     suffix: &'static str,
 }
@@ -80,7 +80,7 @@ impl OpenSegments {
         Arc::new(SegmentFiles {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             base_offset,
-            place: RwLock::new(Place {
+            name: RwLock::new(Name {
                 directory: directory.to_path_buf(),
                 suffix,
             }),
@@ -100,14 +100,14 @@ impl OpenSegments {
         if let Some(file) = &files.slots.lock().log {
             return Ok(file.clone());
         }
-        let place = files.place.read();
-        let path = files.path_at(&place, LOG);
+        let name = files.name.read();
+        let path = files.path_at(&name, LOG);
         let file = self
             .storage
             .open(&path, OpenMode::ReadWrite)
             .map_err(Error::io("open", &path))?;
         files.slots.lock().log = Some(file.clone());
-        drop(place);
+        drop(name);
         self.register(files);
         Ok(file)
     }
@@ -147,8 +147,8 @@ impl OpenSegments {
         if let Some(mapping) = slot(&mut files.slots.lock()) {
             return Ok(mapping.clone());
         }
-        let place = files.place.read();
-        let path = files.path_at(&place, kind);
+        let name = files.name.read();
+        let path = files.path_at(&name, kind);
         let mapping = match self.storage.open(&path, OpenMode::Read) {
             Ok(file) => Arc::new(file.map().map_err(Error::io("mmap", &path))?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -157,7 +157,7 @@ impl OpenSegments {
             Err(error) => return Err(Error::io("open", &path)(error)),
         };
         *slot(&mut files.slots.lock()) = Some(mapping.clone());
-        drop(place);
+        drop(name);
         self.register(files);
         Ok(mapping)
     }
@@ -202,25 +202,25 @@ impl OpenSegments {
     /// go on with what they hold. A missing index or transaction index is passed over. The caller
     /// syncs the directory.
     pub fn change_suffix(&self, files: &SegmentFiles, suffix: &'static str) -> Result<()> {
-        let mut place = files.place.write();
+        let mut name = files.name.write();
         for kind in SEGMENT_KINDS {
-            let from = files.path_at(&place, kind);
-            let to = names::segment_path(&place.directory, files.base_offset, kind, suffix);
+            let from = files.path_at(&name, kind);
+            let to = names::segment_path(&name.directory, files.base_offset, kind, suffix);
             match self.storage.rename(&from, &to) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && kind != LOG => {}
                 Err(error) => return Err(Error::io("rename", &from)(error)),
                 Ok(()) => {}
             }
         }
-        place.suffix = suffix;
+        name.suffix = suffix;
         Ok(())
     }
 
     /// Unlinks all files of a segment; missing ones are passed over.
     pub fn remove(&self, files: &SegmentFiles) -> Result<()> {
-        let place = files.place.read();
+        let name = files.name.read();
         for kind in SEGMENT_KINDS {
-            let path = files.path_at(&place, kind);
+            let path = files.path_at(&name, kind);
             match self.storage.remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(Error::io("unlink", &path)(error));
@@ -241,19 +241,19 @@ impl SegmentFiles {
 
     /// The present path of a file of the segment; `kind` as in `names`.
     pub fn path(&self, kind: &str) -> PathBuf {
-        self.path_at(&self.place.read(), kind)
+        self.path_at(&self.name.read(), kind)
     }
 
     /// Does `work` with the present paths of the segment's files, which no rename changes meanwhile.
     /// It must not ask the segment for its files or paths in another way.
     pub fn hold_name<T>(&self, work: impl FnOnce(&dyn Fn(&str) -> PathBuf) -> T) -> T {
-        let place = self.place.read();
-        work(&|kind| self.path_at(&place, kind))
+        let name = self.name.read();
+        work(&|kind| self.path_at(&name, kind))
     }
 
     /// After the partition's directory was renamed.
     pub fn move_to(&self, directory: &Path) {
-        self.place.write().directory = directory.to_path_buf();
+        self.name.write().directory = directory.to_path_buf();
     }
 
     /// Lets go of the maps, so that indexes that were replaced by rename are read anew.
@@ -267,7 +267,7 @@ impl SegmentFiles {
         *self.slots.lock() = Slots::default();
     }
 
-    fn path_at(&self, place: &Place, kind: &str) -> PathBuf {
-        names::segment_path(&place.directory, self.base_offset, kind, place.suffix)
+    fn path_at(&self, name: &Name, kind: &str) -> PathBuf {
+        names::segment_path(&name.directory, self.base_offset, kind, name.suffix)
     }
 }

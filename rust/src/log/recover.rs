@@ -22,7 +22,7 @@ use super::checkpoint::{self, Uuid, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::log::{Appender, Log, LogEnds, NameChanges, Stage};
+use super::log::{Appender, Log, LogEnds, NameChanges, Phase};
 use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
@@ -608,7 +608,7 @@ impl Loader<'_> {
             names: NameChanges::default(),
             flush_is_queued: AtomicBool::new(false),
             condemned: Mutex::new(Vec::new()),
-            stage: AtomicU8::new(Stage::Open as u8),
+            phase: AtomicU8::new(Phase::Open as u8),
             observer: RwLock::new(None),
         };
         // Loading may have removed snapshots: they must not come back beside newer records.

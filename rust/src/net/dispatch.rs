@@ -9,7 +9,7 @@ use super::plane::{HeldMemory, Shared};
 use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
 use super::stage::Source;
-use super::work::{Asker, Work};
+use super::work::Work;
 use crate::api::k00_produce::{self, Outcome, Produce};
 use crate::api::{Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::error::{Error, Result};
@@ -278,10 +278,7 @@ impl Reactor {
             self.account_owed(index);
         }
         self.work.push_back(Work::Search {
-            asker: Asker {
-                connection: token,
-                slot,
-            },
+            parked: self.parked(token, slot),
             request: Box::new(request),
         });
         Ok(None)
@@ -360,7 +357,6 @@ impl Reactor {
         kept: Vec<u8>,
     ) {
         let token = self.connections.token_of(index);
-        let thread = self.index;
         let Some(connection) = self.connections.get(index) else {
             return;
         };
@@ -381,12 +377,9 @@ impl Reactor {
             _ => CONTROL_BODY_COPIES,
         };
         let memory_bytes = CONTROL_REQUEST_BYTES + name_bytes + copies * body.len();
+        let parked = self.parked(token, slot);
         self.shared.control().put(ControlFrame {
-            parked: crate::park::Parked {
-                thread,
-                connection: token,
-                slot,
-            },
+            parked,
             api_key: header.api_key,
             api_version: header.api_version,
             correlation_id: header.correlation_id,

@@ -41,22 +41,22 @@ struct Away<T> {
 /// Where something is left during a call, each under the number of its call. The thread whose call
 /// returns late must not take what a later call has left: by then another thread goes on with the
 /// reactor, and has left it here again.
-struct Place<T> {
+struct Deposit<T> {
     left: Mutex<Option<(u64, T)>>,
     /// Calls begun.
     calls: AtomicU64,
 }
 
-impl<T> Default for Place<T> {
-    fn default() -> Place<T> {
-        Place {
+impl<T> Default for Deposit<T> {
+    fn default() -> Deposit<T> {
+        Deposit {
             left: Mutex::new(None),
             calls: AtomicU64::new(0),
         }
     }
 }
 
-impl<T> Place<T> {
+impl<T> Deposit<T> {
     /// Gives the number of the call. Only who has the thing can leave it, so calls begin one by one.
     fn leave(&self, thing: T) -> u64 {
         let call = self.calls.load(Ordering::Relaxed) + 1;
@@ -78,13 +78,13 @@ impl<T> Place<T> {
 
 /// The seat of one reactor, or of the control thread's turn.
 pub struct Seat<T> {
-    place: Place<Away<T>>,
+    deposit: Deposit<Away<T>>,
 }
 
 impl<T> Default for Seat<T> {
     fn default() -> Seat<T> {
         Seat {
-            place: Place::default(),
+            deposit: Deposit::default(),
         }
     }
 }
@@ -92,7 +92,7 @@ impl<T> Default for Seat<T> {
 impl<T> Seat<T> {
     /// Before a call of the thread: the thing stays here. Gives the call's number, for `back`.
     pub fn leave(&self, thing: T, thread_id: i32, gate: Arc<Gate>, watch: &Watch) -> u64 {
-        let call = self.place.leave(Away {
+        let call = self.deposit.leave(Away {
             thing,
             gate,
             thread_id,
@@ -106,11 +106,11 @@ impl<T> Seat<T> {
 
     /// After the call. `None`: another thread goes on with the thing.
     pub fn back(&self, call: u64) -> Option<T> {
-        self.place.back(call).map(|away| away.thing)
+        self.deposit.back(call).map(|away| away.thing)
     }
 
     fn is_empty(&self) -> bool {
-        self.place.left.lock().is_none()
+        self.deposit.left.lock().is_none()
     }
 }
 
@@ -200,12 +200,12 @@ fn look_at<T>(
     go_on: impl FnOnce(T),
     shared: &Shared,
 ) -> bool {
-    let calls = seat.place.calls.load(Ordering::Relaxed);
+    let calls = seat.deposit.calls.load(Ordering::Relaxed);
     if calls != seen.calls {
         *seen = Seen { calls, ticks: 0 };
         return true;
     }
-    let mut left = seat.place.left.lock();
+    let mut left = seat.deposit.left.lock();
     let Some((_, away)) = left.as_ref() else {
         return false;
     };
@@ -404,13 +404,13 @@ mod tests {
     /// append was back: it stayed closed, and no Produce request was answered any more.
     #[test]
     fn a_call_that_returns_late_leaves_alone_what_a_later_call_has_left() {
-        let place = Place::default();
-        let append = place.leave("reactor");
-        let taken_by_the_watchdog = place.left.lock().take();
+        let deposit = Deposit::default();
+        let append = deposit.leave("reactor");
+        let taken_by_the_watchdog = deposit.left.lock().take();
         assert_eq!(taken_by_the_watchdog, Some((append, "reactor")));
-        let read = place.leave("reactor");
-        assert_eq!(place.back(append), None, "the append has lost it");
-        assert_eq!(place.back(read), Some("reactor"));
-        assert_eq!(place.back(read), None);
+        let read = deposit.leave("reactor");
+        assert_eq!(deposit.back(append), None, "the append has lost it");
+        assert_eq!(deposit.back(read), Some("reactor"));
+        assert_eq!(deposit.back(read), None);
     }
 }

@@ -6,7 +6,7 @@ use super::control::ControlAnswer;
 use super::end::End;
 use super::reactor::{Reactor, Timer};
 use super::session::Slot;
-use super::work::{Appended, Asker, Done, Look, Work, deregister_fetch};
+use super::work::{Appended, Done, Look, Work, deregister_fetch};
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{Chunk, code};
@@ -68,11 +68,7 @@ impl Reactor {
             let Slot::Fetch(fetch) = std::mem::replace(state, looking) else {
                 return;
             };
-            let asker = Asker {
-                connection: token,
-                slot,
-            };
-            let look = Look::new(asker, parked, fetch, is_over);
+            let look = Look::new(parked, fetch, is_over);
             self.work.push_back(Work::Look(look));
         }
     }
@@ -150,13 +146,13 @@ impl Reactor {
             Done::Appended(appended) => self.on_appended(appended),
             Done::Coordinated => {}
             Done::Looked {
-                asker,
+                parked,
                 fetch,
                 looked,
-            } => self.on_looked(asker, fetch, looked),
-            Done::Searched { asker, request } => {
+            } => self.on_looked(parked, fetch, looked),
+            Done::Searched { parked, request } => {
                 let answer = request.answer();
-                self.answer(asker.connection, asker.slot, vec![Chunk::Bytes(answer)]);
+                self.answer(parked, vec![Chunk::Bytes(answer)]);
             }
             Done::Sent {
                 connection: token,
@@ -187,14 +183,14 @@ impl Reactor {
     fn go_on_elsewhere(&mut self, mut work: Work) {
         match &mut work {
             Work::Look(look) => {
-                let state = self.slot(look.asker.connection, look.asker.slot);
+                let state = self.slot(look.parked.connection, look.parked.slot);
                 let Some(Slot::Looking { is_over, .. }) = state else {
                     deregister_fetch(&look.fetch, look.parked);
                     return;
                 };
                 look.is_over |= *is_over;
             }
-            Work::Search { asker, .. } if self.slot(asker.connection, asker.slot).is_none() => {
+            Work::Search { parked, .. } if self.slot(parked.connection, parked.slot).is_none() => {
                 return;
             }
             _ => {}
@@ -247,9 +243,10 @@ impl Reactor {
         }
     }
 
-    fn on_looked(&mut self, asker: Asker, fetch: Box<Fetch>, looked: Option<Looked>) {
-        let Asker { connection, slot } = asker;
-        let parked = self.parked(connection, slot);
+    fn on_looked(&mut self, parked: Parked, fetch: Box<Fetch>, looked: Option<Looked>) {
+        let Parked {
+            connection, slot, ..
+        } = parked;
         let state = self.slot(connection, slot);
         let Some(Slot::Looking { again, is_over, .. }) = state else {
             // The connection is gone.
@@ -258,7 +255,7 @@ impl Reactor {
         };
         let (again, is_over) = (*again, *is_over);
         match looked {
-            Some(looked) => self.answer_fetch(asker, &fetch, looked),
+            Some(looked) => self.answer_fetch(parked, &fetch, looked),
             None => {
                 if let Some(state) = self.slot(connection, slot) {
                     *state = Slot::Fetch(fetch);
@@ -270,9 +267,9 @@ impl Reactor {
         }
     }
 
-    fn answer_fetch(&mut self, asker: Asker, fetch: &Fetch, looked: Looked) {
+    fn answer_fetch(&mut self, parked: Parked, fetch: &Fetch, looked: Looked) {
         let (image, shared, now_ms) = (self.image.clone(), self.shared.clone(), self.now_ms);
-        let Some(connection) = self.connections.by_token(asker.connection) else {
+        let Some(connection) = self.connections.by_token(parked.connection) else {
             return;
         };
         let caller = connection
@@ -286,14 +283,14 @@ impl Reactor {
             0 => fetch.answer(looked, &shared.fetch_sessions, &image, now_ms),
             throttle_ms => fetch.throttled_answer(throttle_ms),
         };
-        self.answer(asker.connection, asker.slot, chunks);
-        self.hold_back(asker.connection, throttle_ms);
+        self.answer(parked, chunks);
+        self.hold_back(parked.connection, throttle_ms);
     }
 
-    fn answer(&mut self, token: u64, slot: u64, chunks: Vec<Chunk>) {
-        if let Some(connection) = self.connections.by_token(token) {
-            connection.session.answer(slot, chunks);
-            self.touched.push(token);
+    fn answer(&mut self, parked: Parked, chunks: Vec<Chunk>) {
+        if let Some(connection) = self.connections.by_token(parked.connection) {
+            connection.session.answer(parked.slot, chunks);
+            self.touched.push(parked.connection);
         }
     }
 
@@ -308,7 +305,7 @@ impl Reactor {
             ControlAnswer::Again => self.answer_again(index, parked.slot),
         };
         match answer {
-            Ok(bytes) => self.answer(parked.connection, parked.slot, vec![Chunk::Bytes(bytes)]),
+            Ok(bytes) => self.answer(parked, vec![Chunk::Bytes(bytes)]),
             Err(error) => {
                 self.tell_why(index, &End::Refused(error));
                 self.close(index);

@@ -24,13 +24,6 @@ use crate::log::directory::LogDirectory;
 use crate::log::log::{AppendInfo, AppendRequest};
 use crate::park::Parked;
 
-/// Which request of which connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Asker {
-    pub connection: u64,
-    pub slot: u64,
-}
-
 pub enum Work {
     /// The Produce requests of a turn, as far as they concern one log directory.
     Append(AppendBatch),
@@ -40,7 +33,7 @@ pub enum Work {
     Look(Look),
     /// Offsets by time.
     Search {
-        asker: Asker,
+        parked: Parked,
         request: Box<ListOffsets>,
     },
     /// Ranges of files to a socket.
@@ -53,7 +46,6 @@ pub enum Work {
 
 /// A Fetch whose logs are being looked at.
 pub struct Look {
-    pub asker: Asker,
     pub parked: Parked,
     pub fetch: Box<Fetch>,
     /// Its time has come, so it does not wait any more.
@@ -72,13 +64,13 @@ pub enum Done {
     /// Python has been told.
     Coordinated,
     Looked {
-        asker: Asker,
+        parked: Parked,
         fetch: Box<Fetch>,
         /// `None`: it waits at its partitions.
         looked: Option<Looked>,
     },
     Searched {
-        asker: Asker,
+        parked: Parked,
         request: Box<ListOffsets>,
     },
     Sent {
@@ -127,8 +119,8 @@ impl Work {
     pub fn is_for(&self, connection: u64) -> bool {
         match self {
             Work::Append(_) | Work::Coordinate(_) => false,
-            Work::Look(Look { asker, .. }) | Work::Search { asker, .. } => {
-                asker.connection == connection
+            Work::Look(Look { parked, .. }) | Work::Search { parked, .. } => {
+                parked.connection == connection
             }
             Work::Send {
                 connection: other, ..
@@ -157,11 +149,14 @@ impl Work {
                 Done::Coordinated
             }
             Work::Look(look) => look.run(is_here),
-            Work::Search { asker, mut request } => {
+            Work::Search {
+                parked,
+                mut request,
+            } => {
                 request.search(is_here);
                 match request.next_directory() {
-                    Some(_) => Done::Elsewhere(Work::Search { asker, request }),
-                    None => Done::Searched { asker, request },
+                    Some(_) => Done::Elsewhere(Work::Search { parked, request }),
+                    None => Done::Searched { parked, request },
                 }
             }
             Work::Send {
@@ -205,10 +200,8 @@ fn send_patiently(
 }
 
 impl Look {
-    /// `asker`'s request; `parked` is its name where it waits.
-    pub fn new(asker: Asker, parked: Parked, fetch: Box<Fetch>, is_over: bool) -> Look {
+    pub fn new(parked: Parked, fetch: Box<Fetch>, is_over: bool) -> Look {
         Look {
-            asker,
             parked,
             fetch,
             is_over,
@@ -251,7 +244,7 @@ impl Look {
 
     fn end(self, is_due: bool) -> Done {
         Done::Looked {
-            asker: self.asker,
+            parked: self.parked,
             fetch: self.fetch,
             looked: is_due.then_some(self.looked),
         }
