@@ -2,11 +2,13 @@
 //! append or the flush itself.
 //!
 //! ```text
-//! Produce, acks=all   waits for flushed_offset or high watermark to pass its last record
-//! Fetch               waits for the end that its isolation lets it see to move
+//! Produce, acks=all   waits for the high watermark to pass its last record
+//! Fetch               waits for high watermark or last stable offset, by its isolation, to move
 //! ```
 //!
-//! No wake is lost as long as a waiter registers first and looks at the log afterwards.
+//! What the high watermark itself waits for (with `kafkalite.acks.fsync` the flushed offset) is the
+//! log's. No wake is lost as long as a waiter registers first and looks at the log afterwards, and the
+//! log tells after each append and flush, also one that failed (`LogObserver`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

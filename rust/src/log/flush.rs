@@ -63,10 +63,13 @@ impl Log {
             drop(ends);
             return self.flush();
         }
-        self.health.check()?;
-        self.publish_flushed(ends, shared.target);
+        let health = self.health.check();
+        match health {
+            Ok(()) => self.publish_flushed(ends, shared.target),
+            Err(_) => drop(ends),
+        }
         self.notify();
-        Ok(())
+        health
     }
 
     /// The sync has failed: nobody knows what of the directory is on disk.

@@ -217,7 +217,7 @@ pub fn flush_together(logs: &[Arc<Log>], file_system: &dyn StorageFileSystem) {
     for (log, shared) in begun {
         match &synced {
             Ok(()) => {
-                // Offline meanwhile: the observer is told.
+                // The directory may have failed meanwhile: the observer is told of that too.
                 let _ = log.finish_shared_flush(shared);
             }
             Err(error) => {

@@ -47,9 +47,12 @@ pub struct LogOffsets {
     pub recovery_point: i64,
 }
 
-/// Told when an end has moved; called without locks, on the thread that moved it.
+/// Told after everything that may have moved an end, without locks, on the thread that did it.
 pub trait LogObserver: Send + Sync {
-    /// Any of log end, high watermark and last stable offset is new.
+    /// Log end, high watermark or last stable offset may be new. Also called when none is, and when the
+    /// log directory has failed: after each append, each flush that was asked for, and each change of
+    /// the start or of the high watermark, whatever came of it. Who waits for an end relies on that: of a
+    /// failure nothing else wakes it.
     fn advanced(&self, log: &Log, offsets: LogOffsets);
 }
 

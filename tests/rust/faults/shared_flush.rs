@@ -145,6 +145,23 @@ impl LogObserver for Told {
     }
 }
 
+/// Nobody was told, so that a producer whose records were written waited for the end of its time.
+#[test]
+fn of_a_directory_that_fails_during_a_shared_flush_the_observer_is_told() {
+    let world = dirty_logs();
+    let log = &world.logs[0];
+    let (told, flushed) = std::sync::mpsc::channel();
+    log.set_observer(Arc::new(Told(told)));
+    let shared = log.begin_shared_flush().unwrap().unwrap();
+    let failure = Error::CorruptMessage("of another log".to_owned());
+    world.directory.health().fail(&failure);
+    assert!(matches!(
+        log.finish_shared_flush(shared),
+        Err(Error::LogDirOffline { .. })
+    ));
+    assert_eq!(flushed.try_recv(), Ok(0));
+}
+
 /// Whatever way the pool takes, everybody is told, and everything is on disk.
 #[test]
 fn a_pool_with_many_requests_flushes_them_all() {
