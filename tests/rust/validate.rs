@@ -163,7 +163,7 @@ fn a_batch_that_grows_beyond_max_message_bytes_when_inflated_is_refused() {
 }
 
 #[test]
-fn codecs_without_meaning_and_zstd_in_old_requests_are_refused() {
+fn codecs_without_meaning_are_refused() {
     for id in 5..8 {
         let unknown = with_crc(batch(0, 3), |batch| batch[22] |= id);
         assert!(matches!(
@@ -171,21 +171,6 @@ fn codecs_without_meaning_and_zstd_in_old_requests_are_refused() {
             Err(Error::UnsupportedCompression(_))
         ));
     }
-    let options = BatchOptions {
-        codec: Codec::Zstd,
-        ..BatchOptions::default()
-    };
-    let zstd = batch_of(options, 3);
-    let old = ValidationRules {
-        zstd_allowed: false,
-        ..client()
-    };
-    assert!(matches!(
-        check(&zstd, &old),
-        Err(Error::UnsupportedCompression(_))
-    ));
-    assert!(check(&zstd, &client()).is_ok());
-    assert!(check(&batch(0, 3), &old).is_ok());
 }
 
 #[test]

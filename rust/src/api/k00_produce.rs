@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use super::{ApiKey, Ask, TopicRef, code, write_node_endpoints};
 use crate::access::{Operation, Resource};
-use crate::batch::header::{ATTRIBUTES_AT, LOG_OVERHEAD, MAGIC_AT};
+use crate::batch::shape::{self, Leading, Misshapen, check_produced};
 use crate::error::{Error, RecordError, Result};
 use crate::image::{Image, Partition};
 use crate::limits::{SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
@@ -44,11 +44,6 @@ pub const KEY: ApiKey = ApiKey {
 /// First version that identifies topics by id.
 const TOPIC_IDS_SINCE: i16 = 13;
 const ZSTD_SINCE: i16 = 7;
-/// What the length of a batch, which counts what follows it, is at least (`LegacyRecord`).
-const SMALLEST_MESSAGE: i32 = 14;
-const ZSTD: u8 = 4;
-const CODEC_MASK: u8 = 0x07;
-const TRANSACTIONAL: u8 = 0x10;
 /// Who may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`).
 const ADMIN_CLIENT_ID: &str = "__admin_client";
 /// Tags of the answer: where leaders are, at its top, and a partition's leader.
@@ -202,72 +197,19 @@ fn judge(
     let Some(partition) = partition else {
         return Err(refuse(code::UNKNOWN_TOPIC_OR_PARTITION, None));
     };
-    judge_batches(records, version)?;
+    check_produced(records, version >= ZSTD_SINCE).map_err(refuse_shape)?;
     Ok(partition.clone())
 }
 
-/// One batch of magic 2 is what a partition may bring (`ProduceRequest.validateRecords`).
-fn judge_batches(records: &[u8], version: i16) -> std::result::Result<(), Outcome> {
-    let size = match leading_batch(records) {
-        Leading::Batch(size) => size,
-        Leading::Corrupt => return Err(refuse(code::CORRUPT_MESSAGE, None)),
-        Leading::End => {
-            let message = "a produced partition has no record batch";
-            return Err(refuse(code::INVALID_RECORD, Some(message.to_owned())));
+/// Why the records are no batch that may be produced; without a sentence where Kafka has none.
+fn refuse_shape(misshapen: Misshapen) -> Outcome {
+    match misshapen {
+        Misshapen::Corrupt => refuse(code::CORRUPT_MESSAGE, None),
+        Misshapen::Invalid(sentence) => refuse(code::INVALID_RECORD, Some(sentence.to_owned())),
+        Misshapen::Zstd => {
+            let error = misshapen.into_error();
+            refuse(error.kafka_code(), Some(error.to_string()))
         }
-    };
-    if records.get(MAGIC_AT) != Some(&2) {
-        let message = "a produced batch is not of magic 2";
-        return Err(refuse(code::INVALID_RECORD, Some(message.to_owned())));
-    }
-    if version < ZSTD_SINCE && attributes_of(records) & CODEC_MASK == ZSTD {
-        let error = Error::UnsupportedCompression("zstd needs version 7 of Produce".to_owned());
-        return Err(refuse(error.kafka_code(), Some(error.to_string())));
-    }
-    match leading_batch(records.get(size..).unwrap_or_default()) {
-        Leading::End => Ok(()),
-        Leading::Corrupt => Err(refuse(code::CORRUPT_MESSAGE, None)),
-        Leading::Batch(_) => {
-            let message = "a produced partition has more than one record batch";
-            Err(refuse(code::INVALID_RECORD, Some(message.to_owned())))
-        }
-    }
-}
-
-/// What records begin with, by no more than sizes and magic (`ByteBufferLogInputStream`).
-enum Leading {
-    /// A batch of so many bytes.
-    Batch(usize),
-    /// Nothing, or less than a batch.
-    End,
-    Corrupt,
-}
-
-fn leading_batch(records: &[u8]) -> Leading {
-    let mut reader = Reader::new(records);
-    let Ok(length) = reader.i64().and_then(|_| reader.i32()) else {
-        return Leading::End;
-    };
-    if length < SMALLEST_MESSAGE {
-        return Leading::Corrupt;
-    }
-    match records.get(MAGIC_AT) {
-        None => return Leading::End,
-        Some(0..=2) => {}
-        Some(_) => return Leading::Corrupt,
-    }
-    let size = LOG_OVERHEAD + usize::try_from(length).unwrap_or(usize::MAX >> 1);
-    match size <= records.len() {
-        true => Leading::Batch(size),
-        false => Leading::End,
-    }
-}
-
-/// The low byte of the first batch's attributes; 0 if there is no such batch.
-fn attributes_of(records: &[u8]) -> u8 {
-    match (records.get(MAGIC_AT), records.get(ATTRIBUTES_AT + 1)) {
-        (Some(2), Some(low)) => *low,
-        _ => 0,
     }
 }
 
@@ -289,9 +231,9 @@ fn log_start_offset(partition: &Partition, error_code: i16) -> i64 {
 /// batch belongs to a transaction, which is said by the batch, not by the request (CVE-2018-17196),
 /// and stumbles over what is no batch (`RequestUtils.hasTransactionalRecords`).
 fn refusal_of_all(records: &[u8]) -> Option<i16> {
-    match leading_batch(records) {
+    match shape::leading(records) {
         Leading::Corrupt => Some(code::CORRUPT_MESSAGE),
-        Leading::Batch(_) if attributes_of(records) & TRANSACTIONAL != 0 => {
+        Leading::Batch(_) if shape::is_transactional(records) => {
             Some(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         }
         Leading::Batch(_) | Leading::End => None,

@@ -36,6 +36,8 @@ pub const RECORD_BATCH_OVERHEAD: usize = 61;
 /// Smallest magic 0 and 1 messages: header, null key, null value.
 pub const LEGACY_OVERHEAD_V0: usize = LOG_OVERHEAD + 14;
 pub const LEGACY_OVERHEAD_V1: usize = LOG_OVERHEAD + 22;
+/// What the length of a batch, which counts what follows it, is at least (`LegacyRecord`).
+pub const LENGTH_MIN: i32 = (LEGACY_OVERHEAD_V0 - LOG_OVERHEAD) as i32;
 
 pub const OFFSET_AT: usize = 0;
 pub const LENGTH_AT: usize = 8;
@@ -57,9 +59,9 @@ pub const NO_SEQUENCE: i32 = -1;
 pub const NO_TIMESTAMP: i64 = -1;
 pub const NO_LEADER_EPOCH: i32 = -1;
 
-const CODEC_MASK: i16 = 0x07;
+pub(super) const CODEC_MASK: i16 = 0x07;
 const LOG_APPEND_TIME: i16 = 0x08;
-const TRANSACTIONAL: i16 = 0x10;
+pub(super) const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
 const DELETE_HORIZON: i16 = 0x40;
 
@@ -101,7 +103,7 @@ pub fn batch_size(bytes: &[u8]) -> Result<Option<usize>> {
         return Ok(None);
     };
     let length = read_i32(field, 0);
-    if length < (LEGACY_OVERHEAD_V0 - LOG_OVERHEAD) as i32 {
+    if length < LENGTH_MIN {
         return Err(Error::CorruptMessage(format!(
             "batch length {length} is too small"
         )));

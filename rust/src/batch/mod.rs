@@ -11,6 +11,7 @@ pub mod legacy;
 pub mod load;
 pub mod partitioner;
 pub mod records;
+pub mod shape;
 pub mod validate;
 pub mod varint;
 mod walk;

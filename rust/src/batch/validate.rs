@@ -1,14 +1,14 @@
-//! The one place that accepts or refuses a produced batch.
+//! The place that accepts or refuses what is appended, save what a Produce request is refused for before
+//! any log is asked (`shape.rs`, `k00_produce.rs`).
 //!
 //! Kafka spreads this over `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords`
 //! and `LogValidator`; the rules below are theirs, in their order, with their error codes:
 //!
 //! ```text
 //!                                                        Client  Coordinator  Replication
-//! at least one batch                      InvalidRecord     x         x
-//! magic 2                                 InvalidRecord     x         x
-//! exactly one batch                       InvalidRecord     x
-//! zstd before Produce version 7           UnsupportedCompr. x
+//! at least one batch (`shape.rs`)         InvalidRecord     x         x
+//! magic 2 (`shape.rs`)                    InvalidRecord     x         x
+//! exactly one batch (`shape.rs`)          InvalidRecord     x
 //! base offset 0                           InvalidRecord     x
 //! at most max.message.bytes               MessageTooLarge   x         x
 //! CRC                                     CorruptMessage    x         x           x
@@ -43,6 +43,7 @@ use super::header::{
 use super::records::{
     ControlRecord, EndTransactionMarker, Malformed, RawRecord, Record, read_raw_record,
 };
+use super::shape::{Misshapen, check_coordinated, check_produced};
 use super::walk::{Walk, walk};
 use crate::error::{Error, RecordError, RefusedRecords, Result};
 use crate::limits::{RECORD_ERRORS_MAX, SCRATCH_BYTES_KEPT_MAX, SCRATCHES_KEPT_MAX};
@@ -77,8 +78,6 @@ pub struct ValidationRules {
     pub timestamp_after_max_ms: i64,
     /// `compression.type` and its level; `None` is "producer".
     pub compression: Option<(Codec, Option<i32>)>,
-    /// False for Produce requests before version 7.
-    pub zstd_allowed: bool,
     /// `kafkalite.produce.validation=header`: the CRC and the header are enough, the records are
     /// the producer's word.
     pub trust_records: bool,
@@ -95,7 +94,6 @@ impl Default for ValidationRules {
             timestamp_before_max_ms: i64::MAX,
             timestamp_after_max_ms: 3_600_000,
             compression: None,
-            zstd_allowed: true,
             trust_records: false,
         }
     }
@@ -106,7 +104,7 @@ impl Default for ValidationRules {
 #[derive(Debug, Default)]
 pub struct Scratch<'p> {
     pool: Option<&'p ScratchPool>,
-    memory: Option<Box<ScratchMemory>>,
+    memory: Option<ScratchMemory>,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +117,7 @@ struct ScratchMemory {
 /// `SCRATCHES_KEPT_MAX` threads need at once, each cut down to `SCRATCH_BYTES_KEPT_MAX`.
 #[derive(Debug, Default)]
 pub struct ScratchPool {
-    spare: Mutex<Vec<Box<ScratchMemory>>>,
+    spare: Mutex<Vec<ScratchMemory>>,
 }
 
 impl ScratchPool {
@@ -130,11 +128,11 @@ impl ScratchPool {
         }
     }
 
-    fn take(&self) -> Option<Box<ScratchMemory>> {
+    fn take(&self) -> Option<ScratchMemory> {
         self.spare.lock().pop()
     }
 
-    fn put(&self, mut memory: Box<ScratchMemory>) {
+    fn put(&self, mut memory: ScratchMemory) {
         memory.inflated.clear();
         memory.inflated.shrink_to(SCRATCH_BYTES_KEPT_MAX);
         let mut spare = self.spare.lock();
@@ -258,7 +256,11 @@ pub fn validate(
         replacement: None,
         valid_bytes: 0,
     };
-    check_shape(records, rules)?;
+    match rules.origin {
+        AppendOrigin::Client => check_produced(records, true).map_err(Misshapen::into_error)?,
+        AppendOrigin::Coordinator => check_coordinated(records).map_err(Misshapen::into_error)?,
+        AppendOrigin::Replication => {}
+    }
     let mut last_offset = None;
     while let Some(header) = next_batch(&records[validated.valid_bytes..])? {
         let position_byte = validated.valid_bytes;
@@ -311,31 +313,6 @@ fn add(
 fn next_batch(bytes: &[u8]) -> Result<Option<BatchHeader>> {
     let header = BatchHeader::parse_unchecked(bytes)?;
     Ok(header.filter(|header| header.size_bytes <= bytes.len()))
-}
-
-/// How many batches, of which format (`ProduceRequest.validateRecords`).
-fn check_shape(records: &[u8], rules: &ValidationRules) -> Result<()> {
-    if rules.origin == AppendOrigin::Replication {
-        return Ok(());
-    }
-    let Some(first) = next_batch(records)? else {
-        return refuse("the records hold no batch");
-    };
-    if first.magic != 2 {
-        return refuse(format!("a batch of magic {} instead of 2", first.magic));
-    }
-    if rules.origin == AppendOrigin::Coordinator {
-        return Ok(());
-    }
-    if !rules.zstd_allowed && first.codec_id() == Codec::Zstd.id() {
-        return Err(Error::UnsupportedCompression(String::from(
-            "zstd needs version 7 of Produce",
-        )));
-    }
-    if next_batch(&records[first.size_bytes..])?.is_some() {
-        return refuse("more than one batch for a partition");
-    }
-    Ok(())
 }
 
 /// What holds for a batch as a whole, CRC included (`UnifiedLog.analyzeAndValidateRecords`).
@@ -470,7 +447,7 @@ fn inflate<'a>(batch: &'a [u8], codec: Codec, scratch: &'a mut Scratch<'_>) -> R
     let memory = scratch
         .memory
         .get_or_insert_with(|| pool.and_then(ScratchPool::take).unwrap_or_default());
-    let ScratchMemory { inflater, inflated } = &mut **memory;
+    let ScratchMemory { inflater, inflated } = memory;
     inflater.inflate(codec, 2, records, inflated)?;
     Ok(inflated)
 }

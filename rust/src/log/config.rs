@@ -114,7 +114,6 @@ impl LogConfig {
             timestamp_before_max_ms: self.message_timestamp_before_max_ms,
             timestamp_after_max_ms: self.message_timestamp_after_max_ms,
             compression: self.compression,
-            zstd_allowed: true,
             trust_records: self.trust_records,
         }
     }
