@@ -140,7 +140,8 @@ class Membership:
             finally:
                 self._joined = False
                 self._cluster.close()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
+            # Else it has ended, or an interrupt came as it was to start: it ends as it begins.
             self._thread.join(5)
 
     def _leave(self) -> None:
