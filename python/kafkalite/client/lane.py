@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from kafkalite._native import BatchBuilder, read_batches
-from kafkalite.client.cluster import BACKOFF_MS
+from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["SEQUENCES", "Batch", "Lane", "OnDelivery", "OpenBatch"]
@@ -134,3 +134,28 @@ class Lane:
         self.pause_ms = BACKOFF_MS
         self.trouble: KafkaliteError | None = None
         """Why it was paused last."""
+
+    def number(self, batch: Batch) -> None:
+        """Gives a batch its sequence numbers, unless it has been sent before."""
+        if batch.sequence < 0:
+            batch.sequence, batch.epoch = self.sequence, self.epoch
+            self.sequence = (self.sequence + batch.count) % SEQUENCES
+
+    def begin_epoch(self) -> None:
+        """What is ready goes under the next producer epoch. Nothing may be flying."""
+        self.epoch += 1
+        self.sequence = self.acknowledged = 0
+        for batch in self.ready:
+            batch.sequence = -1
+
+    def put_back(self, batches: list[Batch]) -> None:
+        """They wait again, in the order in which they were made."""
+        for batch in batches:
+            later = (at for at, other in enumerate(self.ready) if other.order > batch.order)
+            self.ready.insert(next(later, len(self.ready)), batch)
+
+    def pause(self, now: float, error: KafkaliteError) -> None:
+        """Nothing is sent for a while, which is longer from time to time."""
+        self.trouble = error
+        self.paused_until = now + self.pause_ms / 1000
+        self.pause_ms = min(2 * self.pause_ms, BACKOFF_MS_MAX)

@@ -30,7 +30,6 @@ from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
 from kafkalite.client.arguments import Bytes, bytes_of, header, text, whole
 from kafkalite.client.cluster import (
     BACKOFF_MS,
-    BACKOFF_MS_MAX,
     Cluster,
     Servers,
     TopicMetadata,
@@ -438,7 +437,7 @@ class Producer:
             try:
                 node_id = self.cluster.leader(lane.topic, lane.partition)
             except ClientError as error:
-                self._pause(lane, now, error)
+                lane.pause(now, error)
                 continue
             by_node.setdefault(node_id, []).append(lane)
         for node_id, lanes in by_node.items():
@@ -509,9 +508,7 @@ class Producer:
 
     def _stamped(self, batch: Batch) -> bytes:
         lane = self._lanes[batch.topic, batch.partition]
-        if batch.sequence < 0:
-            batch.sequence, batch.epoch = lane.sequence, lane.epoch
-            lane.sequence = (lane.sequence + batch.count) % SEQUENCES
+        lane.number(batch)
         return stamp_producer(batch.records, self._producer_id, batch.epoch, batch.sequence)
 
     @property
@@ -604,11 +601,11 @@ class Producer:
         )
         if numbered and error.code == UNKNOWN_PRODUCER_ID and self._transaction is None:
             lane.renumber = True
-            self._put_back(lane, [batch])
+            lane.put_back([batch])
         elif error.retriable:
             self._come_back(lane, [batch], error, now)
         elif follows_a_gap:
-            self._put_back(lane, [batch])
+            lane.put_back([batch])
         elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(lane, batch)
         else:
@@ -620,7 +617,7 @@ class Producer:
         (`RecordAccumulator.splitAndReenqueue`)."""
         halves = batch.halves({self._codec: self._level})
         self._pending_bytes += sum(len(each.records) for each in halves) - len(batch.records)
-        self._put_back(lane, halves)
+        lane.put_back(halves)
 
     def _lose(self, link: _Link, error: ClientError, now: float) -> None:
         """The connection is gone, and with it every answer that was due."""
@@ -642,24 +639,13 @@ class Producer:
             isinstance(error, BrokerError) and error.retriable
         )
         if passes:
-            self._put_back(lane, batches)
-            self._pause(lane, now, error)
+            lane.put_back(batches)
+            lane.pause(now, error)
         else:
             lane.renumber = lane.renumber or any(batch.sequence >= 0 for batch in batches)
             for batch in batches:
                 self._finish(batch, error, -1)
         self.cluster.forget(lane.topic)
-
-    def _put_back(self, lane: Lane, batches: list[Batch]) -> None:
-        """In the order in which they were made, which is that of their sequence numbers."""
-        for batch in batches:
-            later = (at for at, other in enumerate(lane.ready) if other.order > batch.order)
-            lane.ready.insert(next(later, len(lane.ready)), batch)
-
-    def _pause(self, lane: Lane, now: float, error: KafkaliteError) -> None:
-        lane.trouble = error
-        lane.paused_until = now + lane.pause_ms / 1000
-        lane.pause_ms = min(2 * lane.pause_ms, BACKOFF_MS_MAX)
 
     def _give_up_old(self, lane: Lane, now: float) -> None:
         while lane.ready and now >= lane.ready[0].deadline:
@@ -676,7 +662,4 @@ class Producer:
             while lane.ready:
                 self._finish(lane.ready.popleft(), self.first_error, -1)
             return
-        lane.epoch += 1
-        lane.sequence = lane.acknowledged = 0
-        for batch in lane.ready:
-            batch.sequence = -1
+        lane.begin_epoch()
