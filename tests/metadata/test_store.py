@@ -312,6 +312,15 @@ def test_a_file_that_cannot_be_read_is_named(world: World, name: str) -> None:
         store.read(world.path)
 
 
+def test_a_quorum_state_of_bytes_that_are_no_text_is_refused(world: World) -> None:
+    """`kafkalite serve` ended with a traceback."""
+    world.open()
+    world.abandon()
+    (world.folder / "quorum-state").write_bytes(b"\xff\xfe")
+    with pytest.raises(LogDirRefusedError, match="quorum-state cannot be read"):
+        store.read(world.path)
+
+
 def test_segments_that_no_snapshot_needs_go(world: World) -> None:
     log = world.open(store.Limits(snapshot_after_bytes=4000, segment_bytes=2000))
     for number in range(60):

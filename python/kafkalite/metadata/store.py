@@ -244,7 +244,7 @@ def _with_quorum_state(folder: Path, state: _State) -> Quorum:
     """The epoch may be newer than the log's: it was voted for, and nothing was written in it."""
     quorum = state.quorum._replace(leader_epoch=state.epoch)
     try:
-        text = (folder / QUORUM_STATE_FILE).read_text(encoding="utf-8")
+        text = (folder / QUORUM_STATE_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return quorum
     found = re.search(r'"leaderEpoch"\s*:\s*(\d+)', text)
