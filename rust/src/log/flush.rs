@@ -184,18 +184,8 @@ impl Log {
 
     /// Under the flush lock, with all bytes below `offset` on disk.
     pub(super) fn finish_segments(&self, from: i64, offset: i64) -> Result<i64> {
-        let mut segment = self.segment_at(from);
-        while let Some(closed) = segment.filter(|segment| segment.base_offset() < offset) {
-            closed.sync_indexes()?;
-            segment = self.segment_after(closed.base_offset());
-        }
-        let snapshot = Log::snapshot_path(&self.directory(), offset);
-        match self.storage().open(&snapshot, OpenMode::ReadWrite) {
-            Ok(file) => file.sync_data().map_err(Error::io("fsync", &snapshot))?,
-            // No batch of this log has a producer id, or the state was saved at this offset before.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("open", &snapshot)(error)),
-        }
+        self.sync_closed(from, offset)?;
+        self.sync_snapshot(offset)?;
         let directory = self.directory();
         self.storage()
             .sync_directory(&directory)
@@ -203,6 +193,31 @@ impl Log {
         let mut ends = self.ends.write();
         ends.recovery_point = ends.recovery_point.max(offset.min(ends.flushed.offset));
         Ok(ends.recovery_point)
+    }
+
+    /// Indexes of the segments from `from` to below `end`, and the snapshots at their beginnings.
+    fn sync_closed(&self, from: i64, end: i64) -> Result<()> {
+        let mut segment = self.segment_at(from);
+        while let Some(closed) = segment.filter(|segment| segment.base_offset() < end) {
+            let base_offset = closed.base_offset();
+            closed.sync_indexes()?;
+            if base_offset > from {
+                self.sync_snapshot(base_offset)?;
+            }
+            segment = self.segment_after(base_offset);
+        }
+        Ok(())
+    }
+
+    /// The producer snapshot at `offset`, if there is one: no batch of this log may have a producer id,
+    /// or the state was saved at this offset before.
+    fn sync_snapshot(&self, offset: i64) -> Result<()> {
+        let snapshot = Log::snapshot_path(&self.directory(), offset);
+        match self.storage().open(&snapshot, OpenMode::ReadWrite) {
+            Ok(file) => file.sync_data().map_err(Error::io("fsync", &snapshot)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Error::io("open", &snapshot)(error)),
+        }
     }
 
     /// Puts everything on disk as a clean stop leaves it: records, the active segment's indexes with
@@ -236,11 +251,8 @@ impl Log {
             .snapshots
             .take(self.storage(), &appender.producers, false)?;
         active.sync_indexes()?;
-        let mut segment = self.segment_at(ends.recovery_point);
-        while let Some(closed) = segment.filter(|s| s.base_offset() < active.base_offset()) {
-            closed.sync_indexes()?;
-            segment = self.segment_after(closed.base_offset());
-        }
+        self.sync_closed(ends.recovery_point, active.base_offset())?;
+        self.sync_snapshot(active.base_offset())?;
         self.finish_segments(log_end_offset, log_end_offset)?;
         Ok(())
     }

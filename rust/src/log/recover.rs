@@ -343,6 +343,8 @@ impl Loader<'_> {
         let Some((first, _)) = unflushed.first() else {
             return Ok(ProducerState::default());
         };
+        // Nothing has made those behind durable: a power cut leaves them empty, or torn.
+        snapshots.delete_after(self.storage, *first)?;
         let mut producers = self.producers_at(snapshots, *first)?;
         let expiration_ms = self.parameters.config.producer_id_expiration_ms;
         producers.remove_expired(self.parameters.now_ms, expiration_ms);
@@ -378,6 +380,9 @@ impl Loader<'_> {
             }
             next_offset = rebuilt.end.next_offset;
             self.adopt(&segment, rebuilt, true)?;
+            if !todo.is_empty() {
+                snapshots.take(self.storage, &producers, false)?;
+            }
         }
         self.sync_directory()?;
         Ok(producers)

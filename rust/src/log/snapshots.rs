@@ -200,7 +200,8 @@ impl ProducerSnapshots {
     }
 
     /// Writes the state at its map end offset, unless that has been done. Returns the offset of a
-    /// new file. With `sync` it is durable on return; else call `sync` before relying on it.
+    /// new file. With `sync` it is durable on return; else call `sync` before relying on it. If it
+    /// cannot be written, none is there.
     pub fn take(
         &mut self,
         storage: &dyn Storage,
@@ -216,7 +217,12 @@ impl ProducerSnapshots {
             .open(&path, OpenMode::CreateOrTruncate)
             .map_err(Error::io("open", &path))?;
         self.offsets.insert(offset);
-        storage::write_all_at(&*file, &encode(state), 0).map_err(Error::io("write", &path))?;
+        let written = storage::write_all_at(&*file, &encode(state), 0);
+        if let Err(error) = written {
+            // On a full disk it is empty, and the next roll may come at another offset.
+            let _ = self.delete(storage, offset);
+            return Err(Error::io("write", &path)(error));
+        }
         if sync {
             file.sync_data().map_err(Error::io("fdatasync", &path))?;
             self.sync_directory(storage)?;
@@ -361,6 +367,19 @@ impl ProducerSnapshots {
     /// Deletes the snapshots below `offset`.
     pub fn delete_before(&mut self, storage: &dyn Storage, offset: i64) -> Result<()> {
         for snapshot in self.offsets.range(..offset).copied().collect::<Vec<_>>() {
+            self.delete(storage, snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the snapshots above `offset`.
+    pub fn delete_after(&mut self, storage: &dyn Storage, offset: i64) -> Result<()> {
+        for snapshot in self
+            .offsets
+            .range(offset + 1..)
+            .copied()
+            .collect::<Vec<_>>()
+        {
             self.delete(storage, snapshot)?;
         }
         Ok(())

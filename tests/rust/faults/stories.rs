@@ -2,6 +2,7 @@
 //! is what they were.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::batch::header::patch_offset_and_epoch;
@@ -9,8 +10,10 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::log::Log;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::snapshots;
 use kafkalite::log::storage::{OpenMode, Storage, write_all_at};
 
 use super::plain::valid_prefix;
@@ -97,6 +100,94 @@ fn a_batch_lost_with_the_end_of_a_segment_is_taken_when_it_is_sent_again() {
         assert!(!again.is_duplicate, "seed {seed}: offset {end} was lost");
         assert_eq!(again.first_offset, end, "seed {seed}");
     }
+}
+
+/// A log of four segments, written by an idempotent producer, and their base offsets but the first.
+fn with_snapshots(storage: &MemoryStorage) -> (Arc<Log>, Vec<i64>) {
+    let log = create(storage, &config()).unwrap().log;
+    let mut next = 0;
+    while log.segments().len() < 4 {
+        let sender = Sender {
+            producer_id: 5,
+            producer_epoch: 0,
+            base_sequence: next,
+            transactional: false,
+        };
+        append(&log, batch(Codec::None, sender, i64::from(next), 1, 300), 1).unwrap();
+        next += 1;
+    }
+    let segments = log.segments();
+    let bases = segments[1..].iter().map(|each| each.base_offset());
+    (log, bases.collect())
+}
+
+fn check_snapshots(storage: &MemoryStorage, offsets: &[i64]) {
+    for offset in offsets {
+        let path = path_of(*offset, ".snapshot");
+        let producers = snapshots::decode(&storage.files()[&path], &path).unwrap();
+        assert_eq!(producers.len(), 1, "{}", path.display());
+    }
+}
+
+/// A power cut left the names of producer snapshots without their bytes. Recovery never looked at those
+/// amid the log, so that they stayed, empty, and `kafkalite log verify` complained of them for ever.
+#[test]
+fn recovery_leaves_a_good_producer_snapshot_at_each_segment() {
+    let storage = MemoryStorage::default();
+    let (_log, bases) = with_snapshots(&storage);
+    let found = storage.crash(Crash::Kill);
+    for base in &bases {
+        let path = path_of(*base, ".snapshot");
+        found.open(&path, OpenMode::CreateOrTruncate).unwrap();
+    }
+    open(&found, &Opening::unclean(&config())).unwrap();
+    check_snapshots(&found, &bases);
+}
+
+/// The same below the recovery point, where nobody recovers: it moved over several segments, and only
+/// the last one's snapshot was put on disk.
+#[test]
+fn below_the_recovery_point_every_producer_snapshot_is_on_disk() {
+    let storage = MemoryStorage::default();
+    let (log, bases) = with_snapshots(&storage);
+    log.advance_recovery_point().unwrap();
+    check_snapshots(&storage.crash(Crash::LoseUnsynced), &bases);
+    let storage = MemoryStorage::default();
+    let (log, bases) = with_snapshots(&storage);
+    log.close().unwrap();
+    check_snapshots(&storage.crash(Crash::LoseUnsynced), &bases);
+}
+
+/// A roll failed on a full disk, and left an empty producer snapshot. The segment went on with smaller
+/// batches, so that the next roll came at another offset, and nobody wrote the snapshot again.
+#[test]
+fn a_roll_that_finds_no_room_leaves_no_empty_producer_snapshot() {
+    let storage = MemoryStorage::default();
+    let log = create(&storage, &config()).unwrap().log;
+    let sent = |sequence: i32, filler: usize| {
+        let sender = Sender {
+            producer_id: 5,
+            producer_epoch: 0,
+            base_sequence: sequence,
+            transactional: false,
+        };
+        batch(Codec::None, sender, i64::from(sequence), 1, filler)
+    };
+    append(&log, sent(0, 700), 1).unwrap();
+    storage.inject(Fault::of(Operation::Write, ".snapshot", Failure::NoSpace).lasting());
+    append(&log, sent(1, 700), 1).unwrap_err();
+    assert!(storage.has_struck());
+    storage.heal();
+    let snapshots = || {
+        storage
+            .files()
+            .into_keys()
+            .filter(|path| path.extension().is_some_and(|kind| kind == "snapshot"))
+            .count()
+    };
+    assert_eq!(snapshots(), 0);
+    append(&log, sent(1, 700), 1).unwrap();
+    assert_eq!(snapshots(), 1);
 }
 
 /// Recovery cut a torn segment and then removed the segments behind it. When the power went off in
