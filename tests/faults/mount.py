@@ -14,19 +14,23 @@ FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 class Mount:
     """An ext4 in a file."""
 
-    def __init__(self, directory: Path) -> None:
-        self.image = directory / "image"
-        self.path = directory / "slow"
+    def __init__(self, directory: Path, name: str = "slow") -> None:
+        """At `directory/name`; skips where it may not be mounted."""
+        self.image = directory / f"{name}.image"
+        self.path = directory / name
         self.path.mkdir()
         with self.image.open("wb") as image:
             image.truncate(64 << 20)
-        for command in (
-            ["mkfs.ext4", "-q", "-F", str(self.image)],
-            ["mount", "-o", "loop", str(self.image), str(self.path)],
-        ):
-            done = subprocess.run(command, capture_output=True, check=False)
-            if done.returncode != 0:
-                pytest.skip(f"{command[0]} is not allowed here: {done.stderr.decode().strip()}")
+        self._run("mkfs.ext4", "-q", "-F", str(self.image))
+        self.mount()
+
+    def mount(self) -> None:
+        self._run("mount", "-o", "loop", str(self.image), str(self.path))
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"{command[0]} is not allowed here: {done.stderr.decode().strip()}")
 
     def _control(self, request: int) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)

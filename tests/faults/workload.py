@@ -1,0 +1,465 @@
+"""Clients that go on through every fault and write down what they see: the history of verify.py.
+
+All are librdkafka: producers, a reader that follows every partition, the members of a group that
+come and go, and one that looks at the ends of the partitions and at what the group has committed.
+"""
+
+import hashlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from faults.verify import FINAL, Ends, Operation, Outcome
+
+TOPIC = "history"
+GROUP = "readers"
+PARTITIONS = 4
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORDS_IN_FLIGHT_MAX = 500
+ASK_TIMEOUT_S = 5.0
+"""Of the requests whose answers are only looked at."""
+DELIVERY_TIMEOUT_MS = 120_000
+"""Longer than any fault: what a producer was given ends as acknowledged."""
+# Both brokers of a run are on one machine: who lost its connection tries again soon.
+CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
+CONSUMER = {
+    **CLIENT,
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "check.crcs": True,
+    "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 20,
+    "session.timeout.ms": 3_000,
+    "heartbeat.interval.ms": 300,
+}
+
+
+class Recorder:
+    """Takes operations from all threads, and wakes who waits for the history to go on."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.acknowledged = 0
+        self.commits = 0
+        self.read_to: Counter[tuple[str, str]] = Counter()
+        """By process or group, and partition: the offset after the last record that it has read."""
+        self._changed = threading.Condition()
+
+    def add(self, *operations: Operation) -> None:
+        with self._changed:
+            self.operations += operations
+            for each in operations:
+                if each.outcome is not Outcome.OK:
+                    continue
+                if each.name == "produce":
+                    self.acknowledged += 1
+                elif each.name == "commit":
+                    self.commits += 1
+                elif each.name == "read":
+                    key = each.group or each.process, each.partition
+                    self.read_to[key] = max(self.read_to[key], each.offset + 1)
+            self._changed.notify_all()
+
+    def wait_until(self, is_so: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Until `is_so`, which is asked after each operation. Raises `AssertionError` naming `what`
+        did not happen."""
+        with self._changed:
+            assert self._changed.wait_for(is_so, timeout_s), f"{what}: not within {timeout_s:.0f} s"
+
+    def wait_for_more(self, records: int, timeout_s: float, when: str) -> None:
+        """Until so many more records have been acknowledged."""
+        enough = self.acknowledged + records
+        what = f"{records} more records acknowledged {when}"
+        self.wait_until(lambda: self.acknowledged >= enough, timeout_s, what)
+
+    def save(self, path: Path) -> None:
+        with self._changed:
+            path.write_text("".join(f"{each.to_line()}\n" for each in self.operations))
+
+
+def record_value(process: str, number: int) -> bytes:
+    """Unlike every other one, up to some 600 bytes, and whole or recognisably broken."""
+    seed = hashlib.blake2b(f"{process} {number}".encode(), digest_size=16).hexdigest()
+    return f"{process}:{number}:{seed * (1 + number % 19)}".encode()
+
+
+def name_of_value(value: bytes | None) -> str:
+    """`process:number`, if the value is one of `record_value`; else what it looks like."""
+    process, number, *_ = [*(value or b"").decode("latin-1").split(":"), "", ""]
+    if number.isdigit() and record_value(process, int(number)) == value:
+        return f"{process}:{number}"
+    return f"garbled {value!r:.60}"
+
+
+class Workload:
+    """The threads of all clients, from `with` to `drain`."""
+
+    def __init__(
+        self,
+        servers: str,
+        recorder: Recorder,
+        seed: int,
+        idempotence: Sequence[bool] = (True, True, False),
+    ) -> None:
+        """`idempotence` has an entry a producer."""
+        self._servers = servers
+        self._recorder = recorder
+        self._seed = seed
+        self._idempotence = idempotence
+        self._producing = threading.Event()
+        self._reading = threading.Event()
+        self._producing.set()
+        self._reading.set()
+        self._producers: list[threading.Thread] = []
+        self._readers: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    def __enter__(self) -> Self:
+        create_topic(self._servers)
+        for number, idempotent in enumerate(self._idempotence):
+            name = f"producer-{number}"
+            self._start(self._producers, name, lambda n=name, i=idempotent: self._produce(n, i))
+        self._start(self._readers, "reader", self._read)
+        for number in range(2):
+            name = f"member-{number}"
+            self._start(self._readers, name, lambda n=name: self._be_member(n))
+        self._start(self._readers, "observer", self._observe)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._producing.clear()
+        self._reading.clear()
+        for thread in [*self._producers, *self._readers]:
+            thread.join(DELIVERY_TIMEOUT_MS / 1000)
+
+    def drain(self, timeout_s: float) -> None:
+        """All producers end with everything acknowledged, then reader and group come to the end.
+        Raises `AssertionError` if not within the time, and what a client's thread has raised."""
+        self._producing.clear()
+        for thread in self._producers:
+            thread.join(timeout_s)
+            assert not thread.is_alive(), f"{thread.name} waits for answers after {timeout_s} s"
+        ends = read_everything(self._servers, self._recorder, timeout_s)
+        read_to = self._recorder.read_to
+        for process in ("reader", GROUP):
+            self._recorder.wait_until(
+                lambda process=process: all(
+                    read_to[process, name] >= end.high_watermark for name, end in ends.items()
+                ),
+                timeout_s,
+                f"{process} read everything",
+            )
+        self._reading.clear()
+        for thread in self._readers:
+            thread.join(timeout_s)
+            assert not thread.is_alive(), f"{thread.name} does not end within {timeout_s} s"
+        for failure in self._failures:
+            raise failure
+
+    def _start(self, threads: list[threading.Thread], name: str, run: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException as failure:  # noqa: BLE001 - told by `drain`
+                self._failures.append(failure)
+
+        threads.append(threading.Thread(target=guarded, name=name, daemon=True))
+        threads[-1].start()
+
+    def _produce(self, process: str, idempotent: bool) -> None:
+        """Records to all partitions in turn, as fast as answers come, some thousand a second."""
+        draw = random.Random(f"{self._seed} {process}")
+        producer = Producer(
+            {
+                **CLIENT,
+                "bootstrap.servers": self._servers,
+                "acks": "all",
+                "enable.idempotence": idempotent,
+                "max.in.flight.requests.per.connection": 5 if idempotent else 1,
+                "compression.type": draw.choice(CODECS),
+                "linger.ms": 5,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "socket.timeout.ms": 10_000,
+            }
+        )
+        sent: Counter[int] = Counter()
+        number = 0
+        in_flight = 0
+
+        def on_delivery(facts: dict[str, Any], error: KafkaError | None, message: Message) -> None:
+            nonlocal in_flight
+            in_flight -= 1
+            outcome = Outcome.OK if error is None else Outcome.UNKNOWN
+            offset = message.offset() if error is None else -1
+            ended = time.monotonic()
+            self._recorder.add(
+                Operation(
+                    outcome=outcome, ended=ended, offset=-1 if offset is None else offset, **facts
+                )
+            )
+
+        while self._producing.is_set():
+            for _ in range(draw.randrange(1, 8)):
+                partition = draw.randrange(PARTITIONS)
+                facts = {
+                    "process": process,
+                    "name": "produce",
+                    "began": time.monotonic(),
+                    "partition": f"{TOPIC}-{partition}",
+                    "value": f"{process}:{number}",
+                    "number": sent[partition],
+                    "is_idempotent": idempotent,
+                }
+                producer.produce(
+                    TOPIC,
+                    record_value(process, number),
+                    partition=partition,
+                    on_delivery=lambda e, m, facts=facts: on_delivery(facts, e, m),
+                )
+                sent[partition] += 1
+                number += 1
+                in_flight += 1
+            producer.poll(0.005)
+            while in_flight >= RECORDS_IN_FLIGHT_MAX and self._producing.is_set():
+                producer.poll(0.1)
+        producer.flush(DELIVERY_TIMEOUT_MS / 1000)
+
+    def _read(self) -> None:
+        """Follows all partitions from the beginning on, in one session."""
+        consumer = Consumer({**CONSUMER, "bootstrap.servers": self._servers, "group.id": "none"})
+        consumer.assign(
+            [TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
+        )
+        while self._reading.is_set():
+            self._note(consumer.consume(1_000, 0.1), "reader", 0)
+        consumer.close()
+
+    def _be_member(self, process: str) -> None:
+        """Reads what it is given and commits that, leaves now and then, comes back."""
+        draw = random.Random(f"{self._seed} {process}")
+        session = 0
+
+        def on_assign(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+            nonlocal session
+            session += 1
+
+        while self._reading.is_set():
+            consumer = Consumer(
+                {
+                    **CONSUMER,
+                    "bootstrap.servers": self._servers,
+                    "group.id": GROUP,
+                    "auto.offset.reset": "earliest",
+                }
+            )
+            consumer.subscribe([TOPIC], on_assign=on_assign)
+            rounds = draw.randrange(20, 200)
+            while self._reading.is_set() and rounds > 0:
+                rounds -= 1
+                messages = consumer.consume(500, 0.1)
+                self._note(messages, process, session, GROUP)
+                self._commit(consumer, process, messages)
+            consumer.close()
+
+    def _note(self, messages: list[Message], process: str, session: int, group: str = "") -> None:
+        """What a consumer was given, errors included that say that a log has lost something."""
+        ended = time.monotonic()
+        for each in messages:
+            error = each.error()
+            if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:
+                continue
+            self._recorder.add(
+                Operation(
+                    process=process,
+                    name="read",
+                    outcome=Outcome.OK if error is None else Outcome.FAIL,
+                    began=ended,
+                    ended=ended,
+                    partition=f"{each.topic()}-{each.partition()}",
+                    value=name_of_value(each.value()) if error is None else error.str(),
+                    offset=-1 if each.offset() is None else each.offset(),
+                    session=session,
+                    group=group,
+                )
+            )
+
+    def _commit(self, consumer: Consumer, process: str, messages: list[Message]) -> None:
+        next_offsets = {
+            each.partition(): each.offset() + 1 for each in messages if each.error() is None
+        }
+        if not next_offsets:
+            return
+        began = time.monotonic()
+        outcomes: dict[int, Outcome]
+        try:
+            wanted = [TopicPartition(TOPIC, *each) for each in next_offsets.items()]
+            answer = consumer.commit(offsets=wanted, asynchronous=False)
+            outcomes = {each.partition: _outcome(each.error) for each in answer}
+        except KafkaException as failure:
+            outcomes = dict.fromkeys(next_offsets, _outcome(failure.args[0]))
+        ended = time.monotonic()
+        self._recorder.add(
+            *(
+                Operation(
+                    process=process,
+                    name="commit",
+                    outcome=outcomes[partition],
+                    began=began,
+                    ended=ended,
+                    partition=f"{TOPIC}-{partition}",
+                    offset=offset,
+                    group=GROUP,
+                )
+                for partition, offset in next_offsets.items()
+            )
+        )
+
+    def _observe(self) -> None:
+        """Looks at the ends of the partitions and at the group's offsets, again and again."""
+        admin = AdminClient({**CLIENT, "bootstrap.servers": self._servers})
+        # Not the admin client: librdkafka 2.16 does not survive NOT_COORDINATOR there.
+        group = Consumer({**CONSUMER, "bootstrap.servers": self._servers, "group.id": GROUP})
+        partitions = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
+        while self._reading.is_set():
+            try:
+                self._recorder.add(*look_at_ends(admin, "observer"))
+                began = time.monotonic()
+                found = group.committed(partitions, timeout=ASK_TIMEOUT_S)
+                ended = time.monotonic()
+            except KafkaException:
+                continue  # the broker is away, and asking waits for it
+            self._recorder.add(
+                *(
+                    Operation(
+                        process="observer",
+                        name="committed",
+                        outcome=Outcome.OK,
+                        began=began,
+                        ended=ended,
+                        partition=f"{TOPIC}-{each.partition}",
+                        offset=max(each.offset, -1),
+                        group=GROUP,
+                    )
+                    for each in found
+                    if each.error is None
+                )
+            )
+        group.close()
+
+
+def create_topic(servers: str) -> None:
+    """The topic, unless it is there."""
+    admin = AdminClient({**CLIENT, "bootstrap.servers": servers})
+    topics = admin.list_topics(timeout=30).topics
+    if TOPIC not in topics:
+        _answers(admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], operation_timeout=30))
+
+
+def look_at_ends(admin: AdminClient, process: str) -> list[Operation]:
+    """An operation a partition. Raises `KafkaException` for a broker that does not answer."""
+    partitions = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
+    began = time.monotonic()
+    # In this order, so that none may be greater than the one asked after it.
+    starts, stables, highs = (
+        _answers(
+            admin.list_offsets(
+                dict.fromkeys(partitions, spec),
+                isolation_level=isolation,
+                request_timeout=ASK_TIMEOUT_S,
+            )
+        )
+        for spec, isolation in (
+            (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
+            (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
+            (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        )
+    )
+    ended = time.monotonic()
+    # librdkafka gives -1001 for what it has not been told.
+    told = [e for e in partitions if min(a[e].offset for a in (starts, stables, highs)) >= 0]
+    return [
+        Operation(
+            process=process,
+            name="ends",
+            outcome=Outcome.OK,
+            began=began,
+            ended=ended,
+            partition=f"{TOPIC}-{each.partition}",
+            ends=Ends(
+                starts[each].offset,
+                stables[each].offset,
+                highs[each].offset,
+                -1 if highs[each].leader_epoch is None else highs[each].leader_epoch,
+            ),
+        )
+        for each in told
+    ]
+
+
+def read_everything(servers: str, recorder: Recorder, timeout_s: float) -> dict[str, Ends]:
+    """The last reader: every partition from its first offset to its last; returns their ends."""
+    ended = time.monotonic() + timeout_s
+    admin = AdminClient({**CLIENT, "bootstrap.servers": servers})
+    while True:
+        try:
+            looks = look_at_ends(admin, FINAL)
+            if len(looks) == PARTITIONS:
+                break
+        except KafkaException:
+            assert time.monotonic() < ended, f"no broker answers within {timeout_s:.0f} s"
+    recorder.add(*looks)
+    ends = {each.partition: each.ends for each in looks if each.ends is not None}
+    consumer = Consumer({**CONSUMER, "bootstrap.servers": servers, "group.id": "none"})
+    consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+    left = {name: each.high_watermark for name, each in ends.items() if each.high_watermark > 0}
+    while left and time.monotonic() < ended:
+        for message in consumer.consume(10_000, 0.1):
+            partition = f"{message.topic()}-{message.partition()}"
+            offset = message.offset()
+            if message.error() is not None or offset is None:
+                continue
+            now = time.monotonic()
+            value = name_of_value(message.value())
+            recorder.add(
+                Operation(
+                    FINAL, "read", Outcome.OK, now, now, partition, value=value, offset=offset
+                )
+            )
+            if offset + 1 >= left.get(partition, 0):
+                left.pop(partition, None)
+    consumer.close()
+    return ends
+
+
+def _answers(futures: dict[Any, Future[Any]]) -> dict[Any, Any]:
+    return {key: each.result() for key, each in futures.items()}
+
+
+def _outcome(error: KafkaError | None) -> Outcome:
+    """Never `fail`: of a commit that is refused an earlier try may have been taken, unheard."""
+    return Outcome.OK if error is None else Outcome.UNKNOWN
