@@ -87,11 +87,14 @@ def _run(name: str, run: Run, options: argparse.Namespace, packages: list[str]) 
 
 
 def _log_settings(folder: str) -> Path:
-    """A file of settings that lets Spark tell of errors only."""
+    """A file of settings that lets Spark tell of errors only; to write files in a query that is
+    then stopped is none."""
     file = Path(folder, "log4j2.properties")
     file.write_text(
         "rootLogger.level = error\n"
         "rootLogger.appenderRef.console.ref = console\n"
+        "logger.files.name = org.apache.spark.sql.execution.datasources.FileFormatWriter\n"
+        "logger.files.level = off\n"
         "appender.console.type = Console\n"
         "appender.console.name = console\n"
         "appender.console.target = SYSTEM_ERR\n"
