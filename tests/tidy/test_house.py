@@ -347,8 +347,8 @@ def test_the_environment_is_read_in_one_place() -> None:
 
 
 def test_tests_do_not_sleep() -> None:
-    """An event, a condition with a deadline, a poll of the thing itself; never a guessed time. Only a
-    fault may last for a time that is drawn."""
+    """An event, a condition with a deadline, a poll of the thing itself; never a guessed time. Only
+    a fault may last for a time that is drawn."""
     wrong = []
     for name in tracked(".py", ".rs"):
         if not name.startswith("tests/") or name == "tests/tidy/test_house.py":

@@ -36,7 +36,7 @@ from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
 from kafkalite.errors import BrokerError, ClientError, UnsupportedVersionError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import (
+from kafkalite.protocol.codes import (
     BROKER_ID_NOT_REGISTERED,
     NOT_CONTROLLER,
     THROTTLING_QUOTA_EXCEEDED,

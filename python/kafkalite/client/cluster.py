@@ -35,7 +35,7 @@ from kafkalite.errors import (
     RequestTimedOutError,
 )
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import (
+from kafkalite.protocol.codes import (
     LEADER_NOT_AVAILABLE,
     NONE,
     REPLICA_NOT_AVAILABLE,

@@ -18,7 +18,7 @@ from kafkalite.client.cluster import ClusterClient, Node
 from kafkalite.client.connection import check
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import (
+from kafkalite.protocol.codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
     GROUP_ID_NOT_FOUND,

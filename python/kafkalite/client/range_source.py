@@ -34,7 +34,7 @@ from kafkalite.errors import (
     RequestTimedOutError,
 )
 from kafkalite.protocol import messages
-from kafkalite.protocol.error_codes import NONE, OFFSET_OUT_OF_RANGE
+from kafkalite.protocol.codes import NONE, OFFSET_OUT_OF_RANGE
 
 __all__ = ["ISOLATION", "POLL_TIMEOUT", "SETTINGS", "FetchSettings", "RangeSource"]
 

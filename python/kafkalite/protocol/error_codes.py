@@ -6,8 +6,6 @@ A row is the name in the protocol guide, whether the same request may succeed la
 
 from typing import NamedTuple
 
-from kafkalite.protocol.codes import *  # noqa: F403 - a client takes numbers and rows from here
-
 
 class ErrorCode(NamedTuple):
     """One row."""
