@@ -318,3 +318,19 @@ def test_looking_for_a_controller_takes_no_longer_than_the_call_may() -> None:
         with pytest.raises((BrokerError, ConnectionFailedError)):
             admin.create_topic("new")
         assert time.monotonic() - begun < 10
+
+
+def test_an_answer_that_the_end_of_the_time_cuts_off_does_not_hide_the_one_before() -> None:
+    """A topic that was not there for seconds was told as an answer that took too long, when the
+    last of many questions had a millisecond left."""
+    codes = [NOT_CONTROLLER]
+
+    def answer(name: str, _: Any) -> Any:
+        if name != "CreateTopics":
+            return ...
+        return created(codes.pop()) if codes else None
+
+    with FakeBroker(answer) as broker, Admin(broker.servers, timeout_ms=500) as admin:
+        with pytest.raises(BrokerError, match="NOT_CONTROLLER"):
+            admin.create_topic("new")
+        assert len(broker.of("CreateTopics")) == 2

@@ -1,9 +1,11 @@
 """The broker under test, and the clients, one of each per session."""
 
 import contextlib
+import gc
 import os
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from clients import provision
 from clients.drivers import Java
 from clients.kcat import Kcat
 from clients.neutral import Client, Partition
+from clients.pure_python import KafkaPython
 from clients.table import CLIENTS
 from kafkalite._native import RecordBatch, read_batches
 from oracle.broker import KafkaBroker
@@ -139,7 +142,7 @@ def clients(request: pytest.FixtureRequest) -> Iterator[dict[str, Client]]:
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Client:
+def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Iterator[Client]:
     """The client that `behaviour` names."""
     if request.param == Kcat.name:
         try:
@@ -148,4 +151,8 @@ def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Client
             pytest.skip(str(reason))
     if request.param == Java.name:
         request.getfixturevalue("kafka_tools")  # before the client, to end after it
-    return clients[request.param]
+    yield clients[request.param]
+    if request.param == KafkaPython.name:
+        # It leaves sockets to the garbage collector, which would complain amid another test.
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()

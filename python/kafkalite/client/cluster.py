@@ -233,6 +233,7 @@ class Cluster(Closing):
             deadline = min(deadline, around)
         pause_ms = float(BACKOFF_MS)
         self._deadline = deadline
+        failure: ClientError | None = None
         try:
             while True:
                 try:
@@ -242,6 +243,9 @@ class Cluster(Closing):
                         raise
                     left = deadline - time.monotonic()
                     if left <= 0:
+                        if isinstance(error, RequestTimedOutError) and failure is not None:
+                            # The end of the time has cut the answer off: what came before says why.
+                            raise failure from error
                         raise
                     failure = error
                 time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
@@ -250,6 +254,7 @@ class Cluster(Closing):
                     forget(failure)
         finally:
             self._deadline = around
+            failure = None  # its traceback holds this frame, and what was open in it
 
     def _within(self, timeout_ms: int) -> int:
         """So long, or as long as `retry` has time left."""
