@@ -12,11 +12,15 @@ from oracle.tools import KafkaTools
 def pytest_configure() -> None:
     """`make test` lets hypothesis draw the same examples each time, `make test-long` many new ones,
     and pytest by itself some new ones."""
-    if "KAFKALITE_TEST_LONG" in os.environ:
-        from hypothesis import settings  # the tidy tests also run where it is not installed
-
-        settings.register_profile("long", max_examples=2000, deadline=None)
-        settings.load_profile("long")
+    try:
+        from hypothesis import HealthCheck, settings
+    except ModuleNotFoundError:
+        return  # the tidy tests also run where it is not installed
+    # How long an example takes says nothing of what it shows, and nothing at all on a busy machine.
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("patient", patient)
+    settings.register_profile("long", patient, max_examples=2000)
+    settings.load_profile("long" if "KAFKALITE_TEST_LONG" in os.environ else "patient")
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,13 @@ ENVIRONMENT = os.environ | {
     "VIRTUAL_ENV": str(VENV),
     "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
 }
-CARGO_TEST = ["cargo", "test", "--release", "--no-default-features"]
+CARGO_TEST = ["cargo", "test", "--release", "--no-default-features", "--no-fail-fast"]
+# A test that fails is run once more, as Kafka's own build does (`maxTestRetries`), when nothing
+# else runs: two suites with their JVMs share two cores, and a client's own time-out may strike. The
+# report names it. More failures than this are no chance and get no second run.
+SECOND_TRIES_MAX = 8
+# A registry that fails is asked again after so many seconds; what has come is kept.
+DOWNLOAD_PAUSES_S = (2, 10, 30)
 
 
 @dataclass
@@ -67,6 +73,8 @@ class Suite:
     passed: int = 0
     failed: int = 0
     skips: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # of the first run, by name
+    second_tries: list[str] = field(default_factory=list)  # failed, and passed when run again alone
 
 
 class StopError(Exception):
@@ -210,8 +218,8 @@ def fetch(extras: list[str], *, jars: bool) -> None:
     """What comes from package registries, and the clients that are built of it."""
     install_tools(extras)
     if jars:
-        call([BIN / "python", "-m", "oracle.jars"], cwd=ROOT / "tests")
-        call([BIN / "python", "-m", "clients.provision"], cwd=ROOT / "tests")
+        download([BIN / "python", "-m", "oracle.jars"], cwd=ROOT / "tests")
+        download([BIN / "python", "-m", "clients.provision"], cwd=ROOT / "tests")
 
 
 def make_venv() -> None:
@@ -239,7 +247,7 @@ def install_tools(extras: list[str]) -> None:
     text = "\n".join(wanted)
     if marker.exists() and marker.read_text() == text:
         return
-    call([BIN / "pip", "install", "-q", *wanted])
+    download([BIN / "pip", "install", "-q", *wanted])
     marker.write_text(text)
 
 
@@ -275,55 +283,114 @@ def tool(name: str, command: list[str | Path]) -> Suite:
 
 
 def cargo(name: str, command: list[str], *, long: bool = False) -> Suite:
+    """A `cargo test`, and once more what failed of it."""
+    SKIPS.unlink(missing_ok=True)
+    suite = cargo_once(name, command, long=long)
+    # A process that dies has failures without a name, for which there is no second run.
+    if 0 < len(suite.failures) == suite.failed <= SECOND_TRIES_MAX:
+        separator = [] if "--" in command else ["--"]
+        again = [*command, *separator, "--exact", *suite.failures]
+        take_second_try(suite, cargo_once(name, again, long=long))
+    if SKIPS.exists():
+        suite.skips = SKIPS.read_text().splitlines()
+    return suite
+
+
+def cargo_once(name: str, command: list[str], *, long: bool) -> Suite:
     """A `cargo test`, its counts read from its closing lines."""
     print(f"\n{' '.join(command)}", flush=True)
     REPORTS.mkdir(parents=True, exist_ok=True)
-    SKIPS.unlink(missing_ok=True)
     started = time.monotonic()
     suite = Suite(name)
     process = subprocess.Popen(
         command, env=test_environment(long=long), stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
+    unfinished = 0
     for line in process.stdout:
         print(line, end="", flush=True)
-        if counts := re.match(r"test result: .* (\d+) passed; (\d+) failed;", line):
+        if re.match(r"running \d+ tests?$", line):
+            unfinished += 1
+        elif counts := re.match(r"test result: .* (\d+) passed; (\d+) failed;", line):
             suite.passed += int(counts[1])
             suite.failed += int(counts[2])
+            unfinished -= 1
+        elif failure := re.match(r"test (\S+)(?: - should panic)? \.\.\. FAILED", line):
+            suite.failures.append(failure[1])
+    suite.failed += unfinished  # a test took the process with it
     if process.wait() != 0 and suite.failed == 0:
-        suite.failed = 1  # it did not compile, or a test took the process with it
-    if SKIPS.exists():
-        suite.skips = SKIPS.read_text().splitlines()
+        suite.failed = 1  # it did not compile
     suite.seconds = time.monotonic() - started
     return suite
 
 
 def python_suites(*, long: bool) -> list[Suite]:
     """Spark's suite beside all others: each waits half of the time, for a JVM or for the disk. What
-    Spark's prints is shown at the end."""
+    Spark's prints is shown at the end. What fails is run again when both have ended."""
     chosen = [] if long else ["-m", "not long"]
+    spark, others = [*chosen, "tests/spark"], [*chosen, "--ignore=tests/spark"]
     with tempfile.TemporaryFile("w+") as printed, ThreadPoolExecutor() as pool:
-        arguments = [*chosen, "tests/spark"]
-        spark = pool.submit(pytest, "spark", arguments, long=long, output=printed)
-        suites = pytest("python", [*chosen, "--ignore=tests/spark"], long=long)
-        suites += spark.result()
+        beside = pool.submit(pytest_once, "spark", spark, long=long, output=printed)
+        suites = pytest_once("python", others, long=long)
+        of_spark = beside.result()
         printed.seek(0)
-        print(f"\npytest {' '.join(arguments)}\n{printed.read()}", flush=True)
+        print(f"\npytest {' '.join(spark)}\n{printed.read()}", flush=True)
+    again = pytest_again("python", others, suites, long=long)
+    return again + pytest_again("spark", spark, of_spark, long=long)
+
+
+def pytest(name: str, arguments: list[str], *, long: bool = False) -> list[Suite]:
+    """One pytest, and once more what failed of it."""
+    suites = pytest_once(name, arguments, long=long)
+    return pytest_again(name, arguments, suites, long=long)
+
+
+def pytest_again(
+    name: str, arguments: list[str], suites: list[Suite], *, long: bool
+) -> list[Suite]:
+    """`suites` with the failed tests of this pytest run once more, if they are few."""
+    failed = [failure for suite in suites for failure in suite.failures]
+    count = sum(suite.failed for suite in suites)
+    if not 0 < len(failed) == count <= SECOND_TRIES_MAX:
+        return suites
+    print(f"\nagain, alone: {', '.join(failed)}", flush=True)
+    only = [*arguments, "--last-failed", "--last-failed-no-failures=none"]
+    of_name = {suite.name: suite for suite in suites}
+    for second in pytest_once(name, only, long=long, report="again"):
+        if second.name in of_name:
+            take_second_try(of_name[second.name], second)
+        else:
+            suites.append(second)
     return suites
 
 
-def pytest(
-    name: str, arguments: list[str], *, long: bool = False, output: IO[str] | None = None
+def take_second_try(suite: Suite, second: Suite) -> None:
+    """What failed of `suite` is judged by `second`, which ran just that. What it did not run stays
+    failed."""
+    suite.seconds += second.seconds
+    suite.passed += second.passed
+    suite.failed = max(second.failed, suite.failed - second.passed)
+    suite.second_tries = [name for name in suite.failures if name not in second.failures]
+
+
+def pytest_once(
+    name: str,
+    arguments: list[str],
+    *,
+    long: bool,
+    output: IO[str] | None = None,
+    report: str = "first",
 ) -> list[Suite]:
     """One pytest, so that its suites share one Kafka; split up by folder of tests/ afterwards.
-    `output`: where it prints to."""
+    `output`: where it prints to. `report`: the end of its report's name."""
     REPORTS.mkdir(parents=True, exist_ok=True)
-    xml = REPORTS / f"{name}.xml"
+    xml = REPORTS / f"{name}-{report}.xml"
     xml.unlink(missing_ok=True)
     if output is None:
         print(f"\npytest {' '.join(arguments)}", flush=True)
     drawn = [] if long else ["--hypothesis-profile=ci"]  # the same examples each time
-    command = [BIN / "python", "-m", "pytest", "-q", f"--junitxml={xml}", *drawn, *arguments]
+    own = [f"--junitxml={xml}", "-o", f"cache_dir={REPORTS / name}"]  # one remembers what failed
+    command = [BIN / "python", "-m", "pytest", "-q", *own, *drawn, *arguments]
     code = subprocess.run(
         command, env=test_environment(long=long), stdout=output, stderr=subprocess.STDOUT
     ).returncode
@@ -334,12 +401,16 @@ def pytest(
         suite.seconds += float(case.get("time", "0"))
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
-            suite.failed += 1
+            test = f"{case.get('classname')}.{case.get('name')}"
+            if test not in suite.failures:  # it is there twice if its fixture fails as well
+                suite.failed += 1
+                suite.failures.append(test)
         elif skipped is not None:
             suite.skips.append(f"{case.get('name')}: {skipped.get('message')}")
         else:
             suite.passed += 1
-    if code != 0 and not any(suite.failed for suite in suites.values()):
+    tests_failed = 1  # the exit code of a pytest that ran to its end
+    if code not in (0, tests_failed) or (code and not any(s.failed for s in suites.values())):
         suites["?"] = Suite(f"{name}: pytest itself", failed=1)
     return list(suites.values())
 
@@ -370,6 +441,10 @@ def report(suites: list[Suite]) -> None:
         print(f"\n{len(skips)} skipped:")
         for reason, count in reasons.most_common():
             print(f"  {count} × {reason}")
+    if second_tries := [name for suite in suites for name in suite.second_tries]:
+        print(f"\n{len(second_tries)} failed first and passed when run again alone:")
+        for name in second_tries:
+            print(f"  {name}")
     passed = sum(suite.passed for suite in suites)
     failed = sum(suite.failed for suite in suites)
     if passed or failed:
@@ -401,9 +476,9 @@ def need_jdk() -> None:
         raise StopError(f"{wrong}: the tests need {needed}")
     if wrong:
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        call(["apt-get", "update", "-qq"], environment=quiet)
+        download(["apt-get", "update", "-qq"], environment=quiet)
         options = ["-qq", "-y", "--no-install-recommends"]
-        call(["apt-get", "install", *options, JDK_PACKAGE], environment=quiet)
+        download(["apt-get", "install", *options, JDK_PACKAGE], environment=quiet)
         if wrong := jdk_wrong():
             raise StopError(f"{wrong}, although {JDK_PACKAGE} has been installed")
 
@@ -428,6 +503,19 @@ def call(
     env = ENVIRONMENT | (environment or {})
     if subprocess.run(command, env=env, cwd=cwd).returncode != 0:
         raise StopError(f"failed: {' '.join(map(str, command))}")
+
+
+def download(
+    command: list[str | Path], cwd: Path = ROOT, environment: dict[str, str] | None = None
+) -> None:
+    """Runs a step that asks a package registry, again if it fails."""
+    for pause_s in DOWNLOAD_PAUSES_S:
+        try:
+            return call(command, cwd, environment)
+        except StopError as stop:
+            print(f"make: {stop}; again in {pause_s} s", file=sys.stderr, flush=True)
+            time.sleep(pause_s)
+    return call(command, cwd, environment)
 
 
 if __name__ == "__main__":

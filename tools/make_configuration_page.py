@@ -111,7 +111,12 @@ def topic_table(keys: Iterable[Key]) -> str:
 
 def line(key: Key, fifth: str) -> str:
     default = f"`{key.default}`" if key.default else ""
-    words = {"replicas": "`PARTITION:BROKER`, or `*`", "reset": "see Meaning", "-": ""}
+    words = {
+        "replicas": "`PARTITION:BROKER`, or `*`",
+        "reset": "see Meaning",
+        "words": "none empty",
+        "-": "",
+    }
     values = words.get(key.values, key.values.lstrip("~").replace("|", ", "))
     taken = " *(no effect)*" if key.support == "taken" and not key.mode else ""
     return f"| `{key.name}` | {key.kind} | {default} | {values} | {fifth} | {key.doc}{taken} |"

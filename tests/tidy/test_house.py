@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Who may import whom: a part may use those above it, those beside it, and itself.
 RUST_ORDER = [
-    {"error", "limits"},
+    {"crash", "error", "limits"},
     {"wire", "batch"},
     {"codec"},
     {"log"},
