@@ -248,7 +248,7 @@ class BrokerPlane:
 
     def wait(self, timeout_ms: int | None = None) -> tuple[list[Request], list[int]] | None:
         """Requests for Python, and the numbers that may go on; blocks until there are some, or
-        notices, at most `timeout_ms`. None after `stop`. Makes the appends before. Of two threads
+        notices, at most `timeout_ms`. None after `stop`. Asks the logs before. Of two threads
         that call it one waits until the other is stuck in a log directory, and then gets what there
         is at once."""
 
@@ -270,6 +270,19 @@ class BrokerPlane:
     def appended(self, number: int) -> int:
         """What became of an append whose number `wait` gave: the offset of the first record, or the
         error for which the records were refused or are lost. To be asked once."""
+
+    def delete_records(self, topic: str, partition: int, offset: int, number: int) -> None:
+        """Has the records below an offset go, by the next `wait`: one gives `number` then, late
+        where the log directory does not answer."""
+
+    def records_deleted(self, number: int) -> int:
+        """What became of `delete_records`: the log start offset. To be asked once."""
+
+    def describe_producers(self, topic: str, partition: int, number: int) -> None:
+        """Asks a log for its producers, by the next `wait`, as `delete_records` does."""
+
+    def producers_described(self, number: int) -> list[ProducerEntry]:
+        """What `describe_producers` asked for, by producer id. To be asked once."""
 
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, if there is one."""
@@ -298,7 +311,8 @@ class BrokerPlane:
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Takes topics away and has their logs deleted, with one sync of each log directory;
-        requests that wait there are woken."""
+        requests that wait there are woken. Where that raises `StorageError`, the topics are gone
+        nevertheless, and a log directory in which logs are left is offline."""
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Gives the logs of a topic another configuration (`Config.engine_configs`)."""
@@ -545,6 +559,9 @@ class Log:
     def directory(self) -> str: ...
     @property
     def size_bytes(self) -> int: ...
+    @property
+    def is_offline(self) -> bool:
+        """The log directory has failed: no record is taken any more."""
     @property
     def offsets(self) -> LogOffsets: ...
     def append(

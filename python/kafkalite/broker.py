@@ -139,7 +139,12 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     for thread in control:
         thread.start()
     bootstrap = ",".join(str(each) for each in advertised)
-    _say(f"{READY_PREFIX}{bootstrap} pid={os.getpid()}\n", log)
+    where = ""
+    if config["kafkalite.die.with.parent"]:
+        # Clients may be told others: a parent that starts it again needs those that are bound.
+        where = f" listeners={','.join(f'{each.name}://{each}' for each in bound)}"
+        where += f" kafkalite.arrow.listener={arrow_endpoint}" if arrow_endpoint else ""
+    _say(f"{READY_PREFIX}{bootstrap}{where} pid={os.getpid()}\n", log)
     signal.sigwait(stop_signals)
     is_broken = bool(failed)
     failed.append(True)
@@ -242,12 +247,12 @@ def _open(
     )
     node_name = str(config["node.id"])
 
-    def obey(_resource_type: int, _name: str) -> None:
+    def obey() -> None:
         configs = controller.image.configs
         config.set_dynamic(configs.get((BROKER, ""), {}), configs.get((BROKER, node_name), {}))
 
-    obey(BROKER, "")
-    controller.on_configs(obey)
+    obey()
+    controller.on_broker_configs(obey)
     facts, settings = controller.topic_facts(), config.settings()
     partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
     with loading_told(claimed, partition_count, log):
@@ -349,6 +354,8 @@ class Broker:
         self._listen = None if listen is None else text("listen", listen)
         self._config = config_texts("config", config or {})
         self._start_timeout_s = start_timeout_s
+        # Once started: the keys of its listeners, with the ports that they have.
+        self._bound: dict[str, str] = {}
         self._temporary: str | None = None
         self._process: Any = None
         self._log_file: IO[bytes] | None = None
@@ -391,10 +398,12 @@ class Broker:
             failure = BrokerFailedError(f"the broker did not start{why}{told}")
             self.close()
             raise failure
-        self.bootstrap_servers = line.removeprefix(READY_PREFIX).split(" ")[0]
-        if self._listen is not None:
-            # Clients come back to the same address after a restart.
-            self._listen = self.bootstrap_servers
+        said = dict(word.split("=", 1) for word in line.split(" ")[2:])
+        self.bootstrap_servers = said.pop("bootstrap.servers")
+        del said["pid"]
+        # Clients, and what stands between them and the broker, come back to the same address after
+        # a restart.
+        self._bound = said
         return self
 
     def _start(self) -> str:
@@ -433,11 +442,11 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "kafkalite", "serve"]
-        if self._listen is not None:
+        if self._listen is not None and not self._bound:
             command += ["--listen", self._listen]
         if self._data is not None:
             command += ["--data", self._data]
-        config = {**self._config, "kafkalite.die.with.parent": "true"}
+        config = {**self._config, **self._bound, "kafkalite.die.with.parent": "true"}
         if self._temporary is not None:
             for name, value in TEMPORARY_DEFAULTS.items():
                 config.setdefault(name, value)

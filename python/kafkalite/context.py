@@ -4,7 +4,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
@@ -16,6 +17,8 @@ from kafkalite.timers import Timers
 if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
 
+
+T = TypeVar("T")
 
 STOP_NUMBER = 0
 """Wakes the control thread for the stop (`BrokerPlane.wake`); others are higher."""
@@ -79,9 +82,12 @@ class Context:
         self.node_id: int = config["node.id"]
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
-        self._appending: dict[int, Callable[[KafkaliteError | None, int], None]] = {}
+        self._asked: dict[int, Callable[[int], None]] = {}
+        """By its number, what takes the answer of each log that was asked something."""
         self._last_number = STOP_NUMBER
-        self._stop_callbacks: list[Callable[[], None]] = []
+        self._stop_callbacks: dict[Callable[[], None], None] = {}
+        """Called in this order."""
+        self._is_stopping = False
         self._groups: GroupCoordinator | None = None
 
     def now_ms(self) -> int:
@@ -132,14 +138,63 @@ class Context:
 
         Raises KafkaliteError if there is no such partition.
         """
+        ask = partial(self.plane.append, topic, partition, records)
+        self._ask(ask, self.plane.appended, -1, callback)
+
+    def delete_records(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        callback: Callable[[KafkaliteError | None, int], None],
+    ) -> None:
+        """Has the records of a partition below an offset go, as `append`: `callback(None, offset)`
+        with the log start offset."""
+        ask = partial(self.plane.delete_records, topic, partition, offset)
+        self._ask(ask, self.plane.records_deleted, -1, callback)
+
+    def describe_producers(
+        self,
+        topic: str,
+        partition: int,
+        callback: Callable[[KafkaliteError | None, list[_native.ProducerEntry]], None],
+    ) -> None:
+        """Asks a partition for its producers, as `append`."""
+        ask = partial(self.plane.describe_producers, topic, partition)
+        nobody: list[_native.ProducerEntry] = []
+        self._ask(ask, self.plane.producers_described, nobody, callback)
+
+    def _ask(
+        self,
+        ask: Callable[[int], None],
+        answer_of: Callable[[int], T],
+        nothing: T,
+        callback: Callable[[KafkaliteError | None, T], None],
+    ) -> None:
+        def answered(number: int) -> None:
+            try:
+                answer = answer_of(number)
+            except KafkaliteError as error:
+                callback(error, nothing)
+            else:
+                callback(None, answer)
+
         number = self._last_number + 1
-        self.plane.append(topic, partition, records, number)
+        ask(number)
         self._last_number = number
-        self._appending[number] = callback
+        self._asked[number] = answered
 
     def on_stop(self, callback: Callable[[], None]) -> None:
-        """`callback()` when the broker begins to stop: requests that wait are to be answered."""
-        self._stop_callbacks.append(callback)
+        """`callback()` when the broker begins to stop, at once if it has begun: requests that wait
+        are to be answered."""
+        if self._is_stopping:
+            callback()
+        else:
+            self._stop_callbacks[callback] = None
+
+    def forget_on_stop(self, callback: Callable[[], None]) -> None:
+        """Takes back what `on_stop` was given. Nothing happens if the stop has begun."""
+        self._stop_callbacks.pop(callback, None)
 
     def begin_stop(self) -> None:
         """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
@@ -148,17 +203,12 @@ class Context:
     def woken(self, number: int) -> None:
         """A number that `plane.wait` gave: calls what it stands for."""
         if number == STOP_NUMBER:
-            callbacks, self._stop_callbacks = self._stop_callbacks, []
+            self._is_stopping = True
+            callbacks, self._stop_callbacks = self._stop_callbacks, {}
             for stop in callbacks:
                 stop()
             return
-        callback = self._appending.pop(number)
-        try:
-            offset = self.plane.appended(number)
-        except KafkaliteError as error:
-            callback(error, -1)
-        else:
-            callback(None, offset)
+        self._asked.pop(number)(number)
 
     @property
     def image(self) -> Image:

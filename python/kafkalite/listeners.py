@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalite.config import Config
+from kafkalite.config.values import parse
 from kafkalite.errors import InvalidArgumentError
 
 INT_MAX = 2**31 - 1
@@ -193,7 +194,7 @@ def _parse(key: str, text: str) -> Endpoint:
 def address(text: str) -> tuple[str, int] | None:
     """`HOST:PORT`, or None for what is not that."""
     host, colon, port = text.strip().rpartition(":")
-    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
     is_host = ":" not in host or (host[:1], host[-1:]) == ("[", "]")
     if not (colon and is_port and is_host):
         return None
@@ -245,11 +246,12 @@ def connections_max(config: Config, listener: str) -> int:
     text = config.given.get(f"listener.name.{listener.lower()}.max.connections")
     if text is None:
         return INT_MAX
-    if not text.isdigit():
+    try:
+        return int(parse(config.broker_keys["max.connections"], text))
+    except InvalidArgumentError as error:
         raise InvalidArgumentError(
             f"max.connections of the listener {listener} is no number: {text}"
-        )
-    return int(text)
+        ) from error
 
 
 def connections_by_address(config: Config) -> dict[str, int]:
@@ -258,12 +260,13 @@ def connections_by_address(config: Config) -> dict[str, int]:
     for text in filter(None, map(str.strip, config["max.connections.per.ip.overrides"].split(","))):
         host, colon, number = text.rpartition(":")
         try:
-            if not colon or not number.isdigit():
+            if not colon:
                 raise ValueError
+            limit = int(parse(config.broker_keys["max.connections.per.ip"], number))
             address = _socket.getaddrinfo(host.strip("[]").encode(), None)[0][4][0]
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(
                 f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"
             ) from error
-        limits[str(address)] = int(number)
+        limits[str(address)] = limit
     return limits

@@ -6,6 +6,7 @@ pub mod api;
 pub mod arrow;
 pub mod batch;
 pub mod codec;
+mod crash;
 pub mod error;
 pub mod image;
 pub mod limits;

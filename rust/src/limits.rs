@@ -33,6 +33,10 @@ pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;
 /// What the cleaner collects of a segment before it writes, bytes.
 pub const CLEANER_WRITE_BYTES: usize = 1 << 20;
 
+/// A log that could not be compacted is tried again after so long, milliseconds: a damaged one is
+/// read up to its damage each time.
+pub const COMPACTION_RETRY_MS: i64 = 600_000;
+
 /// Bytes read at once while a look-up walks headers behind an index entry; more are read in turn.
 pub const LOOK_UP_BYTES_MAX: u64 = 16 * 1024;
 
@@ -161,6 +165,11 @@ pub const TIMERS_PER_CONNECTION: usize = 8;
 /// Least time between two looks for idle connections, milliseconds.
 pub const IDLE_CHECK_MS: u64 = 10;
 
+/// The least time, milliseconds, that a Produce request has for its records to be appended and flushed, if
+/// it says less: with less than a flush takes it would be told each time that its time is over, though its
+/// records are there, and send them again.
+pub const PRODUCE_WAIT_MS_MIN: u64 = 1_000;
+
 /// Answers that a connection may owe before it is read no further.
 pub const PARKED_SLOTS_MAX: usize = 256;
 
@@ -188,6 +197,10 @@ pub const SEND_BYTES_PER_TURN: usize = 8 * 1024 * 1024;
 /// An answer with so much to send is long, and a thread beside the network thread sends it: so much
 /// of it, bytes, as long as the socket has room again within so long, milliseconds.
 pub const LONG_ANSWER_BYTES: usize = 2 * 1024 * 1024;
+/// Where other connections wait for the network thread, so much is long, bytes: while that alone is busy
+/// with such answers, other processors have nothing to do. A lone connection would pay a third more
+/// CPU for two changes of thread.
+pub const LONG_ANSWER_BYTES_IF_OTHERS_WAIT: usize = 512 * 1024;
 pub const LONG_ANSWER_BYTES_PER_TURN: usize = 64 * 1024 * 1024;
 pub const LONG_ANSWER_WAIT_MS: i32 = 2;
 
@@ -197,6 +210,9 @@ pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
 /// Default of `fetch.max.bytes`: a Fetch answer beyond its first batch.
 pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
 
+/// A frame has an i32 for its size, so no answer is larger, bytes: a Fetch reads less for it.
+pub const ANSWER_BYTES_MAX: u64 = i32::MAX as u64;
+
 /// Default of `max.incremental.fetch.session.cache.slots`.
 pub const FETCH_SESSIONS_MAX: usize = 1000;
 
@@ -204,9 +220,12 @@ pub const FETCH_SESSIONS_MAX: usize = 1000;
 /// this, gives way to the new one when all slots are taken, milliseconds (KIP-227).
 pub const FETCH_SESSION_EVICTION_MS: u64 = 120_000;
 
-/// Partitions that all fetch sessions hold together; beyond it no session is made, and a client goes
-/// on with full requests. Kafka bounds the sessions only.
+/// Partitions that all fetch sessions hold together; beyond it no session is made, one that would grow is
+/// ended, and a client goes on with full requests. Kafka bounds the sessions only.
 pub const FETCH_SESSION_PARTITIONS_MAX: usize = 500_000;
+
+/// Bytes of the longest name of a topic (`Topic.validate`). No fetch session keeps a longer one.
+pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 
 /// Longest that a stop waits for answers to be made and sent, milliseconds.
 pub const STOP_WAIT_MS: u64 = 5_000;

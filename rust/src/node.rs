@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -322,23 +323,21 @@ impl Node {
         moved
     }
 
-    /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `on_error`
-    /// is told of every failure.
+    /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `tell`
+    /// gets what goes wrong.
     pub fn keep_house(
         &self,
         intervals: Intervals,
         cleaner: CleanerSettings,
         now_ms: i64,
-        on_error: impl Fn(&Error) + Clone + Send + 'static,
+        tell: impl Fn(&dyn Display) + Clone + Send + 'static,
     ) -> std::io::Result<()> {
         for directory in &self.directories.online {
-            let cleaner = HousekeeperThread::start_cleaner(
-                directory.clone(),
-                cleaner,
-                Box::new(on_error.clone()),
-            )?;
+            let cleaner =
+                HousekeeperThread::start_cleaner(directory.clone(), cleaner, tell.clone())?;
             self.housekeepers.lock().push(cleaner);
-            let on_error = Box::new(on_error.clone());
+            let tell = tell.clone();
+            let on_error = Box::new(move |error: &Error| tell(error));
             let keeper = Housekeeper::new(directory.clone(), intervals, now_ms, on_error);
             self.housekeepers
                 .lock()
@@ -433,7 +432,7 @@ impl Node {
                 touched.push(directory.clone());
             }
         }
-        let synced = touched.iter().map(|directory| directory.sync_names());
+        let synced = touched.iter().map(|directory| directory.sync_deleted());
         synced.fold(outcome, Result::and)
     }
 
@@ -464,7 +463,7 @@ impl Node {
                 // Without a log the directory is offline, and it must not be made elsewhere.
                 _ => self
                     .directories
-                    .log(&plan.name, index)
+                    .log(&plan.name, index, DirectoryUuid(plan.id))
                     .map(|(directory, log)| self.partition(directory, log, *leader_epoch)),
             };
             partitions.push(partition);
@@ -485,12 +484,13 @@ impl Node {
         let mut missing: HashMap<Uuid, Vec<NewLog>> = HashMap::new();
         for plan in plans {
             let topic: Arc<str> = Arc::from(plan.name.as_str());
+            let topic_id = DirectoryUuid(plan.id);
             for (index, (leader_epoch, directory)) in (0_i32..).zip(&plan.partitions) {
-                if self.directories.log(&plan.name, index).is_none() {
+                if self.directories.log(&plan.name, index, topic_id).is_none() {
                     missing.entry(*directory).or_default().push(NewLog {
                         topic: topic.clone(),
                         partition: index,
-                        topic_id: DirectoryUuid(plan.id),
+                        topic_id,
                         config: plan.config.clone(),
                         leader_epoch: Some(*leader_epoch),
                     });

@@ -29,9 +29,10 @@ pub struct Parked {
     pub slot: u64,
 }
 
-/// Tells the owner of a parked request to look at it again. Must not block.
+/// Tells the owners of parked requests to look at them again. Must not block.
 pub trait Wake: Send + Sync {
-    fn wake(&self, parked: Parked);
+    /// All at once: an owner is woken by one call once, however many are its.
+    fn wake(&self, parked: &[Parked]);
 }
 
 /// What a waiter waits for.
@@ -100,8 +101,17 @@ impl Waiters {
     /// Wakes everybody: the partition is deleted.
     pub fn abandon(&self) {
         self.is_gone.store(true, Ordering::Release);
-        for (parked, _) in self.list.lock().drain(..) {
-            self.waker.wake(parked);
+        self.wake_those(|_| true);
+    }
+
+    /// Wakes those that wait for what has come.
+    fn wake_those(&self, has_come: impl Fn(WaitFor) -> bool) {
+        let mut list = self.list.lock();
+        let woken = list.extract_if(.., |(_, wait_for)| has_come(*wait_for));
+        let woken: Vec<Parked> = woken.map(|(parked, _)| parked).collect();
+        drop(list);
+        if !woken.is_empty() {
+            self.waker.wake(&woken);
         }
     }
 
@@ -113,12 +123,45 @@ impl Waiters {
 impl LogObserver for Waiters {
     fn advanced(&self, _log: &Log, offsets: LogOffsets) {
         let has_failed = self.has_failed();
-        self.list.lock().retain(|(parked, wait_for)| {
-            let is_met = has_failed || wait_for.is_met(&offsets);
-            if is_met {
-                self.waker.wake(*parked);
-            }
-            !is_met
-        });
+        self.wake_those(|wait_for| has_failed || wait_for.is_met(&offsets));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Calls(Mutex<Vec<Vec<u64>>>);
+
+    impl Wake for Calls {
+        fn wake(&self, parked: &[Parked]) {
+            let slots = parked.iter().map(|each| each.slot).collect();
+            self.0.lock().push(slots);
+        }
+    }
+
+    /// Each of the requests that one flush committed woke its network thread for itself, if that was
+    /// quick enough to have taken the one before.
+    #[test]
+    fn all_whose_wait_is_over_are_told_at_once_and_in_their_order() {
+        let calls = Arc::new(Calls::default());
+        let waiters = Waiters::new(calls.clone(), Arc::new(Health::new(Path::new("/"))));
+        for slot in 0..5 {
+            let parked = Parked {
+                thread: 0,
+                connection: slot,
+                slot,
+            };
+            waiters.register(parked, WaitFor::Committed(slot as i64 % 2));
+        }
+        let is_first = |wait_for: WaitFor| wait_for == WaitFor::Committed(0);
+        waiters.wake_those(is_first);
+        waiters.wake_those(is_first);
+        assert_eq!(waiters.count(), 2);
+        waiters.abandon();
+        assert_eq!(*calls.0.lock(), [vec![0, 2, 4], vec![1, 3]]);
     }
 }

@@ -39,6 +39,13 @@ def not_dynamic(key: str) -> str:
     return f"Cannot update these configs dynamically: [{key}]"
 
 
+def invalid_dynamic(reason: str) -> str:
+    return (
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
+        "Invalid dynamic configuration"
+    )
+
+
 PER_LISTENER = (
     "These security configs can be dynamically updated only per-listener using the listener prefix:"
 )
@@ -148,6 +155,8 @@ CASES = [
         "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
         "remote log storage.",
     ),
+    Case(ALTERED, [(THROTTLED, SET, "0:1, ,1:1,")]),
+    Case(ALTERED, [(THROTTLED, SET, ",*")]),
     Case(ALTERED, [(THROTTLED, SET, "0:1")]),
     Case(
         ALTERED,
@@ -169,9 +178,70 @@ CASES = [
         NODE,
         [("num.io.threads", SET, "900")],
         42,
-        "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update "
-        "validation failed for num.io.threads=900, value should not be greater than double the "
-        "current value 9 for configuration Invalid dynamic configuration",
+        invalid_dynamic(
+            "Dynamic thread count update validation failed for num.io.threads=900, value should "
+            "not be greater than double the current value 9"
+        ),
+    ),
+    Case(
+        NODE,
+        [("remote.log.reader.threads", SET, "4")],
+        42,
+        invalid_dynamic(
+            "Dynamic thread count update validation failed for remote.log.reader.threads=4, value "
+            "should be at least half the current value 10"
+        ),
+    ),
+    Case(
+        NODE,
+        [("log.cleaner.threads", SET, "128")],
+        42,
+        "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner "
+        "thread.",
+    ),
+    Case(
+        NODE,
+        [("log.roll.jitter.ms", SET, "-1")],
+        42,
+        "requirement failed: log.roll.jitter.ms must be greater than or equal to 0",
+    ),
+    Case(
+        ALL_NODES,
+        [("group.consumer.assignment.interval.ms", SET, "15001")],
+        42,
+        "group.consumer.assignment.interval.ms must be less than or equal to "
+        "group.consumer.max.assignment.interval.ms",
+    ),
+    Case(
+        NODE,
+        [("log.local.retention.ms", SET, "604800001")],
+        42,
+        invalid_dynamic(
+            "Invalid value 604800001 for configuration log.local.retention.ms: Value must not be "
+            "more than log.retention.ms property value: 604800000"
+        ),
+    ),
+    Case(
+        ALL_NODES,
+        [("log.retention.bytes", SET, "5"), ("log.local.retention.bytes", SET, "-1")],
+        42,
+        invalid_dynamic(
+            "Invalid value -1 for configuration log.local.retention.bytes: Value must not be -1 as "
+            "log.retention.bytes value is set as 5."
+        ),
+    ),
+    Case(
+        NODE,
+        [("leader.replication.throttled.rate", APPEND, "1")],
+        40,
+        "Unknown config name: leader.replication.throttled.rate",
+    ),
+    Case(
+        ALL_NODES,
+        [("ssl.protocol", SET, "TLSv1.3")],
+        42,
+        "Cannot update these configs at default cluster level, broker id must be specified: "
+        "[ssl.protocol]",
     ),
     Case(NODE, [("num.partitions", SET, "3")], 42, not_dynamic("num.partitions")),
     Case(ALL_NODES, [("num.partitions", SET, "3")], 42, not_dynamic("num.partitions")),
@@ -286,6 +356,39 @@ CASES = [
         [("interval.ms", SET, "1")],
         42,
         "Invalid value 1 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+    ),
+    Case(
+        METRICS,
+        [("interval.ms", SET, " +7 ")],
+        42,
+        "Invalid value 7 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+    ),
+    Case(
+        METRICS,
+        [("interval.ms", SET, "2147483648")],
+        40,
+        not_a_number("interval.ms", "2147483648", "INT"),
+    ),
+    Case(
+        METRICS, [("metrics", SET, "a,")], 40, "Configuration 'metrics' values must not be empty."
+    ),
+    Case(METRICS, [("match", SET, ",")], 40, "Configuration 'match' values must not be empty."),
+    Case(
+        METRICS,
+        [("match", SET, "client_id=a=b")],
+        40,
+        "Illegal client matching pattern: client_id=a=b",
+    ),
+    Case(
+        METRICS, [("match", SET, "client_id=")], 40, "Illegal client matching pattern: client_id="
+    ),
+    Case(METRICS, [("match", SET, "client_id=(?<who>\\p{Alpha}+)")]),
+    Case(METRICS, [("match", SET, "client_id=x")]),
+    Case(
+        METRICS,
+        [("match", SET, "client_id=a{4294967296}")],
+        40,
+        "Illegal client matching pattern: client_id=a{4294967296}",
     ),
     Case(METRICS, [("match", SET, "zz")], 40, "Illegal client matching pattern: zz"),
     Case(METRICS, [("no.such", SET, "1")], 42, "Unknown client metrics configuration: no.such"),

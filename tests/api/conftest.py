@@ -13,9 +13,13 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[kafkalite.Broker]:
-    with kafkalite.Broker(
-        config={"kafkalite.acks.fsync": "group", "group.initial.rebalance.delay.ms": "0"}
-    ) as running:
+    config = {
+        "kafkalite.acks.fsync": "group",
+        "group.initial.rebalance.delay.ms": "0",
+        # Some records are old, and a busy machine takes longer than the default's five minutes.
+        "log.retention.check.interval.ms": "86400000",
+    }
+    with kafkalite.Broker(config=config) as running:
         yield running
 
 

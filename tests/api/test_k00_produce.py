@@ -2,6 +2,7 @@
 
 import pytest
 
+import kafkalite
 from api.batches import batch, values_of
 from api.raw import Connection
 from kafkalite.protocol import messages
@@ -139,3 +140,27 @@ def test_nobody_writes_to_the_topic_of_groups(connection: Connection) -> None:
     asked = messages.FindCoordinatorRequest(coordinator_keys=["any"])
     assert connection.ask("FindCoordinator", 4, asked).coordinators[0].error_code == 0
     assert connection.produce("__consumer_offsets", batch([b"x"])).error_code == 17
+
+
+def test_who_gives_it_less_time_than_a_flush_takes_is_answered_all_the_same(
+    broker: kafkalite.Broker, connection: Connection, topic: str
+) -> None:
+    """With acks=all and a short time-out each answer was REQUEST_TIMED_OUT, though the records were
+    there and on disk a moment later: librdkafka sent them again, for ever."""
+    request = connection.produce_request(topic, batch([b"x"]))
+    request.timeout_ms = 0
+    # With one connection alone a fast flush is the network thread's own, and over at once.
+    with Connection(broker.bootstrap_servers) as other:
+        rounds = 0
+        while True:
+            connections = [connection, other] * 10
+            sent = [each.send(0, 9, request.encode(9)) for each in connections]
+            answers = [
+                each.receive(0, 9, correlation_id).responses[0].partition_responses[0]
+                for each, correlation_id in zip(connections, sent, strict=True)
+            ]
+            if not any(answer.error_code for answer in answers):
+                break
+            # A disk may take a second now and then, but not each time.
+            rounds += 1
+            assert rounds < 5, answers

@@ -1,6 +1,9 @@
 """Fetch by frames."""
 
+import socket
+import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ from api.batches import batch, values_of
 from api.raw import Connection
 from api.test_k00_produce import topic_id_of
 from kafkalite.protocol import messages
+
+INT_MAX = (1 << 31) - 1
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -316,3 +321,44 @@ def test_two_readers_of_large_answers_get_every_byte(
     for thread in threads:
         thread.join()
     assert seen == [list(range(12))] * 2
+
+
+def lay_out_large_batches(segment: Path, size: int, count: int) -> None:
+    """Makes of a segment `count` batches of `size` bytes, which take no room: all behind their
+    headers is a hole. The CRC is wrong, and nobody looks at it."""
+    header = bytearray(batch([b"x"])[:61])
+    with segment.open("wb") as file:
+        for number in range(count):
+            struct.pack_into(">qi", header, 0, number, size - 12)
+            file.seek(number * size)
+            file.write(header)
+        file.truncate(count * size)
+
+
+def test_an_answer_is_never_larger_than_a_frame_can_be(tmp_path: Path) -> None:
+    """Records of 2 GiB less one byte, as was asked for, and the headers of their partitions behind
+    that: a size that is no i32. The network thread died of it and the broker lived on, deaf."""
+    config = {"fetch.max.bytes": str(INT_MAX)}
+    kind = messages.FetchRequest
+    partitions = [
+        kind.FetchTopic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=INT_MAX)
+        for index in range(2)
+    ]
+    topics = [kind.FetchTopic(topic="huge", partitions=partitions)]
+    request = kind(max_wait_ms=0, min_bytes=1, max_bytes=INT_MAX, topics=topics).encode(11)
+    with kafkalite.Broker(tmp_path / "data", config=config) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("huge", 2).error_code == 0
+        broker.stop()
+        for index in range(2):
+            segment = tmp_path / f"data/huge-{index}/00000000000000000000.log"
+            lay_out_large_batches(segment, size=600 << 20, count=2)
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            connection.send(1, 11, request)
+            # It is not waited for: what it says of its size is enough.
+            head = connection.socket.recv(100, socket.MSG_WAITALL)
+            (size,) = struct.unpack_from(">i", head)
+            assert INT_MAX - (1 << 20) < size <= INT_MAX
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.fetch("huge", 2).high_watermark == 2

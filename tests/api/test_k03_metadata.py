@@ -69,6 +69,18 @@ def test_a_missing_topic_is_made_if_the_client_allows_it(connection: Connection)
     assert connection.create_topic("made-by-name").error_code == 36
 
 
+def test_missing_topics_that_take_more_than_10_000_records_are_not_made(
+    connection: Connection,
+) -> None:
+    names = [f"too-many-{number}" for number in range(5_001)]
+    kind = messages.MetadataRequest
+    topics = [kind.MetadataRequestTopic(name=name) for name in names]
+    asked = kind(topics=topics, allow_auto_topic_creation=True)
+    assert {each.error_code for each in connection.ask("Metadata", 9, asked).topics} == {3}
+    every = connection.ask("Metadata", 9, kind(topics=None)).topics
+    assert not {each.name for each in every}.intersection(names)
+
+
 @pytest.mark.parametrize(
     ("name", "partitions", "policy", "segment_bytes"),
     [

@@ -48,7 +48,6 @@ def test_minus_one_takes_the_defaults(connection: Connection) -> None:
         (topic_of("zero", num_partitions=0), 37),
         (topic_of("factor", replication_factor=3), 38),
         (topic_of("zero-factor", replication_factor=0), 38),
-        (topic_of("too-many", num_partitions=10_001), 44),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_code(
@@ -57,6 +56,37 @@ def test_what_cannot_be_is_refused_by_its_code(
     result = create(connection, topic)[0]
     assert result.error_code == code
     assert result.error_message
+
+
+def test_a_request_for_more_than_10_000_partitions_is_refused_as_a_whole(
+    connection: Connection,
+) -> None:
+    wide = [topic_of("wide-1", num_partitions=5_001), topic_of("wide-2", num_partitions=5_000)]
+    asked = [*wide, topic_of("a/b"), topic_of("w-twice"), topic_of("w-twice"), topic_of("w-narrow")]
+    refusal = (44, "Excessively large number of partitions per request.")
+    answers = create(connection, *asked)
+    assert [(each.error_code, each.error_message) for each in answers] == [refusal] * 6
+    assert create(connection, topic_of("w-narrow"))[0].error_code == 0
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_request_that_takes_more_than_10_000_records_is_refused_as_a_whole(
+    connection: Connection, *, validate_only: bool
+) -> None:
+    """Each topic was judged by itself, so that a request could take any number of records."""
+    keys = ("retention.ms", "segment.ms", "flush.ms", "flush.messages", "retention.bytes")
+    config = messages.CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
+    configs = [config(name=key, value="2000") for key in keys]
+    # 1 for the topic, 5 for its configs, 94 for its partitions.
+    many = [topic_of(f"many-{n}", num_partitions=94, configs=configs) for n in range(100)]
+    one_more = topic_of(f"one-more-{validate_only}")
+    asked = [*many, one_more, topic_of("a/b"), topic_of("m-twice"), topic_of("m-twice")]
+    refusal = (44, "Unable to perform excessively large batch operation.")
+    answers = create(connection, *asked, validate_only=validate_only)
+    assert [each.name for each in answers] == [each.name for each in asked]
+    assert {(each.error_code, each.error_message) for each in answers} == {refusal}
+    assert create(connection, one_more)[0].error_code == 0
+    assert {each.error_code for each in create(connection, *many, validate_only=True)} == {0}
 
 
 def test_names_that_are_taken_collide_or_come_twice_are_refused(connection: Connection) -> None:

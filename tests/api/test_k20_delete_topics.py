@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import kafkalite
-from api.batches import batch
+from api.batches import batch, values_of
 from api.raw import KEYS, Connection
 from kafkalite.protocol import messages
 
@@ -158,3 +158,32 @@ def test_a_deleted_topic_is_not_brought_back_by_a_kill_right_after_the_answer(
             broker.start()
         with Connection(broker.bootstrap_servers) as connection:
             assert topics(connection) == set()
+
+
+def test_a_topic_of_a_deleted_ones_name_begins_at_zero_also_after_a_kill(tmp_path: Path) -> None:
+    """DeleteRecords had moved the start of the old one, which stood in the checkpoint file still:
+    after a kill the new one began there, and acknowledged records were gone."""
+    kind = messages.DeleteRecordsRequest
+    partition = kind.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=0, offset=4)
+    move = kind.DeleteRecordsTopic(name="same-name", partitions=[partition])
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("same-name").error_code == 0
+            for _ in range(6):
+                assert connection.produce("same-name", batch([b"old"])).error_code == 0
+            moved = connection.ask("DeleteRecords", 2, kind(topics=[move], timeout_ms=5_000))
+            assert moved.topics[0].partitions[0].low_watermark == 4
+        # A clean stop writes the checkpoint files.
+        assert broker.stop() == 0
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            assert delete(connection, "same-name")[0].error_code == 0
+            assert connection.create_topic("same-name").error_code == 0
+            for number in range(5):
+                assert connection.produce("same-name", batch([b"new"])).base_offset == number
+        broker.kill()
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.list_offsets("same-name", -2).offset == 0
+            records = connection.fetch("same-name", 0).records
+            assert values_of(records) == [(number, b"new") for number in range(5)]

@@ -1,9 +1,17 @@
 """DescribeConfigs by frames. That every row is Kafka's own is in tests/oracle/test_configs.py."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from api.config_cases import BROKER, TOPIC
 from api.configs import describe, set_topic
 from api.raw import Connection
+from kafkalite.api import k32_describe_configs
+from kafkalite.config import Config
+from kafkalite.config import describe as descriptions
+from kafkalite.protocol import messages
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -74,3 +82,63 @@ def test_refusals_are_kafkas(
 ) -> None:
     result = describe(connection, kind, name)
     assert (result.error_code, result.error_message, result.configs) == (code, sentence, [])
+
+
+def test_each_resource_of_a_request_has_its_own_values(connection: Connection) -> None:
+    """Resources are alike, and described once, only with the same configs and keys."""
+    for name, retention_ms in (("own-1", "11"), ("own-2", "22"), ("own-3", "11")):
+        assert connection.create_topic(name, retention_ms=retention_ms).error_code == 0
+    assert connection.create_topic("own-4").error_code == 0
+    kind = messages.DescribeConfigsRequest
+    asked = [
+        *((TOPIC, name, ["retention.ms"]) for name in ("own-1", "own-2", "own-3", "own-4")),
+        (TOPIC, "own-1", ["flush.ms", "retention.ms"]),
+        (BROKER, "1", ["log.retention.ms", "node.id"]),
+        (BROKER, "", ["log.retention.ms", "node.id"]),
+        (TOPIC, "own-none", ["retention.ms"]),
+    ]
+    resources = [
+        kind.DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=keys
+        )
+        for resource_type, name, keys in asked
+    ]
+    results = connection.ask("DescribeConfigs", 4, kind(resources=resources)).results
+    assert [(each.resource_type, each.resource_name) for each in results] == [
+        each[:2] for each in asked
+    ]
+    values = [{each.name: each.value for each in result.configs} for result in results]
+    assert values[:4] == [{"retention.ms": each} for each in ("11", "22", "11", "604800000")]
+    assert values[4]["retention.ms"] == "11"
+    assert set(values[4]) == {"flush.ms", "retention.ms"}
+    assert values[5]["node.id"] == "1"
+    assert "node.id" not in values[6]
+    assert (results[7].error_code, values[7]) == (3, {})
+
+
+def test_topics_with_the_same_configs_are_described_once_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each was described anew: 2,000 topics held the control thread for a second."""
+    calls = []
+    describe_topic = descriptions.describe_topic
+
+    def counted(config: Config, own: Any) -> Any:
+        calls.append(dict(own))
+        return describe_topic(config, own)
+
+    monkeypatch.setattr(descriptions, "describe_topic", counted)
+    names = [f"alike-{number}" for number in range(100)]
+    image = SimpleNamespace(
+        topics=dict.fromkeys(names), configs={(TOPIC, "alike-7"): {"flush.ms": "7"}}
+    )
+    kind = messages.DescribeConfigsRequest
+    asked = kind(
+        resources=[
+            kind.DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names
+        ]
+    )
+    context: Any = SimpleNamespace(config=Config({}), image=image)
+    results = k32_describe_configs.handle(context, None, asked).results
+    assert {len(each.configs) for each in results} == {33}
+    assert calls == [{}, {"flush.ms": "7"}]

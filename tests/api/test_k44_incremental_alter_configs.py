@@ -6,9 +6,22 @@ import pytest
 
 import kafkalite
 from api.batches import batch
-from api.config_cases import BROKER, CASES, DELETE, LOGGER, SET, SET_AT_LAST, TOPIC
-from api.configs import change, describe, own, set_topic
+from api.config_cases import (
+    BROKER,
+    CASES,
+    CLIENT_METRICS,
+    DELETE,
+    GROUP,
+    LOGGER,
+    SET,
+    SET_AT_LAST,
+    TOPIC,
+)
+from api.configs import change, describe, own, replace, set_topic
 from api.raw import Connection
+from kafkalite._native import read_batches
+from kafkalite.config.changes import check_client_metrics
+from kafkalite.metadata import store
 
 
 def test_each_change_is_answered_as_kafka_does() -> None:
@@ -23,6 +36,20 @@ def test_each_change_is_answered_as_kafka_does() -> None:
             assert answer == [(case.code, case.sentence)], case
         for resource, configs in SET_AT_LAST.items():
             assert own(connection, *resource) == configs
+
+
+def test_patterns_of_clients_neither_take_long_nor_warn(
+    connection: Connection, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Some thousand sets of characters held all other requests up for 19 s, and Python's warnings
+    of a pattern went to the broker's log."""
+    each = "[^\u0001-\U0010fffe]"
+    resource = (CLIENT_METRICS, "slow-patterns")
+    for text in ("client_id=(?i)" + 3_000 * each, 3_000 * f"client_id={each}," + "client_id=x"):
+        ((code, sentence),) = change(connection, (*resource, [("match", SET, text)]))
+        assert (code, sentence) == (40, "Client matching patterns of more than 1000 characters")
+    check_client_metrics({"match": "client_id=[[a]b||c]"})
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -52,6 +79,69 @@ def test_resources_succeed_and_fail_on_their_own(connection: Connection, topic: 
     )
     assert [code for code, _ in answer] == [3, 0, 42]
     assert own(connection, TOPIC, topic) == {"retention.ms": "6"}
+
+
+def test_resources_of_one_request_change_by_one_write_and_the_refused_stay(tmp_path: Path) -> None:
+    """Each resource was a write and a flush of its own, with all topics of the image copied: those
+    of 6,000 topics took 24 s, in which no client was served that needs the control thread."""
+    data = tmp_path / "data"
+    with kafkalite.Broker(data) as broker, Connection(broker.bootstrap_servers) as connection:
+        names = [f"by-one-write-{number}" for number in range(12)]
+        assert {connection.create_topic(name).error_code for name in names} == {0}
+        log = data / store.FOLDER / f"{0:020}.log"
+        before = log.stat().st_size
+        change_all = [
+            (TOPIC, name, [("retention.ms", SET, "5"), ("flush.ms", SET, "6")]) for name in names
+        ]
+        answer = change(
+            connection,
+            *change_all,
+            (TOPIC, "by-no-write", [("retention.ms", SET, "5")]),
+            (BROKER, "", [("log.retention.ms", SET, "77")]),
+            (GROUP, "by-one-write", [("consumer.session.timeout.ms", SET, "50000")]),
+        )
+        assert [code for code, _ in answer] == [*([0] * 12), 3, 0, 0]
+        (batch_of_all,) = read_batches(log.read_bytes()[before:])
+        assert len(batch_of_all.records) == 26
+        for name in names:
+            assert own(connection, TOPIC, name) == {"retention.ms": "5", "flush.ms": "6"}
+        assert own(connection, BROKER, "")["log.retention.ms"] == "77"
+        before = log.stat().st_size
+        assert {
+            code for code, _ in replace(connection, *[(TOPIC, name, []) for name in names])
+        } == {0}
+        assert len(read_batches(log.read_bytes()[before:])) == 1
+        assert {
+            code for code, _ in replace(connection, *[(TOPIC, name, []) for name in names])
+        } == {0}
+        assert len(read_batches(log.read_bytes()[before:])) == 1
+
+
+def test_changes_of_more_than_10_000_records_are_refused_together(connection: Connection) -> None:
+    ten = {
+        "consumer.session.timeout.ms": "46000",
+        "share.auto.offset.reset": "earliest",
+        "share.delivery.count.limit": "6",
+        "share.isolation.level": "read_committed",
+        "share.partition.max.record.locks": "2001",
+        "share.record.lock.duration.ms": "31000",
+        "share.renew.acknowledge.enable": "false",
+        "share.session.timeout.ms": "46000",
+        "streams.initial.rebalance.delay.ms": "1000",
+        "streams.session.timeout.ms": "46000",
+    }
+    operations = [(key, SET, text) for key, text in ten.items()]
+    groups = [f"one-of-many-{number}" for number in range(1001)]
+    resources = [(GROUP, name, operations) for name in groups]
+    refusal = (44, "Unable to perform excessively large batch operation.")
+    no_topic = (TOPIC, "none-of-many", [("retention.ms", SET, "5")])
+    answer = change(connection, *resources, no_topic)
+    assert (answer[:-1], answer[-1][0]) == ([refusal] * 1001, 3)
+    assert change(connection, *resources, validate_only=True) == [refusal] * 1001
+    replacing = [(GROUP, name, list(ten.items())) for name in groups]
+    assert replace(connection, *replacing) == [refusal] * 1001
+    assert own(connection, GROUP, groups[0]) == {}
+    assert change(connection, *resources[1:], validate_only=True) == [(0, None)] * 1000
 
 
 def test_validate_only_judges_and_changes_nothing(connection: Connection, topic: str) -> None:
@@ -137,3 +227,10 @@ def test_changes_survive_a_kill(tmp_path: Path) -> None:
             assert (retention.value, retention.config_source) == ("7", 3)
             assert own(connection, 32, "some") == {"consumer.session.timeout.ms": "46000"}
             assert connection.produce("kept", batch([b"x" * 200])).error_code == 10
+
+
+def test_a_pattern_that_is_nested_too_deeply_is_refused(connection: Connection) -> None:
+    """The connection was closed, with a traceback in the log."""
+    pattern = "client_id=" + "(" * 490 + ")" * 490
+    answer = change(connection, (CLIENT_METRICS, "too-deep", [("match", SET, pattern)]))
+    assert answer == [(40, f"Illegal client matching pattern: {pattern}")]

@@ -47,7 +47,8 @@ def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[kafkalite.Broker]:
-    with kafkalite.Broker() as running:
+    # The records are old: retention must not take them.
+    with kafkalite.Broker(config={"log.retention.ms": "-1"}) as running:
         with Connection(running.bootstrap_servers) as connection:
             produce(connection, "rows", 15)
         yield running

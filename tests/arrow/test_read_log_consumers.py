@@ -22,6 +22,7 @@ from arrow.rows import rows_of
 from kafkalite.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -101,23 +102,29 @@ def test_python_runs_on_while_batches_are_built(tmp_path: Path) -> None:
     log.path().write_bytes(b"".join(at_offset(encoded, n * 50) for n in range(3000)))
     records = kafkalite.read_log(log.directory, columns=["offset"], batch_rows=1 << 20)
     for consume in (pyarrow.table, polars.DataFrame):
-        steps: list[float] = []
-        halt = threading.Event()
+        # A busy machine makes a pause now and then, and a GIL that is held makes one each time.
+        pauses = (longest_pause(lambda consume=consume: len(consume(records))) for _ in range(8))
+        assert any(pause < 0.5 for pause in pauses), consume
 
-        def tick(steps: list[float] = steps, halt: threading.Event = halt) -> None:
-            while not halt.wait(0.001):
-                steps.append(time.perf_counter())
 
-        ticker = threading.Thread(target=tick)
-        ticker.start()
-        begin = time.perf_counter()
-        assert len(consume(records)) == 150_000
-        end = time.perf_counter()
-        halt.set()
-        ticker.join()
-        inside = [begin, *(step for step in steps if begin < step < end), end]
-        pause = max(later - earlier for earlier, later in itertools.pairwise(inside))
-        assert pause < (end - begin) / 2, consume
+def longest_pause(run: Callable[[], int]) -> float:
+    """Of another thread while this one runs something, as a part of the time that takes."""
+    steps: list[float] = []
+    halt = threading.Event()
+
+    def tick() -> None:
+        while not halt.wait(0.001):
+            steps.append(time.perf_counter())
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    begin = time.perf_counter()
+    assert run() == 150_000
+    end = time.perf_counter()
+    halt.set()
+    ticker.join()
+    inside = [begin, *(step for step in steps if begin < step < end), end]
+    return max(later - earlier for earlier, later in itertools.pairwise(inside)) / (end - begin)
 
 
 def test_memory_is_bounded_by_the_batch_not_by_the_log(tmp_path: Path) -> None:

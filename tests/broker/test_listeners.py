@@ -17,6 +17,8 @@ from kafkalite.listeners import (
     advertised_listeners,
     bind,
     client_listeners,
+    connections_by_address,
+    connections_max,
     socket_buffers,
 )
 from kafkalite.protocol import messages
@@ -193,3 +195,18 @@ def test_what_is_advertised_must_go_with_the_listeners(advertised: str, reason: 
 def test_the_listener_between_brokers_must_be_one_of_the_listeners() -> None:
     with pytest.raises(InvalidArgumentError, match=r"inter\.broker\.listener\.name=ELSE"):
         client_listeners(config(inter_broker_listener_name="ELSE"))
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "99999999999", "-1", "x", ""])
+def test_a_limit_of_connections_that_is_no_number_is_refused(number: str) -> None:
+    """Digits that are none, and more of them than a number has, were tracebacks at the start."""
+    config = Config(
+        {
+            "listener.name.one.max.connections": number,
+            "max.connections.per.ip.overrides": f"127.0.0.1:{number}",
+        }
+    )
+    with pytest.raises(InvalidArgumentError, match=r"max\.connections of the listener ONE"):
+        connections_max(config, "ONE")
+    with pytest.raises(InvalidArgumentError, match="is not of the form HOST:NUMBER"):
+        connections_by_address(config)

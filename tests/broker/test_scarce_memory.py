@@ -90,7 +90,6 @@ def test_beginnings_of_frames_that_fill_the_memory_do_not_wait_for_each_other(
     for client, frame in zip(clients, frames, strict=True):
         threading.Thread(target=client.socket.sendall, args=[frame[cut:]]).start()
     for client in clients:
-        client.socket.settimeout(20)
         client.receive(KEYS["Fetch"], 12, 7)
         client.receive(KEYS["Metadata"], 9, 7)
         answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
@@ -156,7 +155,6 @@ def test_large_fetches_that_fill_the_memory_before_they_are_begun_do_not_wait_fo
     for sender in senders:
         sender.start()
     for client in clients:
-        client.socket.settimeout(40)
         for _ in range(in_turn):
             answer = client.receive(KEYS["Fetch"], 12, 7)
             assert len(answer.responses[0].partitions) == 4 * MANY
@@ -194,7 +192,6 @@ def test_a_frame_that_is_kept_beside_what_python_has_of_it_counts_as_well(tmp_pa
             # So that the broker has it before the next one.
             other.ask("ApiVersions", 3, VERSIONS)
             sent = fetcher.send(KEYS["Fetch"], 12, fetch_of_many(fetcher).encode(12))
-            fetcher.socket.settimeout(15)
             fetcher.receive(KEYS["Fetch"], 12, sent)
         finally:
             slow.thaw()

@@ -207,6 +207,19 @@ def test_durations(text: str, is_one: bool) -> None:
     assert is_duration(text) is is_one
 
 
+def test_a_nul_in_a_path_is_refused(tmp_path: Path) -> None:
+    """The start ended with a traceback."""
+    path = tmp_path / "server.properties"
+    path.write_text("log.dirs=a\\u0000b\nmetadata.log.dir=c\\u0000d\n")
+    config = Config(read_properties(path))
+    with pytest.raises(InvalidArgumentError, match=r"log\.dirs='a\\x00b' has a NUL"):
+        config.log_dirs()
+    with pytest.raises(InvalidArgumentError, match=r"metadata\.log\.dir='c\\x00d' has a NUL"):
+        config.metadata_dir()
+    with pytest.raises(InvalidArgumentError, match="cannot be read: embedded null byte"):
+        read_properties("\0")
+
+
 def test_the_page_of_the_keys_is_what_the_rows_say() -> None:
     tool = Path(__file__).parents[2] / "tools/make_configuration_page.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, check=False)

@@ -30,8 +30,8 @@ from differential.runner import CLOSED, UUID_TEXT, Runner, compare
 from differential.script import Case, id_of
 
 QUIET_S = 0.012
-AGREE_S = 3.0
-ENDS_S = 6.0
+AGREE_S = 10.0
+ENDS_S = 30.0
 WAITING = ("JoinGroup", "SyncGroup")
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 

@@ -20,7 +20,7 @@ from kafkalite.protocol import messages
 
 CLOSED = "the broker closes the connection"
 SILENT = "the broker does not answer"
-UNTIL_S = 30.0
+UNTIL_S = 60.0
 UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # By these an element of an array is known.
 IDENTITIES = (

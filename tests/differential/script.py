@@ -49,7 +49,7 @@ class Case:
     keep: Mapping[str, str] = field(default_factory=dict)
     """Name -> path in the answer, as `coordinators.0.node_id`."""
     until: Mapping[str, Any] = field(default_factory=dict)
-    """Path -> value: the request is sent again until the answer has it (ten seconds)."""
+    """Path -> value: the request is sent again until the answer has it."""
     only: str = ""
     """Of elements with names, only those whose name starts so are compared, in every array."""
     behind: bytes = b""

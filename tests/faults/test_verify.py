@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import verify
-from faults.verify import FINAL, Ends, Operation, Outcome, check
+from faults.verify import FINAL, OBSERVER, Ends, Holdings, Operation, Outcome, check, check_process
 
 PARTITION = "t-0"
 
@@ -31,7 +31,13 @@ def read(
 
 
 def looked(
-    end: int, *, at: float, process: str = "o", start: int = 0, stable: int = -1, epoch: int = 0
+    end: int,
+    *,
+    at: float,
+    process: str = OBSERVER,
+    start: int = 0,
+    stable: int = -1,
+    epoch: int = 0,
 ) -> Operation:
     ends = Ends(start, end if stable < 0 else stable, end, epoch)
     return Operation(process, "ends", Outcome.OK, at, at + 0.5, PARTITION, ends=ends)
@@ -43,8 +49,12 @@ def commit(offset: int, *, at: float, outcome: Outcome = Outcome.OK) -> Operatio
 
 def committed(offset: int, *, at: float) -> Operation:
     return Operation(
-        "o", "committed", Outcome.OK, at, at + 0.5, PARTITION, offset=offset, group="g"
+        OBSERVER, "committed", Outcome.OK, at, at + 0.5, PARTITION, offset=offset, group="g"
     )
+
+
+def fault(*, at: float) -> Operation:
+    return Operation("nemesis", "fault", Outcome.OK, at, at + 0.5, "", value="kill")
 
 
 def good(count: int = 4) -> list[Operation]:
@@ -90,6 +100,29 @@ def test_a_record_whose_answer_was_lost_may_be_there_or_not() -> None:
 def test_what_lies_before_the_log_start_need_not_be_read() -> None:
     kept = {each: f"p:{each}" for each in (2, 3)}
     assert check([*without_final(good()), *final(kept, start=2)]) == []
+
+
+def never_read_in_the_end(operations: list[Operation]) -> list[Operation]:
+    """Nothing that was acknowledged was known to be there, and the judge called all of it lost: a
+    planted bug was found where nobody had looked."""
+    return without_final(operations)
+
+
+def stop_reading_before_the_end(operations: list[Operation]) -> list[Operation]:
+    return [*without_final(operations), *final({0: "p:0", 1: "p:1"}, end=4)]
+
+
+def lose_one_and_stop_before_the_end(operations: list[Operation]) -> list[Operation]:
+    return [*without_final(operations), *final({0: "p:0", 2: "p:2"}, end=4)]
+
+
+def see_nothing_after_a_fault(operations: list[Operation]) -> list[Operation]:
+    """The observer had died at the first restart, and what nobody saw was well."""
+    return [*operations, fault(at=40)]
+
+
+def see_only_commits_after_a_fault(operations: list[Operation]) -> list[Operation]:
+    return [*operations, fault(at=40), committed(4, at=50)]
 
 
 def lose_the_last(operations: list[Operation]) -> list[Operation]:
@@ -182,6 +215,13 @@ def keep_a_record_from_the_group(operations: list[Operation]) -> list[Operation]
 
 Spoil = Callable[[list[Operation]], list[Operation]]
 SPOILED: dict[Spoil, str] = {
+    never_read_in_the_end: "t-0: the last reader never came here",
+    stop_reading_before_the_end: "t-0: the last reader came to offset 2, and not to the end at 4",
+    lose_one_and_stop_before_the_end: (
+        "t-0: p:1 was acknowledged at offset 1, where in the end there is nothing"
+    ),
+    see_nothing_after_a_fault: "t-0: after the last fault the observer saw no committed",
+    see_only_commits_after_a_fault: "t-0: after the last fault the observer saw no ends",
     lose_the_last: "t-0: p:3 was acknowledged at offset 3, where in the end there is nothing",
     lose_one_amid: "t-0: p:2 was acknowledged at offset 2, where in the end there is nothing",
     write_twice: "t-0: p:1 is at the offsets 1, 4",
@@ -213,11 +253,55 @@ def test_a_broken_promise_is_found(spoil: Spoil) -> None:
     assert SPOILED[spoil] in check(spoil(good()))
 
 
+def test_of_what_the_last_reader_has_not_seen_nothing_else_is_said() -> None:
+    assert len(check(without_final(good()))) == 1
+    stopped = check(stop_reading_before_the_end(good()))
+    assert not [each for each in stopped if "acknowledged" in each or "were read" in each]
+
+
+def test_a_history_that_goes_on_after_a_fault_passes() -> None:
+    later = [fault(at=40), looked(4, at=50), committed(4, at=51)]
+    assert check([*good(), *later]) == []
+
+
+def held(*counts: int, process: str = "nemesis") -> Operation:
+    return Operation(
+        process, "holdings", Outcome.OK, 0, 0, "", value="then", holdings=Holdings(*counts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("later", "last", "findings"),
+    [
+        ((1, 5, 4, 8), (1, 5, 4, 8), []),
+        ((40, 9, 4, 9), (1, 9, 4, 9), []),
+        ((40, 9, 4, 9), (2, 9, 4, 9), ["the broker holds 2 sockets then, 1 at first"]),
+        ((1, 10, 4, 8), (1, 5, 4, 8), ["the broker holds 10 files then, 5 at first"]),
+        ((1, 5, 5, 8), (1, 5, 4, 8), ["the broker holds 5 others then, 4 at first"]),
+        ((1, 5, 4, 8), (1, 5, 4, 10), ["the broker holds 10 threads then, 8 at first"]),
+        ((500, 5, 4, 8), (1, 5, 4, 8), ["the broker holds 500 sockets then, 1 at first"]),
+    ],
+)
+def test_a_process_that_leaks_is_found(
+    later: tuple[int, ...], last: tuple[int, ...], findings: list[str]
+) -> None:
+    looks = [held(1, 5, 4, 8), held(*later), held(*last, process=FINAL)]
+    assert check_process(looks, Holdings(sockets=0, files=4, others=0, threads=1)) == findings
+    assert check(looks) == []
+
+
+def test_a_process_that_nobody_looked_at_in_the_end_is_not_called_well() -> None:
+    for looks in ([], [held(1, 5, 4, 8)]):
+        assert check_process(looks, Holdings(0, 0, 0, 0)) == [
+            "nobody looked at what the broker's process holds in the end"
+        ]
+
+
 def test_a_history_is_judged_from_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "history.jsonl"
-    kept.write_text("".join(f"{each.to_line()}\n" for each in good()))
+    kept.write_text("".join(f"{each.to_line()}\n" for each in [*good(), held(1, 5, 4, 8)]))
     assert verify.main(str(kept)) == 0
     kept.write_text("".join(f"{each.to_line()}\n" for each in forget_a_commit(good())))
     assert verify.main(str(kept)) == 1

@@ -16,12 +16,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, product
 from pathlib import Path
 from typing import NamedTuple
 
 FINAL = "final"
 """The process that reads everything at the end."""
+OBSERVER = "observer"
+"""The process that asks for ends and committed offsets throughout."""
+SOCKETS_OF_CLIENTS_MAX = 50
+"""Some ten clients have up to three connections each, and come again while old ones are ending."""
 FINDINGS_PER_PROMISE_MAX = 5
 """So many sentences a promise: what breaks one record often breaks thousands."""
 
@@ -42,14 +46,24 @@ class Ends(NamedTuple):
     leader_epoch: int
 
 
+class Holdings(NamedTuple):
+    """How much a process holds of the system."""
+
+    sockets: int
+    files: int
+    others: int
+    """Files that have been deleted, pipes, events and the like."""
+    threads: int
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What one client did, from its call to its answer. Offsets are -1 where there are none."""
 
     process: str
     name: str
-    """`produce`, `read`, `ends`, `commit`, `committed` (a look at what a group has committed), or
-    `fault`, which says what befell the broker and is not judged."""
+    """`produce`, `read`, `ends`, `commit`, `committed` (a look at what a group has committed),
+    `holdings` (those of the broker's process), or `fault`, which says what befell the broker."""
     outcome: Outcome
     began: float
     ended: float
@@ -66,6 +80,7 @@ class Operation:
     """Of a read: within one, offsets follow each other."""
     group: str = ""
     ends: Ends | None = None
+    holdings: Holdings | None = None
 
     def to_line(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -74,7 +89,8 @@ class Operation:
     def from_line(cls, line: str) -> "Operation":
         fields = json.loads(line)
         fields["outcome"] = Outcome(fields["outcome"])
-        fields["ends"] = Ends(*fields["ends"]) if fields["ends"] else None
+        for name, kind in (("ends", Ends), ("holdings", Holdings)):
+            fields[name] = kind(*fields[name]) if fields[name] else None
         return cls(**fields)
 
 
@@ -88,6 +104,8 @@ class History:
         self.ends = _by_partition(each for each in everything if each.name == "ends")
         self.commits = [each for each in everything if each.name == "commit"]
         self.committed = [each for each in everything if each.name == "committed"]
+        self.faults = [each for each in everything if each.name == "fault"]
+        self.partitions = sorted({each.partition for each in everything if each.partition})
         self.final: dict[str, dict[int, str]] = defaultdict(dict)
         """By partition: offsets with their values, as the last reader found them."""
         for each in self.reads:
@@ -98,6 +116,13 @@ class History:
             for each in everything
             if each.process == FINAL and each.ends is not None
         }
+        self.final_stops: dict[str, int] = {}
+        """By partition where the last reader has been: the offset up to which it knows what is
+        there, beyond all of them if it came to the end."""
+        for partition, ends in self.final_ends.items():
+            came_to = max(self.final[partition], default=ends.log_start - 1) + 1
+            is_whole = came_to >= ends.high_watermark
+            self.final_stops[partition] = sys.maxsize if is_whole else came_to
 
 
 def check(operations: Iterable[Operation]) -> list[str]:
@@ -112,13 +137,63 @@ def check(operations: Iterable[Operation]) -> list[str]:
     return findings
 
 
+def check_process(operations: Iterable[Operation], more: Holdings) -> list[str]:
+    """12. What is wrong with the holdings of the broker's process. The first look is at one that
+    has just started, before any client; the last, by `FINAL`, at one that all have left: by then it
+    is back where it was, but for `more`, which is what it may keep for the next time. In between it
+    also has a socket or some for each client."""
+    looks = [each for each in operations if each.holdings is not None]
+    if not looks or looks[-1].process != FINAL:
+        return ["nobody looked at what the broker's process holds in the end"]
+    findings = []
+    for each in looks:
+        assert each.holdings is not None
+        assert looks[0].holdings is not None
+        most = Holdings(*map(int.__add__, looks[0].holdings, more))
+        if each.process != FINAL:
+            most = most._replace(sockets=most.sockets + SOCKETS_OF_CLIENTS_MAX)
+        for kind, first, now, bound in zip(
+            Holdings._fields, looks[0].holdings, each.holdings, most, strict=True
+        ):
+            if now > bound:
+                findings.append(f"the broker holds {now} {kind} {each.value}, {first} at first")
+    return findings
+
+
+def _last_reader_came_to_the_end(history: History) -> Iterator[str]:
+    """Without what it was given, little is known of what has been lost."""
+    for partition in history.partitions:
+        stop = history.final_stops.get(partition)
+        if stop is None:
+            yield f"{partition}: the last reader never came here"
+        elif stop < sys.maxsize:
+            end = history.final_ends[partition].high_watermark
+            yield f"{partition}: the last reader came to offset {stop}, and not to the end at {end}"
+
+
+def _observer_saw_what_followed(history: History) -> Iterator[str]:
+    """7 and 9 are worth what has been seen: also behind the last fault."""
+    since = max((each.ended for each in history.faults), default=None)
+    if since is None:
+        return
+    seen = {
+        (each.partition, each.name)
+        for each in [*chain.from_iterable(history.ends.values()), *history.committed]
+        if each.process == OBSERVER and each.began >= since
+    }
+    for missed in sorted(set(product(history.partitions, ("ends", "committed"))) - seen):
+        yield f"{missed[0]}: after the last fault the observer saw no {missed[1]}"
+
+
 def _acknowledged_is_there(history: History) -> Iterator[str]:
-    """1. Every acknowledged value is read back where it was acknowledged."""
+    """1. Every acknowledged value is read back where it was acknowledged, as far as the last reader
+    has come."""
     for each in history.produced:
         if each.outcome is not Outcome.OK:
             continue
-        ends = history.final_ends.get(each.partition)
-        if ends is not None and each.offset < ends.log_start:
+        if each.offset >= history.final_stops.get(each.partition, 0):
+            continue  # told already
+        if each.offset < history.final_ends[each.partition].log_start:
             continue
         there = history.final[each.partition].get(each.offset)
         if there != each.value:
@@ -198,6 +273,8 @@ def _offsets_follow_each_other(history: History) -> Iterator[str]:
                 yield f"{partition}: {process} read offset {after} after {before}"
     for partition, ends in history.final_ends.items():
         whole = range(ends.log_start, ends.high_watermark)
+        if history.final_stops[partition] < sys.maxsize:
+            continue  # told already
         if sorted(history.final[partition]) != list(whole):
             yield (
                 f"{partition}: in the end {len(history.final[partition])} records were read of"
@@ -279,6 +356,8 @@ def _groups_read_everything(history: History) -> Iterator[str]:
 
 
 PROMISES: tuple[Callable[[History], Iterator[str]], ...] = (
+    _last_reader_came_to_the_end,
+    _observer_saw_what_followed,
     _acknowledged_is_there,
     _nothing_is_made_up,
     _idempotent_is_there_once,

@@ -2,6 +2,7 @@
 
 All are librdkafka: producers, a reader that follows every partition, the members of a group that
 come and go, and one that looks at the ends of the partitions and at what the group has committed.
+What a client's thread raises ends the run.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from faults.verify import FINAL, Ends, Operation, Outcome
+from faults.verify import FINAL, OBSERVER, Ends, Operation, Outcome
 
 TOPIC = "history"
 GROUP = "readers"
@@ -52,6 +53,10 @@ CONSUMER = {
 }
 
 
+class ClientDiedError(AssertionError):
+    """The thread of a client has raised what stands as the cause."""
+
+
 class Recorder:
     """Takes operations from all threads, and wakes who waits for the history to go on."""
 
@@ -59,8 +64,12 @@ class Recorder:
         self.operations: list[Operation] = []
         self.acknowledged = 0
         self.commits = 0
+        self.looks: Counter[tuple[str, str]] = Counter()
+        """By `ends` or `committed`, and partition: how often the observer was told that."""
         self.read_to: Counter[tuple[str, str]] = Counter()
         """By process or group, and partition: the offset after the last record that it has read."""
+        self._ended: set[str] = set()
+        self._failure: ClientDiedError | None = None
         self._changed = threading.Condition()
 
     def add(self, *operations: Operation) -> None:
@@ -73,22 +82,53 @@ class Recorder:
                     self.acknowledged += 1
                 elif each.name == "commit":
                     self.commits += 1
+                elif each.process == OBSERVER:
+                    self.looks[each.name, each.partition] += 1
                 elif each.name == "read":
                     key = each.group or each.process, each.partition
                     self.read_to[key] = max(self.read_to[key], each.offset + 1)
             self._changed.notify_all()
 
+    def end(self, process: str, failure: BaseException | None = None) -> None:
+        """A client's thread does no more; `failure` ends the run."""
+        with self._changed:
+            self._ended.add(process)
+            if failure is not None and self._failure is None:
+                self._failure = ClientDiedError(f"{process} died: {failure!r}")
+                self._failure.__cause__ = failure
+            self._changed.notify_all()
+
     def wait_until(self, is_so: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Until `is_so`, which is asked after each operation. Raises `AssertionError` naming `what`
-        did not happen."""
+        did not happen, and `ClientDiedError` as soon as a client has died."""
         with self._changed:
-            assert self._changed.wait_for(is_so, timeout_s), f"{what}: not within {timeout_s:.0f} s"
+            is_over = self._changed.wait_for(lambda: self._failure or is_so(), timeout_s)
+            if self._failure is not None:
+                raise self._failure
+            assert is_over, f"{what}: not within {timeout_s:.0f} s"
+
+    def wait_for_end(self, processes: Sequence[str], timeout_s: float) -> None:
+        """Until those clients do no more."""
+        what = f"{', '.join(processes)} have ended"
+        self.wait_until(lambda: self._ended.issuperset(processes), timeout_s, what)
 
     def wait_for_more(self, records: int, timeout_s: float, when: str) -> None:
         """Until so many more records have been acknowledged."""
         enough = self.acknowledged + records
         what = f"{records} more records acknowledged {when}"
         self.wait_until(lambda: self.acknowledged >= enough, timeout_s, what)
+
+    def wait_for_looks(self, timeout_s: float, when: str) -> None:
+        """Until the observer has asked again, and been told everything of every partition."""
+        names, partitions = ("ends", "committed"), range(PARTITIONS)
+        keys = [(name, f"{TOPIC}-{each}") for name in names for each in partitions]
+        # The first of two answers may be to what was asked before.
+        enough = {key: self.looks[key] + 2 for key in keys}
+        self.wait_until(
+            lambda: all(self.looks[key] >= count for key, count in enough.items()),
+            timeout_s,
+            f"the observer sees ends and committed offsets {when}",
+        )
 
     def save(self, path: Path) -> None:
         with self._changed:
@@ -130,7 +170,6 @@ class Workload:
         self._reading.set()
         self._producers: list[threading.Thread] = []
         self._readers: list[threading.Thread] = []
-        self._failures: list[BaseException] = []
 
     def __enter__(self) -> Self:
         create_topic(self._servers)
@@ -141,7 +180,7 @@ class Workload:
         for number in range(2):
             name = f"member-{number}"
             self._start(self._readers, name, lambda n=name: self._be_member(n))
-        self._start(self._readers, "observer", self._observe)
+        self._start(self._readers, OBSERVER, self._observe)
         return self
 
     def __exit__(
@@ -157,11 +196,9 @@ class Workload:
 
     def drain(self, timeout_s: float) -> None:
         """All producers end with everything acknowledged, then reader and group come to the end.
-        Raises `AssertionError` if not within the time, and what a client's thread has raised."""
+        Raises `AssertionError` if not within the time, or if a client's thread has died."""
         self._producing.clear()
-        for thread in self._producers:
-            thread.join(timeout_s)
-            assert not thread.is_alive(), f"{thread.name} waits for answers after {timeout_s} s"
+        self._recorder.wait_for_end([each.name for each in self._producers], timeout_s)
         ends = read_everything(self._servers, self._recorder, timeout_s)
         read_to = self._recorder.read_to
         for process in ("reader", GROUP):
@@ -173,18 +210,16 @@ class Workload:
                 f"{process} read everything",
             )
         self._reading.clear()
-        for thread in self._readers:
-            thread.join(timeout_s)
-            assert not thread.is_alive(), f"{thread.name} does not end within {timeout_s} s"
-        for failure in self._failures:
-            raise failure
+        self._recorder.wait_for_end([each.name for each in self._readers], timeout_s)
 
     def _start(self, threads: list[threading.Thread], name: str, run: Callable[[], None]) -> None:
         def guarded() -> None:
+            failure: BaseException | None = None
             try:
                 run()
-            except BaseException as failure:  # noqa: BLE001 - told by `drain`
-                self._failures.append(failure)
+            except BaseException as raised:  # noqa: BLE001 - told to whoever waits
+                failure = raised
+            self._recorder.end(name, failure)
 
         threads.append(threading.Thread(target=guarded, name=name, daemon=True))
         threads[-1].start()
@@ -341,22 +376,27 @@ class Workload:
 
     def _observe(self) -> None:
         """Looks at the ends of the partitions and at the group's offsets, again and again."""
-        admin = AdminClient({**CLIENT, "bootstrap.servers": self._servers})
+        admin = make_admin(self._servers)
         # Not the admin client: librdkafka 2.16 does not survive NOT_COORDINATOR there.
         group = Consumer({**CONSUMER, "bootstrap.servers": self._servers, "group.id": GROUP})
         partitions = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
         while self._reading.is_set():
             try:
-                self._recorder.add(*look_at_ends(admin, "observer"))
-                began = time.monotonic()
-                found = group.committed(partitions, timeout=ASK_TIMEOUT_S)
-                ended = time.monotonic()
+                self._recorder.add(*look_at_ends(admin, OBSERVER))
             except KafkaException:
-                continue  # the broker is away, and asking waits for it
+                # The broker is away, and asking waits for it; or it has started again, and
+                # librdkafka's admin client goes on asking with the leader epoch from before.
+                admin = make_admin(self._servers)
+            began = time.monotonic()
+            try:
+                found = group.committed(partitions, timeout=ASK_TIMEOUT_S)
+            except KafkaException:
+                continue
+            ended = time.monotonic()
             self._recorder.add(
                 *(
                     Operation(
-                        process="observer",
+                        process=OBSERVER,
                         name="committed",
                         outcome=Outcome.OK,
                         began=began,
@@ -372,9 +412,13 @@ class Workload:
         group.close()
 
 
+def make_admin(servers: str) -> AdminClient:
+    return AdminClient({**CLIENT, "bootstrap.servers": servers})
+
+
 def create_topic(servers: str) -> None:
     """The topic, unless it is there."""
-    admin = AdminClient({**CLIENT, "bootstrap.servers": servers})
+    admin = make_admin(servers)
     topics = admin.list_topics(timeout=30).topics
     if TOPIC not in topics:
         _answers(admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], operation_timeout=30))
@@ -422,28 +466,22 @@ def look_at_ends(admin: AdminClient, process: str) -> list[Operation]:
 
 
 def read_everything(servers: str, recorder: Recorder, timeout_s: float) -> dict[str, Ends]:
-    """The last reader: every partition from its first offset to its last; returns their ends."""
-    ended = time.monotonic() + timeout_s
-    admin = AdminClient({**CLIENT, "bootstrap.servers": servers})
-    while True:
-        try:
-            looks = look_at_ends(admin, FINAL)
-            if len(looks) == PARTITIONS:
-                break
-        except KafkaException:
-            assert time.monotonic() < ended, f"no broker answers within {timeout_s:.0f} s"
-    recorder.add(*looks)
-    ends = {each.partition: each.ends for each in looks if each.ends is not None}
+    """The last reader: every partition from its first offset to its last; returns their ends. It
+    goes on for as long as more comes within `timeout_s`. Raises `AssertionError` for a broker that
+    does not tell the ends within that time."""
+    ends = _last_ends(servers, recorder, timeout_s)
     consumer = Consumer({**CONSUMER, "bootstrap.servers": servers, "group.id": "none"})
     consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
     left = {name: each.high_watermark for name, each in ends.items() if each.high_watermark > 0}
-    while left and time.monotonic() < ended:
+    given_up = time.monotonic() + timeout_s
+    while left and time.monotonic() < given_up:
         for message in consumer.consume(10_000, 0.1):
             partition = f"{message.topic()}-{message.partition()}"
             offset = message.offset()
             if message.error() is not None or offset is None:
                 continue
             now = time.monotonic()
+            given_up = now + timeout_s
             value = name_of_value(message.value())
             recorder.add(
                 Operation(
@@ -454,6 +492,20 @@ def read_everything(servers: str, recorder: Recorder, timeout_s: float) -> dict[
                 left.pop(partition, None)
     consumer.close()
     return ends
+
+
+def _last_ends(servers: str, recorder: Recorder, timeout_s: float) -> dict[str, Ends]:
+    given_up = time.monotonic() + timeout_s
+    while True:
+        try:
+            looks = look_at_ends(make_admin(servers), FINAL)
+        except KafkaException:
+            looks = []
+        if len(looks) == PARTITIONS:
+            break
+        assert time.monotonic() < given_up, f"no broker tells the ends within {timeout_s:.0f} s"
+    recorder.add(*looks)
+    return {each.partition: each.ends for each in looks if each.ends is not None}
 
 
 def _answers(futures: dict[Any, Future[Any]]) -> dict[Any, Any]:

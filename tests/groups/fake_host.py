@@ -40,6 +40,7 @@ class MemoryLog:
         self.end = 0
         self.high_watermark = 0
         self.reads = 0
+        self.is_offline = False
 
     @property
     def offsets(self) -> Offsets:
@@ -168,6 +169,8 @@ class FakeHost:
 
     def fail_disk(self) -> None:
         """The log directory goes offline: appends raise, and whoever waits hears of it."""
+        for each in self.logs.values():
+            each.is_offline = True
         self.append_error = StorageError("fdatasync failed")
         waiting, self.waiting = self.waiting, []
         for _, _, callback in waiting:

@@ -54,7 +54,7 @@ MEMBER_THAT_DIES = """
 import sys
 sys.path.insert(0, sys.argv[4])
 from groups.clients import Confluent
-member = Confluent(*sys.argv[1:4], session_ms=1000)
+member = Confluent(*sys.argv[1:4], session_ms=3000)
 while not member.partitions():
     member.poll()
 print("joined", flush=True)
@@ -78,7 +78,7 @@ def test_the_partitions_of_a_member_that_is_killed_go_to_the_others(
     ):
         assert child.stdout is not None
         assert child.stdout.readline() == b"joined\n"
-        members.append(Confluent(broker.bootstrap_servers, "dies", topic, session_ms=1000))
+        members.append(Confluent(broker.bootstrap_servers, "dies", topic, session_ms=3000))
         drive(members, lambda: len(members[0].partitions()) == 2)
         child.send_signal(signal.SIGKILL)
         drive(members, lambda: share(members, 4))

@@ -8,7 +8,7 @@ import pytest
 from groups.fake_host import FakeHost, MemoryLog, make_host
 from groups.play import subscription
 from kafkalite import _native
-from kafkalite.errors import MessageTooLargeError
+from kafkalite.errors import MessageTooLargeError, StorageError
 from kafkalite.groups import records
 from kafkalite.groups.coordinator import GroupCoordinator, OffsetToCommit
 from kafkalite.groups.events import JoinAnswer, JoinRequest, SyncRequest
@@ -181,6 +181,29 @@ def test_a_disk_that_fails_answers_everybody_and_the_partition_is_given_up(
     assert coordinator.refusal("g") == codes.NOT_COORDINATOR
     assert coordinator.heartbeat("members", member_id, None, 1) == codes.NOT_COORDINATOR
     assert commit(coordinator, "g", 3) == [[codes.NOT_COORDINATOR]]
+
+
+def test_a_write_without_room_is_refused_and_the_next_one_is_tried() -> None:
+    """The partition was given up until the next start, though its log directory had not failed."""
+    host = make_host(**{"offsets.topic.num.partitions": 1})
+    coordinator = made(host)
+    member_id = stable(host, coordinator, "members")
+    commit(coordinator, "g", 1)
+    host.run()
+    host.append_error = StorageError("write failed on 0.log: No space left on device")
+    for _ in range(3):
+        refused = commit(coordinator, "g", 2), commit(coordinator, "g", 3)
+        host.run()
+        assert refused == ([[codes.NOT_COORDINATOR]], [[codes.NOT_COORDINATOR]])
+    assert coordinator.refusal("g") == codes.NONE
+    assert coordinator.heartbeat("members", member_id, None, 1) == codes.NONE
+    assert fetched(coordinator, "g") == {0: 1}
+    assert len([line for line in host.log.lines if "No space left" in line]) == 1
+    host.append_error = None
+    taken = commit(coordinator, "g", 4)
+    host.run()
+    assert taken == [[codes.NONE]]
+    assert fetched(coordinator, "g") == {0: 4}
 
 
 def test_a_failing_partition_leaves_the_others_alone() -> None:

@@ -54,7 +54,7 @@ def test_commits_that_were_answered_survive_a_kill(make_topic: MakeTopic, tmp_pa
             for thread in threads:
                 thread.start()
             target = {index: answered + 20 for index, (answered, _) in told.items()}
-            end = time.monotonic() + 60
+            end = time.monotonic() + 150
             while any(told[index][0] < target[index] for index in target):
                 assert time.monotonic() < end
                 time.sleep(0.01)  # poll of what was answered
@@ -93,7 +93,7 @@ def test_offsets_survive_the_compaction_of_their_topic(
                 offsets = [(index, round_ * 4 + index) for index in range(4)]
                 assert commit(connection, "compacted", topic, *offsets, metadata=text) == [0] * 4
                 written += 4 * 900
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while size_bytes() > written // 2:
             assert time.monotonic() < end, size_bytes()
             time.sleep(0.05)  # poll of the size on disk

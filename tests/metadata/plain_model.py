@@ -63,6 +63,11 @@ class PlainModel:
             topic_id: topic["name"] for topic_id, topic in self.topics.items()
         }
         assert image.topics_by_id == {each.id: each for each in image.topics.values()}
+        alike: dict[str, set[str]] = {}
+        for each in image.topics:
+            if set(each) & set("._"):
+                alike.setdefault(each.replace(".", "_"), set()).add(each)
+        assert image.alike == alike
         for topic_id, topic in self.topics.items():
             found = image.topics_by_id[topic_id].partitions
             assert [each.index for each in found] == sorted(topic["partitions"])

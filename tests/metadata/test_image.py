@@ -14,7 +14,7 @@ from metadata.plain_model import PlainModel
 
 NODE = 1
 IDS = [bytes([16 + index]) * 16 for index in range(6)]
-NAMES = ["orders", "clicks", "a.b"]
+NAMES = ["orders", "clicks", "a.b", "a_b", "a_c"]
 ONLINE = bytes([200]) * 16
 OTHER = bytes([201]) * 16
 

@@ -346,6 +346,15 @@ def test_a_log_without_the_records_behind_its_snapshot_is_refused(world: World) 
         world.open()
 
 
+def written_names(world: World) -> list[list[str]]:
+    """The messages in the log, batch by batch."""
+    return [
+        [records.decode(row[3])._name for row in batch.records if row[3] is not None]
+        for batch in _native.read_batches(world.log_file.read_bytes())
+        if not batch.is_control
+    ]
+
+
 def test_a_transaction_that_a_kill_left_open_is_taken_back_by_the_next_start(
     world: World,
 ) -> None:
@@ -359,15 +368,103 @@ def test_a_transaction_that_a_kill_left_open_is_taken_back_by_the_next_start(
     log.append(topic(3), NOW_MS)
     world.abandon()
     del log
-    values = [
-        records.decode(row[3])._name
-        for batch in _native.read_batches(world.log_file.read_bytes())
-        if not batch.is_control
-        for row in batch.records
-        if row[3] is not None
-    ]
+    values = [name for names in written_names(world) for name in names]
     assert values.count("AbortTransactionRecord") == 1
     assert set(store.read(world.path).image.topics) == {"topic-1", "topic-3"}
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten records at most, so that a topic of twenty partitions needs several."""
+    monkeypatch.setattr(store, "BATCH_RECORDS_MAX", 10)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_change_of_several_batches_is_there_whole_or_not_at_all_wherever_the_log_is_cut(
+    world: World, tmp_path: Path
+) -> None:
+    """A kill between two batches left a topic without some of its partitions, for good."""
+    log = world.open()
+    for number, partitions in ((1, 2), (2, 25), (3, 9), (4, 19), (5, 1)):
+        log.append(topic(number, partitions), NOW_MS)
+    log.append([messages.RemoveTopicRecord(topic_id=bytes([0] * 15 + [2]))], NOW_MS)
+    image = log.image
+    world.abandon()
+    del log
+    content = world.log_file.read_bytes()
+    names = written_names(world)
+    assert [len(batch) for batch in names] == [3, 1, 10, 10, 6, 1, 10, 1, 10, 10, 1, 2, 1]
+    assert (names[1], names[5]) == (["BeginTransactionRecord"], ["EndTransactionRecord"])
+    whole = {1: 2, 2: 25, 3: 9, 4: 19, 5: 1}
+    seen = []
+    end = 0
+    for number, batch in enumerate(_native.read_batches(content)):
+        end += batch.size_bytes
+        cut = World(tmp_path / f"cut-{number}")
+        shutil.copytree(world.path, cut.path)
+        cut.log_file.write_bytes(content[:end])
+        log = cut.open()
+        found = {int(each.id[-1]): len(each.partitions) for each in log.image.topics.values()}
+        assert found.items() <= whole.items()
+        seen.append(sorted(found))
+        log.append(topic(9, 15), NOW_MS)
+        expected = log.image
+        cut.abandon()
+        del log
+        assert same(store.read(cut.path).image) == same(expected)
+        assert set(expected.topics) == {f"topic-{each}" for each in (*found, 9)}
+    one, two, three, four = [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]
+    assert seen == [
+        [],
+        *([one] * 5),
+        *([two] * 1),
+        *([three] * 4),
+        four,
+        [1, 2, 3, 4, 5],
+        [1, 3, 4, 5],
+    ]
+    assert same(store.read(world.path).image) == same(image)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_what_follows_a_change_that_the_disk_took_half_of_is_no_part_of_it(world: World) -> None:
+    """Records behind the half of a transaction would be taken back with it at the next start."""
+    log = world.open()
+    log.append(topic(1), NOW_MS)
+    whole = log._log
+
+    class FullDisk:
+        """Takes two batches more."""
+
+        room = 2
+
+        def append(self, *arguments: Any, **options: Any) -> Any:
+            if self.room == 0:
+                raise StorageError("no space left on device")
+            self.room -= 1
+            return whole.append(*arguments, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(whole, name)
+
+    log._log = FullDisk()  # type: ignore[assignment]
+    with pytest.raises(StorageError, match="no space left"):
+        log.append(topic(2, 30), NOW_MS)
+    assert set(log.image.topics) == {"topic-1"}
+    log._log = whole
+    log.append(topic(3), NOW_MS)
+    assert set(log.image.topics) == {"topic-1", "topic-3"}
+    image = log.image
+    world.abandon()
+    del log
+    assert [names[0] for names in written_names(world)] == [
+        "TopicRecord",
+        "BeginTransactionRecord",
+        "TopicRecord",
+        "AbortTransactionRecord",
+        "TopicRecord",
+    ]
+    assert same(store.read(world.path).image) == same(image)
 
 
 def test_bootstrap_records_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Self
 
 from oracle.tools import KafkaTools, java
+from ports import free_ports
 
 # Kafka's own words, once the broker is registered and unfenced.
 READY = "Kafka Server started"
-READY_S = 90
+READY_S = 180
 STOP_S = 90
 
 # What a single node needs, and what keeps a test short.
@@ -92,7 +93,7 @@ class KafkaBroker:
         self.folder.mkdir(parents=True, exist_ok=True)
         for directory in self.log_dirs:
             directory.mkdir(parents=True, exist_ok=True)
-        self._ports = self._ports or _free_ports(2)
+        self._ports = self._ports or free_ports(2)
         port, controller_port = self._ports
         node_id = self._properties.get("node.id", DEFAULTS["node.id"])
         properties = {
@@ -183,12 +184,3 @@ class KafkaBroker:
             reader.join(STOP_S)
             if process.stdout is not None:
                 process.stdout.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; another process may still be faster."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -66,7 +66,7 @@ LOOKED_UP = ["codecs", "segments", "deleted", "empty"]
 TIMESTAMPS = range(NOW_MS - 1, NOW_MS + 320, 5)
 OUR_PRODUCER = 4711
 RAW_PRODUCER = 90_000
-WAIT_S = 60
+WAIT_S = 150
 
 
 @dataclass

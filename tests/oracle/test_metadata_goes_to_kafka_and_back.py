@@ -16,7 +16,8 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import Connection
-from kafkalite.metadata import store
+from kafkalite import _native
+from kafkalite.metadata import records, store
 from kafkalite.metadata.image import Image
 from kafkalite.protocol import messages
 from oracle.broker import KafkaBroker
@@ -252,6 +253,60 @@ def test_a_directory_of_kafkas_default_format_keeps_features_and_a_dynamic_quoru
             ["--bootstrap-server", kafka.bootstrap_servers, "describe"],
         ).stdout
         assert re.search(r"kraft.version.*FinalizedVersionLevel: 1", features)
+
+
+def test_kafka_reads_our_transactions_also_one_that_a_kill_left_open(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """Topics that do not fit in one batch were in Kafka only as far as a kill had let us write."""
+    data = tmp_path / "data"
+    # 32 KB a topic, as much as a config can be, so that the request takes more than 1 MiB.
+    throttled = ",".join(["0:1"] * 8000)
+    wide = {f"wide-{number}": 2 for number in range(36)}
+    log_file = data / store.FOLDER / f"{0:020}.log"
+    kind = messages.CreateTopicsRequest
+    config = kind.CreatableTopic.CreatableTopicConfig(
+        name="leader.replication.throttled.replicas", value=throttled
+    )
+    wanted = [
+        kind.CreatableTopic(name=name, num_partitions=2, replication_factor=1, configs=[config])
+        for name in wide
+    ]
+    with kafkalite.Broker(data) as ours:
+        with connect(ours) as connection:
+            answer = connection.ask("CreateTopics", 7, kind(topics=wanted, timeout_ms=5000))
+            assert {each.error_code for each in answer.topics} == {0}
+        ours.kill()
+        found = store.read(data)
+        half = _native.BatchBuilder(
+            base_offset=found.end_offset, leader_epoch=found.quorum.leader_epoch
+        )
+        begin = messages.BeginTransactionRecord(name="half of a topic")
+        for message in (begin, messages.TopicRecord(name="half", topic_id=bytes([7] * 16))):
+            half.append(found.image.last_timestamp, None, records.encode(message))
+        with log_file.open("ab") as file:
+            file.write(half.finish())
+        ours.start()
+        with connect(ours) as connection:
+            assert connection.create_topic("after").error_code == 0
+            assert topics(connection) == {**wide, "after": 1}
+        ours.stop()
+    dump = kafka_tools.dump_log(log_file, decoder="cluster-metadata")
+    assert not dump.findings
+    for name in ("BEGIN", "END", "ABORT"):
+        assert dump.text.count(f'"{name}_TRANSACTION_RECORD"') == 1 + (name == "BEGIN")
+    with KafkaBroker(kafka_tools, tmp_path / "kafka", log_dirs=[data]) as kafka:
+        described = describe(kafka_tools, kafka)
+        kafka.stop()
+        complaints = [
+            line
+            for line in kafka.output.read_text().splitlines()
+            if COMPLAINT.search(line) and "INFO" not in line
+        ]
+    found_by_kafka = re.findall(r"Topic: (\S+)\tTopicId: \S+\tPartitionCount: (\d+)", described)
+    assert {name: int(count) for name, count in found_by_kafka} == {**wide, "after": 1}
+    assert described.count("Leader: 1") == 73
+    assert complaints == []
 
 
 def _uuid(text: str) -> bytes:

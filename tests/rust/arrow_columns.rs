@@ -312,6 +312,9 @@ impl Storage for FailingStorage {
     fn modified_ms(&self, _: &Path) -> io::Result<i64> {
         panic!("a reader asks for no file's age")
     }
+    fn set_modified_ms(&self, _: &Path, _: i64) -> io::Result<()> {
+        panic!("a reader writes nothing")
+    }
     fn create_directory_all(&self, _: &Path) -> io::Result<()> {
         panic!("a reader writes nothing")
     }

@@ -11,17 +11,21 @@ use crate::fuzz_batch::run;
 #[path = "../../rust/fuzz/arrow_requests.rs"]
 mod arrow_requests;
 
+fn encoded(schema: &Schema) -> String {
+    let mut stream = StreamWriter::try_new(Vec::new(), schema).unwrap();
+    stream.flush().unwrap();
+    BASE64_STANDARD.encode(stream.get_ref())
+}
+
 fn seeds() -> Vec<Vec<u8>> {
     let place = r#""op":"read","topic":"t","partition":0"#;
     let of_schema = |schema: &Schema| {
-        let mut stream = StreamWriter::try_new(Vec::new(), schema).unwrap();
-        stream.flush().unwrap();
-        let text = BASE64_STANDARD.encode(stream.get_ref());
+        let text = encoded(schema);
         format!(r#"{{{place},"schema":"{text}","formats":{{"value.format":"binary"}}}}"#)
     };
     let rest = r#""start":12,"stop":19,"isolation":"read_committed","columns":["offset","value"],
         "batch.rows":10,"batch.bytes":1000,"bootstrap.servers":"b:9092","client":{"a":1},
-        "path":null,"fail.on.data.loss":false"#;
+        "path":null,"cluster.id":"c","fail.on.data.loss":false"#;
     let texts = [
         format!("{{{place}}}"),
         format!("{{{place},{rest}}}"),
@@ -41,5 +45,8 @@ fn good_requests_to_the_arrow_endpoint_are_read() {
 
 #[test]
 fn no_bytes_break_the_reading_of_a_request() {
-    run(&seeds(), false, arrow_requests::arrow_requests);
+    let text = encoded(Shape::all().schema());
+    let plan = format!(r#"{{"op":"batch","options":{{}},"schema":"{text}"}}"#).into_bytes();
+    let all = [seeds(), vec![plan]].concat();
+    run(&all, false, arrow_requests::arrow_requests);
 }

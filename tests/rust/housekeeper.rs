@@ -122,6 +122,48 @@ fn old_segments_go_when_retention_is_checked_and_their_files_a_minute_later() {
     assert_eq!(log.offsets().log_end_offset, 11);
 }
 
+/// Every chore waited for a time of day: when the wall clock was set back, by a day here, none was
+/// done until it had come up again, and the disk filled.
+#[test]
+fn a_clock_that_is_set_back_holds_up_no_chore_for_longer_than_its_interval() {
+    const DAY_MS: i64 = 24 * 3_600_000;
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        retention_ms: 1_000,
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), config, START_MS)
+        .unwrap();
+    let written_ms = START_MS - 3 * DAY_MS;
+    (0..10).for_each(|number| append(&log, written_ms + number));
+    log.flush().unwrap();
+    let count_files = || std::fs::read_dir(log.directory()).unwrap().count();
+    let mut housekeeper = housekeeper(&directory);
+    directory
+        .create_log("gone", 0, Uuid([2; 16]), LogConfig::default(), START_MS)
+        .unwrap();
+    let deleted = directory.delete_log("gone", 0, "4f6bd0c1", START_MS);
+    let deleted = deleted.unwrap();
+    let once_back_ms = START_MS - DAY_MS;
+    housekeeper.tick(once_back_ms);
+    assert_eq!(log.offsets().log_start_offset, 0);
+    housekeeper.tick(once_back_ms + 300_000);
+    assert_eq!(log.offsets().log_start_offset, 10, "retention");
+    let before = count_files();
+    let twice_back_ms = START_MS - 2 * DAY_MS;
+    housekeeper.tick(twice_back_ms);
+    housekeeper.tick(twice_back_ms + 10_000);
+    housekeeper.tick(twice_back_ms + 70_000);
+    assert!(count_files() < before, "file.delete.delay.ms");
+    assert!(!deleted.exists(), "a deleted partition");
+    let path = home.path().join(RECOVERY_POINT_FILE);
+    let checkpoint = OffsetCheckpoint::read(&DiskStorage, &path).unwrap();
+    assert_eq!(checkpoint.offsets.values().max(), Some(&10), "checkpoints");
+}
+
 #[test]
 fn unflushed_records_are_flushed_when_flush_ms_is_over() {
     let home = tempfile::tempdir().unwrap();
@@ -212,8 +254,8 @@ fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
         dedupe_buffer_bytes: 1 << 20,
         ..CleanerSettings::default()
     };
-    let on_error = Box::new(|error: &kafkalite::error::Error| panic!("{error}"));
-    let cleaner = HousekeeperThread::start_cleaner(directory.clone(), settings, on_error).unwrap();
+    let tell = |trouble: &dyn std::fmt::Display| panic!("{trouble}");
+    let cleaner = HousekeeperThread::start_cleaner(directory.clone(), settings, tell).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while log.size_bytes() > before / 2 {
         assert!(

@@ -4,7 +4,8 @@ Rust answers Metadata (`k03_metadata.rs`) and hands over just the requests that 
 Each whose name is legal is made with `num.partitions` partitions and the broker's defaults, one of
 Kafka's own topics as its coordinator would make it (`AutoTopicCreationManager`); then Rust answers
 the request. A topic that cannot be made is UNKNOWN_TOPIC_OR_PARTITION there, as it is in Kafka
-until the topic exists, and the reason is in the log.
+until the topic exists, and the reason is in the log. As in CreateTopics, topics that take more
+than 10,000 records are not made.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,18 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, NewTopic
-from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 
 NAME = "Metadata"
+
+TOPICS_NAMED = 10
+"""Of topics that cannot be made together, so many are named in the log."""
 
 
 def handle(context: Context, request: Any, message: Any) -> None:
     """Makes what is missing and hands the request back."""
-    wanted: dict[str, NewTopic] = {}
+    wanted: list[NewTopic] = []
+    names = AlikeNames()
     for name in dict.fromkeys(topic.name for topic in message.topics):
         if name is None or name in context.image.topics:
             continue
@@ -27,15 +32,18 @@ def handle(context: Context, request: Any, message: Any) -> None:
             if name == OFFSETS_TOPIC:
                 context.groups.make_topic()
             else:
-                context.controller.check_new_topic(name, wanted)
-                wanted[name] = _new_topic(context.config, name)
+                context.controller.check_new_topic(name, names)
+                wanted.append(_new_topic(context.config, name))
+                names.add(name)
         except ControllerError as refusal:
             context.log.info(f"topic {name!r} is not created: {refusal}")
     if wanted:
         try:
-            context.create_topics(list(wanted.values()))
+            context.create_topics(wanted)
         except ControllerError as refusal:
-            context.log.error(f"topics {', '.join(wanted)} are not created: {refusal}")
+            named = ", ".join(each.name for each in wanted[:TOPICS_NAMED])
+            more = f" and {len(wanted) - TOPICS_NAMED} more" if len(wanted) > TOPICS_NAMED else ""
+            context.log.error(f"topics {named}{more} are not created: {refusal}")
     context.plane.answer_again(request)
 
 

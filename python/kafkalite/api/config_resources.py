@@ -5,6 +5,7 @@ Changes are judged by `kafkalite.config.changes` and stored by the controller, w
 disk before the answer; logs and broker obey from then on.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -49,32 +50,56 @@ def own_configs(context: Context, kind: int, name: str) -> Mapping[str, str]:
     return context.image.configs.get((kind, name), {})
 
 
-def answer_each(
-    resources: Sequence[Any], kind_of_result: Any, alter: Callable[[Any], None]
+def alter_each(
+    context: Context,
+    resources: Sequence[Any],
+    kind_of_result: Any,
+    judge: Callable[[Any], Changes | None],
+    *,
+    validate_only: bool,
 ) -> list[Any]:
-    """A result for each resource. One that comes twice is refused each time."""
+    """A result for each resource; one that comes twice is refused each time. `judge` says what
+    changes, None if the controller is not concerned, and raises ChangeRefusedError,
+    ControllerError. What it lets pass is made at once, all of it or nothing, by one flush of the
+    metadata."""
     names = [(each.resource_type, each.resource_name) for each in resources]
+    counts = Counter(names)
     results = []
+    judged: dict[tuple[int, str], tuple[Changes, Any]] = {}
     for resource, name in zip(resources, names, strict=True):
         result = kind_of_result(
             error_code=0, error_message=None, resource_type=name[0], resource_name=name[1]
         )
+        results.append(result)
         try:
-            if names.count(name) > 1:
+            if counts[name] > 1:
                 sentence = "Each resource must appear at most once."
                 raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-            alter(resource)
+            made = judge(resource)
         except (ChangeRefusedError, ControllerError) as refusal:
-            result.error_code = refusal.code
-            result.error_message = str(refusal) or None
-        results.append(result)
+            _refuse(result, refusal)
+        else:
+            if made is not None:
+                judged[name] = made, result
+    try:
+        changed = {name: made for name, (made, _) in judged.items()}
+        context.controller.set_configs(changed, validate_only=validate_only)
+    except ControllerError as refusal:
+        for _, result in judged.values():
+            _refuse(result, refusal)
+    else:
+        for name, made in () if validate_only else changed.items():
+            context.log.info(f"configuration of {_resource(*name)}: {_sentence(context, made)}")
     return results
 
 
-def alter(
-    context: Context, kind: int, name: str, changes_of: ChangesOf, *, validate_only: bool
-) -> None:
-    """Changes a resource's configuration. Raises ChangeRefusedError, ControllerError."""
+def _refuse(result: Any, refusal: ChangeRefusedError | ControllerError) -> None:
+    result.error_code = refusal.code
+    result.error_message = str(refusal) or None
+
+
+def changes_of_resource(context: Context, kind: int, name: str, changes_of: ChangesOf) -> Changes:
+    """What becomes of a resource's configuration. Raises ChangeRefusedError."""
     rules = {
         TOPIC: _topic_changes,
         BROKER: _broker_changes,
@@ -83,10 +108,7 @@ def alter(
     }
     if kind not in rules:
         raise ChangeRefusedError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
-    made = rules[kind](context, name, changes_of)
-    if not validate_only:
-        context.controller.set_configs(kind, name, made)
-        context.log.info(f"configuration of {_resource(kind, name)}: {_sentence(context, made)}")
+    return rules[kind](context, name, changes_of)
 
 
 def _topic_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:

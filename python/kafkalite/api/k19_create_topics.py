@@ -5,84 +5,93 @@ topic has a new id, the given number of partitions (-1: `num.partitions`), and t
 configuration with the given configs on top; it is on disk before the answer. `validate_only` judges
 and makes nothing.
 
-Refusals, per topic, in Kafka's order (`ReplicationControlManager.createTopics`): REQUEST_TIMED_OUT
-for all without a positive time-out; INVALID_REQUEST if it is named twice, or is
-`__cluster_metadata`; POLICY_VIOLATION for all topics of a request for more than 10,000 partitions;
-INVALID_TOPIC_EXCEPTION for an illegal name; TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION for a
-name that collides with another (`.` and `_` are one in metric names); INVALID_CONFIG; with a manual
-assignment INVALID_REQUEST, INVALID_REPLICA_ASSIGNMENT; without one INVALID_REPLICATION_FACTOR,
-INVALID_PARTITIONS; POLICY_VIOLATION for a topic that takes more than 10,000 records. Then
+Refusals of all topics (`ControllerApis.createTopics`): REQUEST_TIMED_OUT without a positive
+time-out; POLICY_VIOLATION for more than 10,000 partitions, and for what takes more than 10,000
+records in all: one a topic, one a config, one a partition.
+
+Refusals per topic, in Kafka's order (`ReplicationControlManager.createTopics`): INVALID_REQUEST if
+it is named twice, or is `__cluster_metadata`; INVALID_TOPIC_EXCEPTION for an illegal name;
+TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION for a name that collides with another (`.` and `_` are
+one in metric names); INVALID_CONFIG; with a manual assignment INVALID_REQUEST,
+INVALID_REPLICA_ASSIGNMENT; without one INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS. Then
 KAFKA_STORAGE_ERROR for all that were to be made, if the disk takes one of them not.
 
 Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KIP-516).
 """
 
 from collections import Counter
-from collections.abc import Collection
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import METADATA_TOPIC, ControllerError, NewTopic
+from kafkalite.metadata.controller import (
+    METADATA_TOPIC,
+    ControllerError,
+    NewTopic,
+    check_record_count,
+)
+from kafkalite.metadata.image import AlikeNames
 from kafkalite.protocol import codes, messages
 
 NAME = "CreateTopics"
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`"""
-RECORDS_PER_REQUEST_MAX = 10_000
-"""`QuorumController.MAX_RECORDS_PER_USER_OP`: a topic takes one, each config and partition too."""
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """Makes the topics of the request; one result each, in order."""
     counts = Counter(topic.name for topic in message.topics)
-    single = [topic for topic in message.topics if counts[topic.name] == 1]
-    if message.timeout_ms <= 0 and any(topic.name != METADATA_TOPIC for topic in single):
-        return _late(message)
+    asked = {topic.name: topic for topic in message.topics if counts[topic.name] == 1}
+    # Kafka's controller is not asked for the others.
+    judgeable = [topic for name, topic in asked.items() if name != METADATA_TOPIC]
+    if message.timeout_ms <= 0 and judgeable:
+        # It does not begin what is to be done by now.
+        return _refused(message, ControllerError(codes.REQUEST_TIMED_OUT, ""))
     total = sum(
         len(topic.assignments) or max(0, _or_default(context, topic.num_partitions))
-        for topic in single
+        for topic in judgeable
     )
+    if total > PARTITIONS_PER_REQUEST_MAX:
+        sentence = "Excessively large number of partitions per request."
+        return _refused(message, ControllerError(codes.POLICY_VIOLATION, sentence))
     response = messages.CreateTopicsResponse()
-    made: dict[str, tuple[NewTopic, Any]] = {}
-    for name, count in counts.items():
+    made: list[tuple[NewTopic, Any]] = []
+    names = AlikeNames()
+    for name in counts:
         result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         try:
-            if count > 1:
+            if name not in asked:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
-            if total > PARTITIONS_PER_REQUEST_MAX:
-                raise ControllerError(
-                    codes.POLICY_VIOLATION, "Excessively large number of partitions per request."
-                )
-            topic = next(each for each in single if each.name == name)
-            made[name] = _judged(context, topic, made), result
+            made.append((_judged(context, asked[name], names), result))
+            names.add(name)
         except ControllerError as refusal:
             _refuse(result, refusal)
         response.topics.append(result)
-    _create(context, list(made.values()), message.validate_only)
+    try:
+        check_record_count(sum(wanted.record_count for wanted, _ in made))
+    except ControllerError as refusal:
+        return _refused(message, refusal)
+    _create(context, made, message.validate_only)
     return response
 
 
 def _refuse(result: Any, refusal: ControllerError) -> None:
     result.error_code = refusal.code
-    result.error_message = str(refusal)
+    result.error_message = str(refusal) or None
 
 
-def _late(message: Any) -> Any:
-    """Kafka's controller does not begin what is to be done by now. It is not asked for topics that
-    are refused without it; where there are others, these are answered alike."""
-    kind = messages.CreateTopicsResponse
-    return kind(
-        topics=[
-            kind.CreatableTopicResult(
-                name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None
-            )
-            for topic in message.topics
-        ]
-    )
+def _refused(message: Any, refusal: ControllerError) -> Any:
+    """The answer where Kafka's controller refuses the request as a whole: that to each topic as it
+    was asked for, whatever else there is to say of it."""
+    response = messages.CreateTopicsResponse()
+    for topic in message.topics:
+        result = messages.CreateTopicsResponse.CreatableTopicResult(name=topic.name)
+        _refuse(result, refusal)
+        response.topics.append(result)
+    return response
 
 
-def _judged(context: Context, topic: Any, others: Collection[str]) -> NewTopic:
+def _judged(context: Context, topic: Any, others: AlikeNames) -> NewTopic:
     """What is to be made, after the `others`. Raises ControllerError where it cannot be."""
     context.controller.check_new_topic(topic.name, others)
     nulls = [config.name for config in topic.configs if config.value is None]
@@ -91,12 +100,7 @@ def _judged(context: Context, topic: Any, others: Collection[str]) -> NewTopic:
         raise ControllerError(codes.INVALID_CONFIG, sentence)
     configs = {config.name: config.value for config in topic.configs}
     context.check_topic_configs(configs)
-    partition_count = _partition_count(context, topic)
-    if 1 + len(configs) + partition_count > RECORDS_PER_REQUEST_MAX:
-        raise ControllerError(
-            codes.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
-        )
-    return NewTopic(topic.name, partition_count, configs)
+    return NewTopic(topic.name, _partition_count(context, topic), configs)
 
 
 def _create(context: Context, judged: list[tuple[NewTopic, Any]], validate_only: bool) -> None:
@@ -110,19 +114,28 @@ def _create(context: Context, judged: list[tuple[NewTopic, Any]], validate_only:
             return
         for (_, result), topic in zip(judged, topics, strict=True):
             result.topic_id = topic.id
+    # Most topics of a request have the same configs, and these are most of the answer.
+    described: dict[frozenset[tuple[str, str]], list[Any]] = {}
     for wanted, result in judged:
         result.num_partitions = wanted.partition_count
         result.replication_factor = 1
-        result.configs = [
-            messages.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
-                name=each.name,
-                value=each.value,
-                read_only=False,
-                config_source=each.source,
-                is_sensitive=False,
-            )
-            for each in context.describe_topic_configs(wanted.configs)
-        ]
+        own = frozenset(wanted.configs.items())
+        if own not in described:
+            described[own] = _described(context, wanted)
+        result.configs = described[own]
+
+
+def _described(context: Context, wanted: NewTopic) -> list[Any]:
+    return [
+        messages.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+            name=each.name,
+            value=each.value,
+            read_only=False,
+            config_source=each.source,
+            is_sensitive=False,
+        )
+        for each in context.describe_topic_configs(wanted.configs)
+    ]
 
 
 def _or_default(context: Context, partition_count: int) -> int:

@@ -8,7 +8,8 @@ each log directory synced once.
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
 id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
 UNKNOWN_TOPIC_ID. For all topics: before version 3 INVALID_REQUEST, later TOPIC_DELETION_DISABLED,
-if `delete.topic.enable=false`; REQUEST_TIMED_OUT without a positive time-out.
+if `delete.topic.enable=false`; REQUEST_TIMED_OUT without a positive time-out. For all that were to
+go: POLICY_VIOLATION if they are more than 10,000.
 
 Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answers with them.
 """

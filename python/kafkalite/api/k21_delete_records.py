@@ -2,7 +2,9 @@
 
 Behaviour: moves the log start offset of each partition up to the given offset, -1 for the high
 watermark, and answers with the log start offset, which is never moved down. Segments below it go
-with the next look at retention. There is one replica, so nothing waits for others.
+with the next look at retention. There is one replica, so nothing waits for others; a log directory
+that does not answer within the request's time makes it REQUEST_TIMED_OUT, and the records may go
+later.
 
 Refusals, per partition, in Kafka's order (`ReplicaManager.deleteRecordsOnLocalLog`,
 `Partition.deleteRecordsOnLeader`): INVALID_TOPIC_EXCEPTION for an internal topic;
@@ -12,50 +14,55 @@ OFFSET_OUT_OF_RANGE below -1 and beyond the high watermark.
 Version notes: v2 is flexible; nothing else differs.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
+from kafkalite.api.log_answers import LogAnswers
 from kafkalite.context import Context
-from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.image import INTERNAL_TOPICS
+from kafkalite.metadata.image import INTERNAL_TOPICS, TOPIC
 from kafkalite.protocol import codes, messages
 
 NAME = "DeleteRecords"
 
 HIGH_WATERMARK = -1
 
+WAIT_MS_MIN: Final = 1_000
+"""A log has so long to answer, also where the client gives no time: Kafka moves the start before it
+looks at the clock."""
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+
+def handle(context: Context, request: Any, message: Any) -> None:
     """Each partition once; of one that is named twice, the last offset counts."""
     kind = messages.DeleteRecordsResponse
     response = kind()
+    answers = LogAnswers(context, request, response)
     asked: dict[str, dict[int, int]] = {}
     for topic in message.topics:
         for each in topic.partitions:
             asked.setdefault(topic.name, {})[each.partition_index] = each.offset
     for name, offsets in asked.items():
-        results = []
+        result = kind.DeleteRecordsTopicResult(name=name)
+        response.topics.append(result)
         for index, offset in offsets.items():
-            code, low_watermark = _delete(context, name, index, offset)
-            results.append(
-                kind.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
-                    partition_index=index, low_watermark=low_watermark, error_code=code
-                )
+            row = kind.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=-1
             )
-        response.topics.append(kind.DeleteRecordsTopicResult(name=name, partitions=results))
-    return response
+            result.partitions.append(row)
+            row.error_code, offset = _judge(context, name, index, offset)
+            if row.error_code == codes.NONE:
+                _delete(context, answers, name, row, offset)
+    answers.answer_within(max(message.timeout_ms, WAIT_MS_MIN))
 
 
-def _delete(context: Context, name: str, index: int, offset: int) -> tuple[int, int]:
-    """Error code and log start offset, -1 with an error."""
+def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, int]:
+    """Error code, and the offset that is meant."""
     log = context.plane.log(name, index)
     if log is not None and name in INTERNAL_TOPICS:
         return codes.INVALID_TOPIC_EXCEPTION, -1
     if log is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION, -1
-    own = context.image.configs.get((2, name), {})
-    policy = next(
-        each.value for each in context.config.topic_configs(own) if each.name == "cleanup.policy"
-    )
+    own = context.image.configs.get((TOPIC, name), {})
+    policy = context.config.topic_value(own, "cleanup.policy")
     if policy and "delete" not in policy.split(","):
         return codes.POLICY_VIOLATION, -1
     high_watermark = log.offsets.high_watermark
@@ -63,8 +70,17 @@ def _delete(context: Context, name: str, index: int, offset: int) -> tuple[int, 
         offset = high_watermark
     if offset < 0 or offset > high_watermark:
         return codes.OFFSET_OUT_OF_RANGE, -1
-    try:
-        return 0, log.advance_log_start_offset(offset)
-    except KafkaliteError as error:
-        context.log.error(f"records of {name}-{index} are not deleted: {error}")
-        return error.kafka_code, -1
+    return codes.NONE, offset
+
+
+def _delete(context: Context, answers: LogAnswers, name: str, row: Any, offset: int) -> None:
+    index = row.partition_index
+
+    def take(log_start_offset: int) -> None:
+        row.low_watermark = log_start_offset
+
+    def refuse(code: int, reason: str) -> None:
+        context.log.error(f"records of {name}-{index} are not deleted: {reason}")
+        row.error_code = code
+
+    answers.ask(name, index, partial(context.delete_records, name, index, offset), take, refuse)

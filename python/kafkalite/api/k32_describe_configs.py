@@ -13,6 +13,7 @@ INVALID_REQUEST for an empty name or a name that is not this broker's id.
 Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafkalite.api.config_resources import BROKER_LOGGER, LOG_LEVELS, ROOT_LOGGER, own_configs
@@ -34,6 +35,7 @@ KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """A result for each resource, in order."""
     response = messages.DescribeConfigsResponse()
+    described: dict[Any, list[Any]] = {}
     unknown = [each.resource_type for each in message.resources if each.resource_type not in KINDS]
     for resource in message.resources:
         result = messages.DescribeConfigsResponse.DescribeConfigsResult(
@@ -46,11 +48,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
                 raise ChangeRefusedError(
                     codes.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"
                 )
-            described = _describe(context, resource.resource_type, resource.resource_name)
-            wanted = resource.configuration_keys
-            result.configs = [
-                _config(each, message) for each in described if not wanted or each.name in wanted
-            ]
+            result.configs = _configs(context, resource, message, described)
         except ChangeRefusedError as refusal:
             result.error_code = refusal.code
             result.error_message = str(refusal)
@@ -58,32 +56,60 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     return response
 
 
-def _describe(context: Context, kind: int, name: str) -> list[Described]:
+def _configs(
+    context: Context, resource: Any, message: Any, described: dict[Any, list[Any]]
+) -> list[Any]:
+    """What is said of a resource. Most topics of a request have the same configs, so that what was
+    `described` once is said again."""
+    kind, name = resource.resource_type, resource.resource_name
+    _check(context, kind, name)
     own = own_configs(context, kind, name)
+    wanted = frozenset(resource.configuration_keys or ())
+    alike = kind, kind == BROKER and bool(name), frozenset(own.items()), wanted
+    if alike not in described:
+        described[alike] = [
+            _config(each, message)
+            for each in _describe(context, kind, name, own)
+            if not wanted or each.name in wanted
+        ]
+    return described[alike]
+
+
+def _check(context: Context, kind: int, name: str) -> None:
+    """Raises ChangeRefusedError where there is no such resource."""
     if kind == TOPIC:
         refusal = name_refusal(name)
         if refusal:
             raise ChangeRefusedError(codes.INVALID_TOPIC_EXCEPTION, refusal)
         if name not in context.image.topics:
             raise ChangeRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return describe.describe_topic(context.config, own)
-    if kind == BROKER:
-        if not name:
-            return describe.describe_all_brokers(context.config, own)
-        _check_broker_id(context, name, " or empty string,")
-        return describe.describe_broker(context.config)
-    if kind == BROKER_LOGGER:
+    elif kind == BROKER:
+        if name:
+            _check_broker_id(context, name, " or empty string,")
+    elif kind == BROKER_LOGGER:
         if not name:
             raise ChangeRefusedError(codes.INVALID_REQUEST, "Broker id must not be empty")
         _check_broker_id(context, name, "")
+    elif kind == CLIENT_METRICS and not name:
+        sentence = "Client metrics subscription name must not be empty"
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    elif kind == GROUP and not name:
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "Group name must not be empty")
+
+
+def _describe(
+    context: Context, kind: int, name: str, own: Mapping[str, str]
+) -> Sequence[Described]:
+    if kind == TOPIC:
+        return describe.describe_topic(context.config, own)
+    if kind == BROKER and not name:
+        return describe.describe_all_brokers(context.config, own)
+    if kind == BROKER:
+        return describe.describe_broker(context.config)
+    if kind == BROKER_LOGGER:
         return [_logger(context)]
     if kind == CLIENT_METRICS:
-        if not name:
-            sentence = "Client metrics subscription name must not be empty"
-            raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
         return describe.describe_client_metrics(own)
-    if not name:
-        raise ChangeRefusedError(codes.INVALID_REQUEST, "Group name must not be empty")
     return describe.describe_group(context.config, own)
 
 

@@ -12,7 +12,7 @@ Version notes: v2 is flexible; nothing else differs.
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalite.api.config_resources import alter, answer_each
+from kafkalite.api.config_resources import alter_each, changes_of_resource
 from kafkalite.config.changes import SET, Changes, check_texts, replacing_changes
 from kafkalite.context import Context
 from kafkalite.protocol import messages
@@ -23,22 +23,24 @@ NAME = "AlterConfigs"
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """A result for each resource, in order."""
 
-    def alter_one(resource: Any) -> None:
+    def judge(resource: Any) -> Changes:
         configs = [(each.name, each.value) for each in resource.configs]
         check_texts([(name, SET, value) for name, value in configs])
 
         def changes_of(own: Mapping[str, str], _keys: object, _defaults: object) -> Changes:
             return replacing_changes(own, configs)
 
-        alter(
-            context,
-            resource.resource_type,
-            resource.resource_name,
-            changes_of,
-            validate_only=message.validate_only,
+        return changes_of_resource(
+            context, resource.resource_type, resource.resource_name, changes_of
         )
 
     kind = messages.AlterConfigsResponse
     return kind(
-        responses=answer_each(message.resources, kind.AlterConfigsResourceResponse, alter_one)
+        responses=alter_each(
+            context,
+            message.resources,
+            kind.AlterConfigsResourceResponse,
+            judge,
+            validate_only=message.validate_only,
+        )
     )

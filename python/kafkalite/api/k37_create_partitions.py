@@ -18,12 +18,10 @@ from collections import Counter
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
 from kafkalite.protocol import codes, messages
 
 NAME = "CreatePartitions"
-
-PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
@@ -38,17 +36,17 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             for topic in message.topics
         ]
         return response
-    room = PARTITIONS_PER_REQUEST_MAX
+    room = RECORDS_PER_OPERATION_MAX
     judged: dict[str, tuple[int, Any]] = {}
+    asked = {topic.name: topic for topic in message.topics}
     # Kafka answers those that come twice first.
     for name in sorted(counts, key=lambda name: counts[name] == 1):
-        topic = next(each for each in message.topics if each.name == name)
         result = kind(name=name, error_message=None)
         try:
             if counts[name] > 1:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
-            room -= _judged(context, topic, room)
-            judged[name] = topic.count, result
+            room -= _judged(context, asked[name], room)
+            judged[name] = asked[name].count, result
         except ControllerError as refusal:
             _refuse(result, refusal)
         response.results.append(result)

@@ -14,20 +14,22 @@ INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: IN
 key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
 while it runs is INVALID_REQUEST. An operation that there is none of is INVALID_REQUEST for a broker
 and UNKNOWN_SERVER_ERROR for a logger; of another resource it is UNKNOWN_SERVER_ERROR for all
-resources but loggers and those that were refused before Kafka's controller was asked.
+resources but loggers and those that were refused before Kafka's controller was asked. Last,
+POLICY_VIOLATION for all that were to change if that takes more than 10,000 records.
 
 Version notes: v1 is flexible; nothing else differs.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from kafkalite.api.config_resources import (
     BROKER_LOGGER,
     NO_LISTS,
-    alter,
+    alter_each,
     alter_loggers,
-    answer_each,
+    changes_of_resource,
 )
 from kafkalite.config.changes import (
     OPERATIONS,
@@ -50,14 +52,14 @@ JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
 
 def handle(context: Context, _request: Any, message: Any) -> Any:
     """A result for each resource, in order."""
-    names = [(each.resource_type, each.resource_name) for each in message.resources]
+    counts = Counter((each.resource_type, each.resource_name) for each in message.resources)
     is_broken = any(
         _breaks(context, each)
         for each in message.resources
-        if names.count((each.resource_type, each.resource_name)) == 1
+        if counts[each.resource_type, each.resource_name] == 1
     )
 
-    def alter_one(resource: Any) -> None:
+    def judge(resource: Any) -> Changes | None:
         operations = _operations(resource)
         kind, name = resource.resource_type, resource.resource_name
         check_texts(operations)
@@ -77,15 +79,21 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
         if kind == BROKER_LOGGER:
             alter_loggers(context, name, operations, validate_only=message.validate_only)
-        elif is_broken:
-            alter(context, kind, name, changes_of, validate_only=True)
+            return None
+        made = changes_of_resource(context, kind, name, changes_of)
+        if is_broken:
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
-        else:
-            alter(context, kind, name, changes_of, validate_only=message.validate_only)
+        return made
 
     response = messages.IncrementalAlterConfigsResponse
     return response(
-        responses=answer_each(message.resources, response.AlterConfigsResourceResponse, alter_one)
+        responses=alter_each(
+            context,
+            message.resources,
+            response.AlterConfigsResourceResponse,
+            judge,
+            validate_only=message.validate_only,
+        )
     )
 
 

@@ -44,11 +44,11 @@ def handle(context: Context, request: Any, message: Any) -> Any:
                 f"an error: {reason}",
             )
         wanted[name] = level
-    if not message.validate_only:
-        for name, level in wanted.items():
-            if current.get(name, 0) != level:
-                context.controller.update_feature(name, level)
-                context.log.info(f"finalised {name} at level {level}")
+    news = {name: level for name, level in wanted.items() if current.get(name, 0) != level}
+    if news and not message.validate_only:
+        context.controller.update_features(news)
+        for name, level in news.items():
+            context.log.info(f"finalised {name} at level {level}")
     response = kind(error_message=None)
     if request.api_version < 2:
         response.results = [

@@ -147,6 +147,11 @@ class Config(Mapping[str, Any]):
                 effective.append(self._inherited(key))
         return effective
 
+    def topic_value(self, own: Mapping[str, str], name: str) -> str:
+        """One key of a topic that has `own` set, which must have a value."""
+        key = self.topic_keys[name]
+        return _canonical(key, own[name]) if name in own else self._inherited(key).value
+
     def _inherited(self, key: Key) -> EffectiveConfig:
         for source, layer in self.layers():
             for synonym, factor in key.synonyms:
@@ -222,7 +227,10 @@ def _canonical(key: Key, text: str) -> str:
 
 
 def _absolute(key: str, name: str) -> str:
-    """Raises InvalidArgumentError where there is nothing that a path can be relative to."""
+    """Raises InvalidArgumentError for what is no path, and where there is nothing that a path can
+    be relative to."""
+    if "\0" in name:
+        raise InvalidArgumentError(f"{key}={name!r} has a NUL in it, which no path may have")
     try:
         return os.path.abspath(name)  # noqa: PTH100 - see keys.py
     except FileNotFoundError as error:

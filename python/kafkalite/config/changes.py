@@ -5,6 +5,8 @@ and what is asked for, with Kafka's refusals, codes and words.
 """
 
 import re
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,7 +88,39 @@ _MATCHED = (
 )
 
 # Pools that Kafka resizes, at most to the double and to the half (`DynamicThreadPool`).
-_THREAD_COUNTS = ("num.io.threads", "num.replica.fetchers", "background.threads")
+_THREAD_COUNTS = (
+    "background.threads",
+    "num.io.threads",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+PATTERNS_CHARACTERS_MAX = 1_000
+"""Of all patterns of a client metrics subscription: Python takes up to a millisecond for each
+character of one."""
+
+CLEANER_THREAD_BYTES_MIN = 1 << 20
+
+# What is judged together, by `_check_local_retention`.
+_LOCAL_RETENTION = frozenset(
+    f"log.{which}retention.{unit}" for which in ("", "local.") for unit in ("ms", "bytes")
+)
+
+# What a listener may have of its own, and only so (`SslConfigs.RECONFIGURABLE_CONFIGS`).
+_OF_LISTENERS = (
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.type",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.type",
+)
 
 
 class ChangeRefusedError(KafkaliteError):
@@ -118,7 +152,7 @@ def check_broker_lists(
     for name, kind, _ in operations:
         if kind not in (APPEND, SUBTRACT):
             continue
-        if name not in keys:
+        if name not in keys or keys[name].mode == "dynamic-only":
             raise ChangeRefusedError(codes.INVALID_CONFIG, f"Unknown config name: {name}")
         if keys[name].kind != "list":
             verb = "append" if kind == APPEND else "subtract"
@@ -159,12 +193,20 @@ def _changed_list(
         sentence = f"Can't {verb} to key {name} because its type is not LIST."
         raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
     elements = [each.strip() for each in (current or "").split(",") if each.strip()]
-    for each in (word.strip() for word in text.split(",")):
-        if kind == APPEND and each not in elements:
-            elements.append(each)
-        elif kind == SUBTRACT and each in elements:
-            elements.remove(each)
-    return ",".join(elements)
+    words = [each.strip() for each in text.split(",")]
+    if kind == APPEND:
+        present = set(elements)
+        elements += [each for each in dict.fromkeys(words) if each not in present]
+        return ",".join(elements)
+    # An element that is there twice is taken out as often as it is named.
+    taken = Counter(words)
+    rest = []
+    for each in elements:
+        if taken[each]:
+            taken[each] -= 1
+        else:
+            rest.append(each)
+    return ",".join(rest)
 
 
 def replacing_changes(own: Mapping[str, str], configs: Sequence[tuple[str, str | None]]) -> Changes:
@@ -183,8 +225,9 @@ def check_topic(config: Config, after: Mapping[str, str]) -> None:
     _check_known(config.topic_keys, after, "Unknown topic config name: ")
     ordered = {name: after[name] for name in sorted(after, key=_TOPIC_ORDER.index)}
     values = _parsed_as(codes.INVALID_CONFIG, config.topic_keys, ordered)
-    effective = {each.name: each.value for each in config.topic_configs(after)}
-    least, most = (effective[f"{each}.compaction.lag.ms"] for each in ("min", "max"))
+    least, most = (
+        config.topic_value(after, f"{each}.compaction.lag.ms") for each in ("min", "max")
+    )
     if int(least) > int(most):
         raise ChangeRefusedError(
             codes.INVALID_CONFIG,
@@ -221,35 +264,47 @@ def check_group(config: Config, after: Mapping[str, str]) -> None:
 def check_client_metrics(after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a subscription cannot have all of `after` set."""
     table = KeyTable("client_metrics.txt")
-    for name, text in after.items():
+    for name in after:
         if name not in table:
             sentence = f"Unknown client metrics configuration: {name}"
             raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-        try:
-            value = parse(table[name], text)
-        except InvalidArgumentError as error:
-            if name == "interval.ms" and text.strip().lstrip("-").isdigit():
-                sentence = (
-                    f"Invalid value {text} for interval.ms, interval must be between 100 and "
-                    "3600000 (1 hour)"
-                )
-                raise ChangeRefusedError(codes.INVALID_REQUEST, sentence) from error
-            raise ChangeRefusedError(codes.INVALID_CONFIG, str(error)) from error
-        if name == "match":
-            _check_patterns(value)
+    # Kafka has other words, and another code, for an interval out of bounds.
+    interval = "interval.ms"
+    low, _, high = table[interval].values.partition("..")
+    unbounded = {**table, interval: table[interval]._replace(values="-")}
+    values = _parsed_as(codes.INVALID_CONFIG, unbounded, after)
+    if interval in values and not int(low) <= values[interval] <= int(high):
+        sentence = (
+            f"Invalid value {values[interval]} for {interval}, interval must be between {low} and "
+            f"{high} (1 hour)"
+        )
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    _check_patterns(values.get("match", []))
 
 
 def _check_patterns(patterns: list[str]) -> None:
+    if sum(map(len, patterns)) > PATTERNS_CHARACTERS_MAX:
+        sentence = f"Client matching patterns of more than {PATTERNS_CHARACTERS_MAX} characters"
+        raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
     for each in patterns:
-        name, equals, pattern = each.partition("=")
+        # Java's `split`, which leaves out what is empty at the end.
+        name, *parts = each.rstrip("=").split("=")
         try:
-            is_legal = bool(equals) and name.strip() in _MATCHED
-            re.compile(pattern.strip())
-        except re.error:
+            is_legal = len(parts) == 1 and name.strip() in _MATCHED
+            with warnings.catch_warnings(action="ignore"):  # of what may mean another thing one day
+                re.compile(_as_python("=".join(parts).strip()))
+        except (re.error, OverflowError, RecursionError):
             is_legal = False
         if not is_legal:
             sentence = f"Illegal client matching pattern: {each}"
             raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
+
+
+def _as_python(pattern: str) -> str:
+    """A regular expression of Java's, as far as Python writes the same in another way."""
+    for java, python in ((r"\(\?<(?=[A-Za-z])", "(?P<"), (r"\\[pP]\{\w+\}", r"\\w")):
+        pattern = re.sub(java, python, pattern)
+    return pattern
 
 
 def check_broker(
@@ -264,7 +319,7 @@ def check_broker(
         "Cannot update these configs dynamically",
     )
     _refuse_all(
-        [n for n, key in known.items() if n.startswith("ssl.") and key.is_dynamic],
+        [name for name in known if name in _OF_LISTENERS],
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
     )
@@ -276,12 +331,14 @@ def check_broker(
         )
     for name in changes:
         if name in values:
-            _check_live(name, values[name], config[name])
+            _check_live(config, name, values[name])
         if name in known and known[name].support in ("refused", "at-start"):
             sentence = f"kafkalite cannot change {name} while it runs"
             raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
         if name.startswith("listener.name.") and name in after:
             raise ChangeRefusedError(codes.INVALID_REQUEST, f"kafkalite does not support {name}")
+    if not _LOCAL_RETENTION.isdisjoint(changes):
+        _check_local_retention(config, values)
 
 
 def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
@@ -296,10 +353,12 @@ def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
         raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
 
 
-def _check_live(name: str, value: Any, current: Any) -> None:
+def _check_live(config: Config, name: str, value: Any) -> None:
     """Raises ChangeRefusedError where a key that may change cannot be changed to this."""
-    if name == "log.roll.ms" and value < 1:
-        sentence = f"requirement failed: {name} must be greater than or equal to 1"
+    current = config[name]
+    least = {"log.roll.ms": 1, "log.roll.jitter.ms": 0}
+    if name in least and value < least[name]:
+        sentence = f"requirement failed: {name} must be greater than or equal to {least[name]}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     if name == "log.retention.ms" and value == 0:
         raise ChangeRefusedError(
@@ -309,6 +368,11 @@ def _check_live(name: str, value: Any, current: Any) -> None:
     if name == "log.cleaner.threads" and value < 1:
         # Where the buffer of all threads is divided by their number.
         raise ChangeRefusedError(codes.INVALID_REQUEST, "/ by zero")
+    buffer = "log.cleaner.dedupe.buffer.size"
+    if name == "log.cleaner.threads" and config[buffer] // value <= CLEANER_THREAD_BYTES_MIN:
+        sentence = f"requirement failed: {buffer} must be at least 1MB per cleaner thread."
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    _check_assignment_interval(config, name, value)
     if name == "log.cleaner.threads" and value > current * 2:
         reason = "Log cleaner threads cannot be increased to more than double"
     elif name in _THREAD_COUNTS and value > current * 2:
@@ -317,11 +381,43 @@ def _check_live(name: str, value: Any, current: Any) -> None:
         reason = _thread_count(name, value) + " should be at least half"
     else:
         return
-    raise ChangeRefusedError(
+    raise _invalid_dynamic(f"{reason} the current value {current}")
+
+
+def _invalid_dynamic(reason: str) -> ChangeRefusedError:
+    return ChangeRefusedError(
         codes.INVALID_REQUEST,
-        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} the current value "
-        f"{current} for configuration Invalid dynamic configuration",
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
+        "Invalid dynamic configuration",
     )
+
+
+def _check_assignment_interval(config: Config, name: str, value: Any) -> None:
+    """Of new groups (`GroupCoordinatorConfig`)."""
+    if name not in {f"group.{key}" for key in _GROUP_BOUNDS if "assignment" in key}:
+        return
+    least, most = _GROUP_BOUNDS[name.removeprefix("group.")]
+    if value > config[most]:
+        sentence = f"{name} must be less than or equal to {most}"
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    if value < config[least]:
+        sentence = f"{name} must be greater than or equal to {least}"
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+
+
+def _check_local_retention(config: Config, values: Mapping[str, Any]) -> None:
+    """Of tiered storage: no more than is retained in all (`DynamicLogConfig`)."""
+    for unit in ("ms", "bytes"):
+        local, total = f"log.local.retention.{unit}", f"log.retention.{unit}"
+        value = values.get(local, config[local])
+        most = values.get(total, int(config.topic_value({}, f"retention.{unit}")))
+        if most == -1 or value == -2:
+            continue
+        invalid = f"Invalid value {value} for configuration {local}: Value must not be "
+        if value == -1:
+            raise _invalid_dynamic(f"{invalid}-1 as {total} value is set as {most}.")
+        if value > most:
+            raise _invalid_dynamic(f"{invalid}more than {total} property value: {most}")
 
 
 def _thread_count(name: str, value: int) -> str:

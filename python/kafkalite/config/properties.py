@@ -16,7 +16,7 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
             text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text in UTF-8, or a NUL in the path
         reason = getattr(error, "strerror", None) or error
         raise InvalidArgumentError(f"{os.fspath(path)} cannot be read: {reason}") from error
     return dict(map(_pair, _logical_lines(text.splitlines())))

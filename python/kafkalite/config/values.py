@@ -49,12 +49,8 @@ def _convert(key: Key, given: str) -> Any:
                 raise refusal(key, given, f"Not a number of type {key.kind.upper()}")
             return number
         case "double":
-            # In Java a number may say at its end of what type it is.
-            digits = text[:-1] if text[-1:] in tuple("fFdD") else text
-            if digits != "NaN" and not set(digits) <= set("0123456789+-.eE"):
-                raise refusal(key, given, "Not a number of type DOUBLE")
             try:
-                return float(digits)
+                return _double(text)
             except ValueError:
                 raise refusal(key, given, "Not a number of type DOUBLE") from None
         case "boolean":
@@ -67,12 +63,27 @@ def _convert(key: Key, given: str) -> Any:
             return text
 
 
+def _double(text: str) -> float:
+    """As Java's `Double.parseDouble`. Raises ValueError."""
+    if text.lstrip("+-") in ("NaN", "Infinity"):
+        return float(text)
+    # A number may say at its end of what type it is.
+    digits = text[:-1] if text[-1:] in tuple("fFdD") else text
+    if "x" in digits.lower() and "p" in digits.lower():
+        return float.fromhex(digits)
+    if not set(digits) <= set("0123456789+-.eE"):
+        raise ValueError(text)
+    return float(digits)
+
+
 def _check(key: Key, value: Any) -> None:
     allowed = key.values
     if allowed == "replicas":
         _check_replicas(key, value)
     elif allowed == "reset":
         _check_reset(key, value)
+    elif allowed == "words":
+        _check_words(key, value)
     elif allowed[0] == "~":
         choices = allowed[1:].split("|")
         if value.lower() not in choices:
@@ -81,13 +92,17 @@ def _check(key: Key, value: Any) -> None:
     elif ".." in allowed:
         _check_bounds(key, value)
     else:
-        if isinstance(value, list) and "" in value:
-            sentence = f"Configuration '{key.name}' values must not be empty."
-            raise InvalidArgumentError(sentence)
+        if isinstance(value, list):
+            _check_words(key, value)
         choices = allowed.split("|")
         for each in value if isinstance(value, list) else [value]:
             if each not in choices:
                 raise refusal(key, each, f"String must be one of: {', '.join(choices)}")
+
+
+def _check_words(key: Key, value: list[str]) -> None:
+    if "" in value:
+        raise InvalidArgumentError(f"Configuration '{key.name}' values must not be empty.")
 
 
 def _check_bounds(key: Key, value: float) -> None:
@@ -107,11 +122,13 @@ def _check_bounds(key: Key, value: float) -> None:
 
 def _check_replicas(key: Key, value: list[str]) -> None:
     """`ThrottledReplicaListValidator`"""
-    if value in ([], ["*"]):
+    # What is between two commas may also be nothing.
+    words = [each for each in value if each]
+    if words == ["*"]:
         return
-    for each in value:
+    for each in words:
         partition, colon, broker = each.partition(":")
-        if not (colon and partition.isdigit() and broker.isdigit()):
+        if not (each.isascii() and colon and partition.isdigit() and broker.isdigit()):
             form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
             raise refusal(
                 key,

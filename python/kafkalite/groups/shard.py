@@ -8,8 +8,9 @@ What a write changes is seen, and its request answered, once it is on disk; seve
 are one batch, and all that come while a batch is under way are the next. The append is the log
 directory's own affair (`rust/src/net/coordinate.rs`): while that does not answer, the groups of its
 partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
-used, further ones are refused (`is_held_up`). A partition whose log directory fails answers
-NOT_COORDINATOR from then on: whoever waits is told.
+used, further ones are refused (`is_held_up`). A write that fails is refused, and the next one is
+tried: there may be room again. A partition whose log directory has failed answers NOT_COORDINATOR
+from then on: whoever waits is told.
 
 Loading goes in small pieces between other work (`load_some`), newest state wins, tombstones erase;
 requests for its groups get COORDINATOR_LOAD_IN_PROGRESS meanwhile.
@@ -108,6 +109,8 @@ class Shard:
         """So many of them go alone: a batch of them was refused."""
         self._under_way: list[_Write] = []
         self._is_end_of_turn_due = False
+        self._last_failure = ""
+        """Why the last write failed, so that the log says it once and not for each."""
         self._in_flight: dict[tuple[str, str, int], int] = {}
         """How many commits of a partition by a group are not on disk yet."""
         self._loader: _Loader | None = None
@@ -427,6 +430,7 @@ class Shard:
         if error is not None:
             self._on_append_failed(writes, error)
             return
+        self._last_failure = ""
         self._end(writes, codes.NONE, offset)
 
     def _end(self, writes: list[_Write], error_code: int, offset: int) -> None:
@@ -438,7 +442,7 @@ class Shard:
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
         code = _client_code(error.kafka_code)
-        if code == codes.NOT_COORDINATOR:
+        if self._is_offline():
             self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} is lost: {error}")
             self.unload()
         elif len(writes) > 1:
@@ -446,9 +450,15 @@ class Shard:
             self._buffer.extendleft(reversed(writes))
             self._single_count += len(writes)
             return
-        else:
+        elif str(error) != self._last_failure:
+            self._last_failure = str(error)
             self._host.log.error(f"{OFFSETS_TOPIC}-{self.partition} takes no record: {error}")
         self._end(writes, code, -1)
+
+    def _is_offline(self) -> bool:
+        """The log's directory has failed, and takes nothing until the next start."""
+        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
+        return log is not None and log.is_offline
 
 
 class _Loader:

@@ -12,7 +12,7 @@ Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlMan
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from kafkalite.metadata.features import FEATURES, KRAFT_VERSION, own_features
 from kafkalite.metadata.image import (
     BROKER,
     TOPIC,
+    AlikeNames,
     BrokerImage,
     Image,
     PartitionImage,
@@ -41,6 +42,8 @@ from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_length
 
 PRODUCER_IDS_PER_BLOCK = 1000
+RECORDS_PER_OPERATION_MAX = 10_000
+"""That a client may ask for at once (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 TOPIC_NAME_MAX = 249
 """Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -63,6 +66,19 @@ class NewTopic(NamedTuple):
     partition_count: int
     configs: Mapping[str, str]
 
+    @property
+    def record_count(self) -> int:
+        """Of the records that make it."""
+        return 1 + len(self.configs) + self.partition_count
+
+
+def check_record_count(count: int) -> None:
+    """Raises ControllerError where what a client asks for takes too many records."""
+    if count > RECORDS_PER_OPERATION_MAX:
+        raise ControllerError(
+            codes.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+        )
+
 
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -76,14 +92,17 @@ class Controller:
         node_id: int,
         engine_configs: EngineConfigs,
         wall_ms: Callable[[], int],
+        *,
+        warn: Callable[[str], None],
     ) -> None:
         self._log = log
         self._node_id = node_id
         self._engine_configs = engine_configs
         self._wall_ms = wall_ms
+        self._warn = warn
         self._plane: _native.BrokerPlane | None = None
         self._producer_ids = iter(range(0))
-        self._config_watchers: list[Callable[[int, str], None]] = []
+        self._broker_config_watchers: list[Callable[[], None]] = []
         self._on_failure: Callable[[str], None] | None = None
 
     @property
@@ -119,15 +138,15 @@ class Controller:
             self._append(moved)
         self._publish_features()
 
-    def on_configs(self, watcher: Callable[[int, str], None]) -> None:
-        """`watcher(resource_type, name)` is called after each change of configs."""
-        self._config_watchers.append(watcher)
+    def on_broker_configs(self, watcher: Callable[[], None]) -> None:
+        """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
+        self._broker_config_watchers.append(watcher)
 
     def on_failure(self, watcher: Callable[[str], None]) -> None:
         """`watcher(sentence)` is called when the metadata cannot be written any more."""
         self._on_failure = watcher
 
-    def check_new_topic(self, name: str, others: Collection[str] = ()) -> None:
+    def check_new_topic(self, name: str, others: AlikeNames) -> None:
         """Raises ControllerError where a topic of this name cannot be made; `others` will be made
         before it."""
         if name == METADATA_TOPIC:
@@ -137,17 +156,14 @@ class Controller:
         refusal = name_refusal(name)
         if refusal:
             raise ControllerError(codes.INVALID_TOPIC_EXCEPTION, refusal)
-        topics = self.image.topics
-        if name in topics:
+        if name in self.image.topics:
             raise ControllerError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if "." in name or "_" in name:
-            metric_name = name.replace(".", "_")
-            for other in sorted([*topics, *others]):
-                if other.replace(".", "_") == metric_name:
-                    raise ControllerError(
-                        codes.INVALID_TOPIC_EXCEPTION,
-                        f"Topic '{name}' collides with existing topic: {other}",
-                    )
+        alike = self.image.alike.like(name) | others.like(name)
+        if alike:
+            raise ControllerError(
+                codes.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {min(alike)}",
+            )
 
     def check_assignment(self, broker_ids: Sequence[int]) -> None:
         """Raises ControllerError where a partition cannot lie on these brokers."""
@@ -174,7 +190,7 @@ class Controller:
         self, name: str, partition_count: int, configs: Mapping[str, str]
     ) -> TopicImage:
         """Makes a topic with a new id. The configs must have been checked."""
-        self.check_new_topic(name)
+        self.check_new_topic(name, AlikeNames())
         if partition_count < 1:
             raise ControllerError(
                 codes.INVALID_PARTITIONS,
@@ -184,7 +200,9 @@ class Controller:
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicImage]:
         """Makes topics with new ids, which must have been checked, by one flush of the metadata:
-        all of them, or none if the metadata or a log cannot be written."""
+        all of them, or none if they take too many records, or the metadata or a log cannot be
+        written."""
+        check_record_count(sum(each.record_count for each in wanted))
         places = iter(self._place(sum(each.partition_count for each in wanted)))
         records: list[Any] = []
         topic_ids = []
@@ -207,15 +225,21 @@ class Controller:
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Takes topics away, with their records and configs: all of them, or none if one is not
-        there or the metadata cannot be written."""
+        there, they take too many records, or the metadata cannot be written. A log directory that
+        fails over it is offline then, and the topics are gone, as in Kafka."""
         topics = [self._topic(name) for name in names]
+        check_record_count(len(topics))
         if topics:
             self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics])
-            self._serving().delete_topics(names)
+            try:
+                self._serving().delete_topics(names)
+            except StorageError as error:
+                self._warn(f"logs of deleted topics are left until the next start: {error}")
 
     def create_partitions(self, total_counts: Mapping[str, int]) -> None:
         """Gives topics more partitions, so that each has its total, by one flush of the metadata:
-        all of them, or none if the metadata or a log cannot be written."""
+        all of them, or none if they take too many records, or the metadata or a log cannot be
+        written."""
         topics = [self._topic(name) for name in total_counts]
         for topic in topics:
             count, total_count = len(topic.partitions), total_counts[topic.name]
@@ -226,6 +250,7 @@ class Controller:
                     f"{total_count}.",
                 )
         new_count = sum(total_counts.values()) - sum(len(each.partitions) for each in topics)
+        check_record_count(new_count)
         places = iter(self._place(new_count))
         grown: dict[str, TopicImage] = {}
         records: list[Any] = []
@@ -243,21 +268,32 @@ class Controller:
         self._append(records)
         self._publish_topics(list(grown))
 
-    def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
-        """Sets configs, None removes one. They must have been checked. A change of nothing writes
-        nothing."""
-        own = self.image.configs.get((resource_type, name), {})
-        news = {key: value for key, value in changes.items() if own.get(key) != value}
-        if not news:
+    def set_configs(
+        self,
+        changes: Mapping[tuple[int, str], Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets configs of resources (type, name), None removes one, by one flush of the metadata:
+        all of them, or none if they take too many records or cannot be written. They must have been
+        checked. A change of nothing writes nothing."""
+        records: dict[tuple[int, str], list[Any]] = {}
+        for resource, wanted in changes.items():
+            own = self.image.configs.get(resource, {})
+            news = {key: value for key, value in wanted.items() if own.get(key) != value}
+            if news:
+                records[resource] = [config_record(*resource, *change) for change in news.items()]
+        check_record_count(sum(map(len, records.values())))
+        if validate_only or not records:
             return
-        self._append([config_record(resource_type, name, *change) for change in news.items()])
-        for watcher in self._config_watchers:
-            watcher(resource_type, name)
-        if resource_type == TOPIC:
+        self._append(list(chain.from_iterable(records.values())))
+        topics: Collection[str] = [name for kind, name in records if kind == TOPIC]
+        if any(kind == BROKER for kind, _ in records):
+            topics = self.image.topics.keys()
+            for watcher in self._broker_config_watchers:
+                watcher()
+        for name in topics:
             self._set_engine_configs(name)
-        elif resource_type == BROKER:
-            for topic in self.image.topics:
-                self._set_engine_configs(topic)
 
     def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else was given."""
@@ -283,9 +319,11 @@ class Controller:
             producer_id = next(self._producer_ids)
         return producer_id
 
-    def update_feature(self, name: str, level: int) -> None:
-        """Finalises a feature at a level. That it may be so must have been checked."""
-        self._append([messages.FeatureLevelRecord(name=name, feature_level=level)])
+    def update_features(self, levels: Mapping[str, int]) -> None:
+        """Finalises features at levels, all of them or none. That they may be so must have been
+        checked."""
+        record = messages.FeatureLevelRecord
+        self._append([record(name=name, feature_level=level) for name, level in levels.items()])
         self._publish_features()
 
     def supported_features(self) -> list[tuple[str, int, int]]:
@@ -401,7 +439,7 @@ def start(
         (each[1] for each in claimed.directories if Path(each[0]) == metadata_dir), bytes(16)
     )
     log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits, warn=warn)
-    controller = Controller(log, node_id, engine_configs, wall_ms)
+    controller = Controller(log, node_id, engine_configs, wall_ms, warn=warn)
     controller.begin(registration, claimed)
     notes = [f"{store.FOLDER}: {sentence}" for sentence in repairs]
     return controller, [*notes, *lost_partitions(controller.image)]

@@ -102,11 +102,34 @@ class ProducerIds(NamedTuple):
     next_id: int
 
 
+class AlikeNames(dict[str, frozenset[str]]):
+    """Names of topics by the form in which `.` and `_` are one, as they are in the names of
+    metrics; of those names only that have either (`Topic.hasCollisionChars`)."""
+
+    def add(self, name: str) -> None:
+        """Enters a name."""
+        if "." in name or "_" in name:
+            form = name.replace(".", "_")
+            self[form] = self.get(form, frozenset()) | {name}
+
+    def discard(self, name: str) -> None:
+        """Takes a name out, if it is there."""
+        form = name.replace(".", "_")
+        rest = self.pop(form, frozenset()) - {name}
+        if rest:
+            self[form] = rest
+
+    def like(self, name: str) -> frozenset[str]:
+        """The names that cannot be told from this one."""
+        return self.get(name.replace(".", "_"), frozenset())
+
+
 class Image(NamedTuple):
     """All of it after the record at `last_offset`."""
 
     topics: Mapping[str, TopicImage] = {}
     topics_by_id: Mapping[bytes, TopicImage] = {}
+    alike: AlikeNames = AlikeNames()
     configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
     """(resource type, name) -> what is set. The name "" is every resource of the type."""
     brokers: Mapping[int, BrokerImage] = {}
@@ -128,6 +151,7 @@ class Fold:
         self._image = Image()
         self._topics: dict[str, TopicImage] = {}
         self._by_id: dict[bytes, TopicImage] = {}
+        self._alike = AlikeNames()
         # Topics with changes that are not in a TopicImage yet: id -> (name, partitions).
         self._drafts: dict[bytes, tuple[str, dict[int, PartitionImage]]] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
@@ -193,6 +217,7 @@ class Fold:
         self._image = Image(
             topics=dict(self._topics),
             topics_by_id=dict(self._by_id),
+            alike=AlikeNames(self._alike),
             configs=dict(self._configs),
             brokers=dict(self._brokers),
             features=dict(self._features),
@@ -229,6 +254,7 @@ class Fold:
 
     def _topic(self, message: Any) -> None:
         self._drafts[message.topic_id] = message.name, {}
+        self._alike.add(message.name)
 
     def _partition(self, message: Any) -> None:
         self._draft(message.topic_id)[message.partition_id] = PartitionImage(
@@ -280,6 +306,7 @@ class Fold:
                 f"a metadata record removes the topic {message.topic_id.hex()}, which there is not"
             )
         self._topics.pop(name, None)
+        self._alike.discard(name)
         self._configs.pop((TOPIC, name), None)
 
     def _clear_elr(self, message: Any) -> None:

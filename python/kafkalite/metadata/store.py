@@ -10,7 +10,8 @@
                          leader-epoch-checkpoint  partition.metadata     as of any log
 
 `read` looks at it and changes nothing, so that a directory that must be refused stays what it was.
-`MetadataLog` then appends: each call is on disk when it returns. One node is the whole quorum: it
+`MetadataLog` then appends: each call is on disk when it returns, and whole or not at all if it does
+not, for what takes several batches is a metadata transaction. One node is the whole quorum: it
 leads each time it starts, in the next epoch, and what is on its disk is committed.
 
 Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSnapshotWriter`.
@@ -298,10 +299,7 @@ class MetadataLog:
         self._write_batch(
             [(records.control_key(records.LEADER_CHANGE), self._leader_change())], now_ms
         )
-        if self._fold.in_transaction:
-            self.append(
-                [messages.AbortTransactionRecord(reason="the controller started anew")], now_ms
-            )
+        self._abort_what_is_open("the controller started anew", now_ms)
         self._publish(now_ms)
 
     @property
@@ -325,26 +323,26 @@ class MetadataLog:
         return self._quorum.kraft_version
 
     def append(self, appended: Sequence[Any], now_ms: int) -> Image:
-        """Appends records, in several batches where they are many; returns the image with them.
+        """Appends records, all of them or none, whenever the power goes: in one batch, which has a
+        checksum, or in several within a metadata transaction (KIP-868). Returns the image with
+        them.
 
         They are on disk then, whether or not a snapshot that was due could be written. Raises
-        KafkaliteError where the disk fails, and then it is not known whether they are: no more can
-        be appended.
+        KafkaliteError where the disk fails; then it is not known whether they are, until the next
+        start, and the image is without them.
         """
+        self._abort_what_is_open("a batch could not be written", now_ms)
         level = self.image.features.get("metadata.version", records.METADATA_VERSION_MAX)
-        values = [records.encode(message, level) for message in appended]
-        begin = 0
-        size = 0
-        for index, value in enumerate(values):
-            size += len(value)
-            if size > BATCH_BYTES_MAX or index - begin >= BATCH_RECORDS_MAX:
-                self._write_batch(
-                    [(None, each) for each in values[begin:index]], now_ms, flush=False
-                )
-                begin, size = index, len(value)
-        self._write_batch([(None, each) for each in values[begin:]], now_ms)
-        for message in appended:
-            self._fold.replay(message)
+        batches = _in_batches([(each, records.encode(each, level)) for each in appended])
+        if len(batches) > 1:
+            begin = messages.BeginTransactionRecord(name=f"{len(appended)} records")
+            end = messages.EndTransactionRecord()
+            batches = [[(begin, records.encode(begin))], *batches, [(end, records.encode(end))]]
+        for number, batch in enumerate(batches, 1):
+            rows = [(None, value) for _, value in batch]
+            self._write_batch(rows, now_ms, flush=number == len(batches))
+            for message, _ in batch:
+                self._fold.replay(message)
         self._publish(now_ms)
         interval_ms = self._limits.snapshot_after_ms
         is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
@@ -352,14 +350,20 @@ class MetadataLog:
             self._try_snapshot(now_ms)
         return self.image
 
+    def _abort_what_is_open(self, reason: str, now_ms: int) -> None:
+        """Takes back the transaction that a kill, or a batch that could not be written, has left
+        open: what follows would be a part of it."""
+        if self._fold.in_transaction:
+            abort = messages.AbortTransactionRecord(reason=reason)
+            self._write_batch([(None, records.encode(abort))], now_ms)
+            self._fold.replay(abort)
+
     def _publish(self, now_ms: int) -> None:
         self.image = self._fold.image(self.leader_epoch, self.end_offset - 1, now_ms)
 
     def _write_batch(
         self, rows: Sequence[tuple[bytes | None, bytes]], now_ms: int, *, flush: bool = True
     ) -> None:
-        if not rows:
-            return
         builder = _native.BatchBuilder(
             base_offset=self.end_offset,
             leader_epoch=self.leader_epoch,
@@ -444,6 +448,19 @@ class MetadataLog:
             self._log.delete_due_files(now_ms=now_ms)
         for _, _, old in snapshots[:-SNAPSHOTS_KEPT]:
             old.unlink()
+
+
+def _in_batches(rows: Sequence[tuple[Any, bytes]]) -> list[list[tuple[Any, bytes]]]:
+    """Messages and their bytes, in as many batches as they take."""
+    batches: list[list[tuple[Any, bytes]]] = []
+    size = BATCH_BYTES_MAX
+    for row in rows:
+        size += len(row[1])
+        if size > BATCH_BYTES_MAX or len(batches[-1]) == BATCH_RECORDS_MAX:
+            batches.append([])
+            size = len(row[1])
+        batches[-1].append(row)
+    return batches
 
 
 def snapshot_batches(

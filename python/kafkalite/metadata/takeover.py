@@ -168,15 +168,12 @@ def lost_partitions(image: Image) -> list[str]:
 
 
 def _bootstrap_records(bootstrap: Sequence[Any], registration: Registration) -> list[Any]:
-    """What Kafka's controller writes first into a new log, in one transaction."""
-    records = [messages.BeginTransactionRecord(name="Bootstrap records")]
-    levels = bootstrap or own_features()
-    records += levels
+    """What Kafka's controller writes first into a new log."""
+    levels = list(bootstrap) or own_features()
     if any(each.name == ELR_VERSION and each.feature_level for each in levels):
-        records.append(
-            config_record(BROKER, "", "min.insync.replicas", registration.min_insync_replicas)
-        )
-    return [*records, messages.EndTransactionRecord()]
+        default = config_record(BROKER, "", "min.insync.replicas", registration.min_insync_replicas)
+        return [*levels, default]
+    return levels
 
 
 def _is_directory(directory_id: bytes) -> bool:

@@ -9,9 +9,13 @@
 //! close               n           -1           session id 0
 //! ```
 //!
-//! `max.incremental.fetch.session.cache.slots` sessions at most. A new one takes the place of the one
-//! used longest ago if that was idle for two minutes, else of the smallest one that is older than two
-//! minutes and smaller than the new one, else it is not made (`FetchSessionCache.tryEvict`).
+//! `max.incremental.fetch.session.cache.slots` sessions at most, and so many partitions in all of them. A
+//! new one takes the place of the one used longest ago if that was idle for two minutes, else of the
+//! smallest one that is older than two minutes and smaller than the new one, else it is not made
+//! (`FetchSessionCache.tryEvict`).
+//!
+//! A client that goes on adding partitions to its session is told at a bound that there is no such session,
+//! and asks for all anew; it gets one where there is room. So is who names what can be no topic.
 //!
 //! A session's partitions are read in its order; one that gave records goes to the end, so that a busy
 //! partition in front cannot take every answer's `max_bytes`.
@@ -22,7 +26,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::code;
-use crate::limits::{FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX};
+use crate::limits::{
+    FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, TOPIC_NAME_BYTES_MAX,
+};
 use crate::wire::Uuid;
 
 /// A topic as requests of one version name it.
@@ -49,6 +55,14 @@ pub struct Member {
     pub key: PartitionKey,
     pub name: Option<Arc<str>>,
     pub wanted: Wanted,
+}
+
+impl Member {
+    /// A session may remember it. A name that no topic can have may be of any length.
+    fn is_kept(&self) -> bool {
+        let name = self.name.as_ref();
+        name.is_none_or(|name| name.len() <= TOPIC_NAME_BYTES_MAX)
+    }
 }
 
 /// What an answer says of a partition, as far as it decides whether it must be said again.
@@ -112,6 +126,13 @@ impl Session {
         self.next_place += 1;
         self.order.insert(cached.key.clone(), place);
         self.partitions.insert(place, cached);
+    }
+
+    /// Whether it may remember these as well, where there is room for so many that are new to it.
+    fn may_grow(&self, asked: &[Member], room: usize) -> bool {
+        let is_new = |member: &&Member| !self.order.contains_key(&member.key);
+        let has_room = asked.len() <= room || asked.iter().filter(is_new).count() <= room;
+        has_room && asked.iter().all(Member::is_kept)
     }
 
     fn update(&mut self, asked: Vec<Member>, forgotten: &[PartitionKey]) {
@@ -252,7 +273,7 @@ impl FetchSessions {
             return (context, without_repetitions(asked));
         }
         let refuse = |code| (Context::Refused(code), Vec::new());
-        let mut cache = self.cache.lock();
+        let cache = &mut *self.cache.lock();
         let Some(entry) = cache.entries.get_mut(&request.id) else {
             return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
         };
@@ -262,6 +283,10 @@ impl FetchSessions {
         }
         if session.uses_topic_ids != request.uses_topic_ids {
             return refuse(code::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        if !session.may_grow(&asked, FETCH_SESSION_PARTITIONS_MAX - cache.partitions) {
+            cache.remove(request.id);
+            return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
         }
         let before = session.partitions.len();
         session.update(asked.clone(), forgotten);
@@ -343,9 +368,18 @@ impl Cache {
         said: &[(&Member, Said)],
         now_ms: u64,
     ) -> i32 {
-        if self.partitions + said.len() > FETCH_SESSION_PARTITIONS_MAX
-            || self.entries.len() >= slots_max && !self.evict(said.len(), now_ms)
-        {
+        let size = said.len();
+        if size > FETCH_SESSION_PARTITIONS_MAX || !said.iter().all(|(each, _)| each.is_kept()) {
+            return NO_SESSION;
+        }
+        // Only who is gone for good makes room for partitions, or one large session would take the
+        // place of all small ones: none is smaller than nothing.
+        while self.partitions + size > FETCH_SESSION_PARTITIONS_MAX {
+            if !self.evict(0, now_ms) {
+                return NO_SESSION;
+            }
+        }
+        if self.entries.len() >= slots_max && !self.evict(size, now_ms) {
             return NO_SESSION;
         }
         let mut session = Session::new(uses_topic_ids);
@@ -570,6 +604,69 @@ mod tests {
         let forgotten = [member("t", 1).key, member("t", 7).key];
         let (context, members) = sessions.open(request(id, 2), vec![], &forgotten, 1);
         assert!(matches!(context, Context::Sessionless) && members.is_empty());
+        assert_eq!(sessions.counts(), (0, 0, 0));
+    }
+
+    /// Each incremental request added partitions, and nothing bounded them: a client held 400 MB.
+    #[test]
+    fn a_session_that_would_outgrow_the_bound_ends_and_a_full_request_follows() {
+        let sessions = FetchSessions::new(10, 1);
+        let all = FETCH_SESSION_PARTITIONS_MAX as i32;
+        opened(&sessions, all - 2, 0);
+        let id = opened(&sessions, 1, 0);
+        assert_eq!(sessions.counts().1, FETCH_SESSION_PARTITIONS_MAX - 1);
+        // The known one takes no room; of the last two there is room for one.
+        let add = |epoch, index| {
+            let asked = vec![member("t", 0), member("t", index)];
+            sessions.open(request(id, epoch), asked, &[], 1).0
+        };
+        assert_eq!(refusal(&add(1, 1)), None);
+        assert_eq!(refusal(&add(2, 0)), None, "nothing is new");
+        assert_eq!(refusal(&add(3, 2)), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(sessions.counts(), (1, FETCH_SESSION_PARTITIONS_MAX - 2, 0));
+        assert_eq!(
+            opened(&sessions, 3, 1),
+            NO_SESSION,
+            "there is no room for all"
+        );
+        assert_ne!(opened(&sessions, 2, 2), NO_SESSION);
+        // Who is gone for good makes room, as where all slots are taken.
+        let later = FETCH_SESSION_EVICTION_MS + 2;
+        assert_ne!(opened(&sessions, 3, later), NO_SESSION);
+        assert_eq!(sessions.counts(), (2, 5, 1));
+    }
+
+    /// One request for half a million partitions put out every session that was smaller and two
+    /// minutes old, in use or not, even where there was no room for its own in the end.
+    #[test]
+    fn a_giant_session_takes_no_place_of_others_that_are_in_use() {
+        let sessions = FetchSessions::new(10, 1);
+        let all = FETCH_SESSION_PARTITIONS_MAX as i32;
+        let small = opened(&sessions, 2, 0);
+        let later = FETCH_SESSION_EVICTION_MS + 1;
+        sessions.open(request(small, 1), vec![], &[], later - 1);
+        assert_eq!(opened(&sessions, all - 1, later), NO_SESSION);
+        assert_eq!(sessions.counts(), (1, 2, 0));
+        assert_ne!(opened(&sessions, all - 2, later), NO_SESSION);
+    }
+
+    /// Names of 32 KB, a new one with each partition, were remembered like others.
+    #[test]
+    fn what_no_topic_can_be_called_is_in_no_session() {
+        let sessions = FetchSessions::new(10, 1);
+        let id = opened(&sessions, 1, 0);
+        let names = [TOPIC_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX + 1].map(|size| "n".repeat(size));
+        let [longest, longer] = names.map(|name| member(&name, 0));
+        let (context, _) = sessions.open(request(id, 1), vec![longest], &[], 1);
+        assert_eq!(refusal(&context), None);
+        let (context, _) = sessions.open(request(id, 2), vec![longer.clone()], &[], 1);
+        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        let (context, members) = sessions.open(request(0, 0), vec![longer], &[], 1);
+        let told = sessions.tell(&context, &[(&members[0], NOTHING_NEW)], 1);
+        assert_eq!(
+            (told.session_id, told.is_included),
+            (NO_SESSION, vec![true])
+        );
         assert_eq!(sessions.counts(), (0, 0, 0));
     }
 

@@ -22,6 +22,7 @@ use super::{ApiKey, Ask, code};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
 use crate::image::{Image, Topic};
+use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::wire::cursor::ZERO_UUID;
 use crate::wire::{Reader, RequestHeader, Uuid, Writer, frame};
 
@@ -384,5 +385,8 @@ fn is_internal(name: &str) -> bool {
 /// Kafka's rule for topic names (`Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`.
 pub fn is_topic_name(name: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=249).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(legal)
+    (1..=TOPIC_NAME_BYTES_MAX).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && name.bytes().all(legal)
 }

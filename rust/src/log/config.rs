@@ -103,6 +103,22 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// For how long a segment takes records: `segment.ms`, or less where `max.compaction.lag.ms`
+    /// wants them compacted earlier, which an active segment is not.
+    pub fn segment_ms_max(&self) -> i64 {
+        match self.cleanup_policy.compact && self.max_compaction_lag_ms > 0 {
+            true => self.segment_ms.min(self.max_compaction_lag_ms),
+            false => self.segment_ms,
+        }
+    }
+
+    /// How much earlier a segment may be closed, at random: less than its whole time, whatever
+    /// `segment.jitter.ms` says, or each record would get a segment. Kafka's bound is `segment.ms`
+    /// (`LogConfig.randomSegmentJitter`), which is no help where `max.compaction.lag.ms` is shorter.
+    pub fn segment_jitter_ms_max(&self) -> i64 {
+        self.segment_jitter_ms.min(self.segment_ms_max())
+    }
+
     /// What the validator must know of this topic.
     pub fn validation_rules(&self, origin: AppendOrigin, now_ms: i64) -> ValidationRules {
         ValidationRules {

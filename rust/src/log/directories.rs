@@ -82,11 +82,16 @@ impl LogDirectories {
         }
     }
 
-    pub fn log(&self, topic: &str, partition: i32) -> Option<(Arc<LogDirectory>, Arc<Log>)> {
+    /// A partition of the topic of this id, never that of another one that has or had the name.
+    pub fn log(
+        &self,
+        topic: &str,
+        partition: i32,
+        topic_id: Uuid,
+    ) -> Option<(Arc<LogDirectory>, Arc<Log>)> {
         self.online.iter().find_map(|directory| {
-            directory
-                .log(topic, partition)
-                .map(|log| (directory.clone(), log))
+            let log = directory.log(topic, partition)?;
+            (log.topic_id() == Some(topic_id)).then(|| (directory.clone(), log))
         })
     }
 

@@ -12,7 +12,8 @@
 //!           orders-0/ …                        one directory per partition
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -23,9 +24,11 @@ use crate::error::{Error, Result};
 use crate::limits::CREATING_THREADS;
 
 use super::checkpoint::{
-    OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown, partition_metadata,
+    CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown,
+    partition_metadata,
 };
 use super::config::LogConfig;
+use super::deadline::Deadline;
 use super::flusher::Flusher;
 use super::health::Health;
 use super::log::Log;
@@ -75,6 +78,15 @@ pub struct NewLog {
     pub leader_epoch: Option<i32>,
 }
 
+impl NewLog {
+    fn key(&self) -> TopicPartition {
+        TopicPartition {
+            topic: self.topic.to_string(),
+            partition: self.partition,
+        }
+    }
+}
+
 type LogsByPartition = HashMap<(Arc<str>, i32), Arc<Log>>;
 
 /// A log directory in use. Dropping it releases the lock; without `close` before, that is a crash.
@@ -84,15 +96,18 @@ pub struct LogDirectory {
     open_segments: Arc<OpenSegments>,
     health: Arc<Health>,
     logs: RwLock<LogsByPartition>,
+    /// Names of logs that are gone, of which the checkpoint files may still say something.
+    gone: Mutex<HashSet<TopicPartition>>,
     /// Held by whoever makes logs.
     creating: Mutex<()>,
     flusher: Flusher,
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
     /// Directories that `delete_log` has renamed, and when they are to be removed.
-    condemned: Mutex<Vec<(i64, PathBuf)>>,
+    condemned: Mutex<Vec<(Deadline, PathBuf)>>,
     jitter_seed: Mutex<u64>,
-    cleaner_checkpoint: Mutex<()>,
+    /// Held while a checkpoint file is written, from the look at what it is to say.
+    checkpointing: Mutex<()>,
     is_single_replica: bool,
     recovery_threads: usize,
     _lock: Box<dyn StorageLock>,
@@ -151,6 +166,7 @@ impl LogDirectory {
             open_segments: open_segments.clone(),
             health: Arc::new(Health::new(path)),
             logs: RwLock::default(),
+            gone: Mutex::default(),
             creating: Mutex::new(()),
             flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system)
                 .map_err(Error::io("start a thread for", path))?,
@@ -158,7 +174,7 @@ impl LogDirectory {
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
             condemned: Mutex::default(),
             jitter_seed: Mutex::new(options.jitter_seed),
-            cleaner_checkpoint: Mutex::new(()),
+            checkpointing: Mutex::new(()),
             is_single_replica: options.is_single_replica,
             recovery_threads: options.recovery_threads,
             _lock: lock,
@@ -179,7 +195,11 @@ impl LogDirectory {
                 .sync_directory(&self.path)
                 .map_err(Error::io("fsync", &self.path))?;
         }
-        self.load_all(options, &checkpoints)
+        let strays = self.load_all(options, &checkpoints)?;
+        let mut gone = checkpoints.into_names();
+        gone.retain(|name| self.log(&name.topic, name.partition).is_none());
+        *self.gone.lock() = gone;
+        Ok(strays)
     }
 
     /// The controller's log, which no broker loads (`LogManager`); made if it is not there. It is
@@ -234,9 +254,9 @@ impl LogDirectory {
         self.previous_broker_epoch
     }
 
-    /// Held while the cleaner's checkpoint file is read and written (`compact/checkpoints.rs`).
-    pub(super) fn cleaner_checkpoint_lock(&self) -> MutexGuard<'_, ()> {
-        self.cleaner_checkpoint.lock()
+    /// Held while a checkpoint file is read and written, as by `compact/checkpoints.rs`.
+    pub(super) fn checkpoint_lock(&self) -> MutexGuard<'_, ()> {
+        self.checkpointing.lock()
     }
 
     pub fn storage(&self) -> &dyn Storage {
@@ -256,6 +276,12 @@ impl LogDirectory {
             .read()
             .get(&(Arc::from(topic), partition))
             .cloned()
+    }
+
+    /// Whether this very log is one of `logs`.
+    pub(super) fn has(&self, log: &Log) -> bool {
+        self.log(log.topic(), log.partition())
+            .is_some_and(|known| std::ptr::eq(&*known, log))
     }
 
     /// Asks for a group commit of what has been appended to `log`.
@@ -321,6 +347,7 @@ impl LogDirectory {
                 )));
             }
         }
+        self.forget_offsets(&wanted)?;
         let begun = Mutex::new(Vec::new());
         let made = Mutex::new(Vec::with_capacity(wanted.len()));
         let done = in_parallel(CREATING_THREADS, wanted, |each| {
@@ -347,6 +374,39 @@ impl LogDirectory {
         Ok(made)
     }
 
+    /// Takes new logs out of the checkpoint files, durably, where partitions of their names have left
+    /// offsets: those of a topic that was deleted are nobody's (`LogManager.asyncDelete`). Done when
+    /// the name is given again, so that it does not matter how the old one went.
+    fn forget_offsets(&self, new: &[NewLog]) -> Result<()> {
+        let mut keys: Vec<TopicPartition> = new.iter().map(NewLog::key).collect();
+        let gone = self.gone.lock();
+        keys.retain(|key| gone.contains(key));
+        drop(gone);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let _checkpointing = self.checkpointing.lock();
+        for name in [
+            RECOVERY_POINT_FILE,
+            HIGH_WATERMARK_FILE,
+            LOG_START_OFFSET_FILE,
+            CLEANER_OFFSET_CHECKPOINT_FILE,
+        ] {
+            let path = self.path.join(name);
+            let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
+                // Nobody takes offsets out of such a file.
+                Err(Error::CorruptFile { .. }) => continue,
+                read => read?,
+            };
+            let known = keys.iter().map(|key| checkpoint.offsets.remove(key));
+            if known.fold(false, |any, offset| any | offset.is_some()) {
+                checkpoint.write(self.storage(), &path)?;
+            }
+        }
+        self.gone.lock().retain(|name| !keys.contains(name));
+        Ok(())
+    }
+
     /// One of `create_logs`. Its directory is noted in `begun`, if it is not an older one.
     fn make_log(
         &self,
@@ -354,19 +414,23 @@ impl LogDirectory {
         now_ms: i64,
         begun: &Mutex<Vec<PathBuf>>,
     ) -> Result<Arc<Log>> {
-        let directory = self
-            .path
-            .join(format!("{}-{}", wanted.topic, wanted.partition));
-        let metadata = directory.join(names::PARTITION_METADATA);
-        let known = self.storage().file_size(&metadata);
-        if known.map_err(Error::io("stat", &metadata))?.is_none() {
+        let key = wanted.key();
+        let name = key.to_string();
+        let directory = self.path.join(&name);
+        if self.topic_id(&name)? != Some(wanted.topic_id) {
+            match self.storage().read_directory(&directory) {
+                // Of an older topic, which could not be renamed or removed: its records are not ours.
+                Ok(_) => drop(self.set_aside(&name, &key)?),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("readdir", &directory)(error)),
+            }
             begun.lock().push(directory.clone());
         }
         begin_directory(self.storage(), &directory, wanted.topic_id)?;
         let parameters = LogParameters {
             directory,
-            topic: wanted.topic.to_string(),
-            partition: wanted.partition,
+            topic: key.topic,
+            partition: key.partition,
             config: wanted.config,
             log_start_offset: 0,
             recovery_point: 0,
@@ -383,21 +447,24 @@ impl LogDirectory {
     }
 
     /// Takes logs out that nobody has used yet, and removes their directories. Errors: the first
-    /// failure, after all have had their turn.
+    /// failure, after all have had their turn; what is left is set aside when the name is given again.
     pub fn discard_logs(&self, logs: &[Arc<Log>], unique: &str, now_ms: i64) -> Result<()> {
-        let deleted = logs.iter().map(|log| {
-            // As if it had been deleted long ago.
-            self.delete_log(log.topic(), log.partition(), unique, i64::MIN)
-                .map(drop)
+        let at_once = Deadline::after(0, now_ms);
+        let discarded = logs.iter().map(|log| {
+            self.forget(log.topic(), log.partition());
+            self.condemn(log, unique, at_once).map(drop)
         });
-        deleted
+        discarded
             .fold(Ok(()), Result::and)
             .and(self.remove_condemned(now_ms))
     }
 
     /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`; whoever reads
     /// it reads on. Returns the new path; `remove_condemned` removes it after `file.delete.delay.ms`.
-    /// The caller syncs the directory (`sync_names`) when all that go together are renamed.
+    /// The caller syncs the directory (`sync_deleted`) when all that go together are renamed.
+    ///
+    /// The log is out whatever happens, so that nobody gets it for a topic of the same name. If the
+    /// rename fails, the log directory is offline from then on, as in Kafka.
     pub fn delete_log(
         &self,
         topic: &str,
@@ -405,28 +472,48 @@ impl LogDirectory {
         unique: &str,
         now_ms: i64,
     ) -> Result<PathBuf> {
-        self.health.check()?;
-        let log = self.log(topic, partition).ok_or_else(|| {
+        let log = self.forget(topic, partition).ok_or_else(|| {
             Error::InvalidArgument(format!(
                 "{topic}-{partition} is not in {}",
                 self.path.display()
             ))
         })?;
-        let to = self
-            .path
-            .join(renamed(topic, partition, unique, names::DELETE_DIRECTORY));
-        let delay_ms = log.config().file_delete_delay_ms;
-        // If the rename fails the log stays in use.
+        self.health.check()?;
+        let due = Deadline::after(log.config().file_delete_delay_ms, now_ms);
+        let renamed = self.condemn(&log, unique, due);
+        renamed.inspect_err(|error| self.health.fail(error))
+    }
+
+    fn forget(&self, topic: &str, partition: i32) -> Option<Arc<Log>> {
+        let log = self.logs.write().remove(&(Arc::from(topic), partition))?;
+        let topic = topic.to_owned();
+        self.gone.lock().insert(TopicPartition { topic, partition });
+        Some(log)
+    }
+
+    fn condemn(&self, log: &Log, unique: &str, due: Deadline) -> Result<PathBuf> {
+        let name = renamed(
+            log.topic(),
+            log.partition(),
+            unique,
+            names::DELETE_DIRECTORY,
+        );
+        let to = self.path.join(name);
         log.delete(&to)?;
-        self.logs.write().remove(&(Arc::from(topic), partition));
-        self.condemned
-            .lock()
-            .push((now_ms.saturating_add(delay_ms), to.clone()));
+        self.condemned.lock().push((due, to.clone()));
         Ok(to)
     }
 
+    /// After it returns, the logs that were deleted do not come back. If that cannot be had, the log
+    /// directory is offline from then on.
+    pub fn sync_deleted(&self) -> Result<()> {
+        self.health.check()?;
+        self.sync_names()
+            .inspect_err(|error| self.health.fail(error))
+    }
+
     /// After it returns, the names in the directory survive a power cut.
-    pub fn sync_names(&self) -> Result<()> {
+    fn sync_names(&self) -> Result<()> {
         let synced = self.storage().sync_directory(&self.path);
         synced.map_err(Error::io("fsync", &self.path))
     }
@@ -434,16 +521,13 @@ impl LogDirectory {
     /// Removes the directories that `delete_log` has renamed and whose delay is over. Errors: the
     /// first failure; that directory is left to the next start.
     pub fn remove_condemned(&self, now_ms: i64) -> Result<()> {
-        let mut due = Vec::new();
-        self.condemned.lock().retain(|(due_ms, path)| {
-            let is_due = *due_ms <= now_ms;
-            if is_due {
-                due.push(path.clone());
-            }
-            !is_due
-        });
+        let due: Vec<_> = {
+            let mut condemned = self.condemned.lock();
+            let due = condemned.extract_if(.., |(until, _)| until.is_over(now_ms));
+            due.collect()
+        };
         due.iter()
-            .map(|path| self.remove_deleted(path))
+            .map(|(_, path)| self.remove_deleted(path))
             .fold(Ok(()), Result::and)
     }
 
@@ -465,6 +549,7 @@ impl LogDirectory {
     }
 
     fn write_checkpoint_files(&self) -> Result<()> {
+        let _checkpointing = self.checkpointing.lock();
         let mut checkpoints = Checkpoints::default();
         for log in self.logs() {
             let key = TopicPartition {
@@ -664,6 +749,7 @@ struct Checkpoints {
     recovery_point: OffsetCheckpoint,
     high_watermark: OffsetCheckpoint,
     log_start_offset: OffsetCheckpoint,
+    cleaner_offset: OffsetCheckpoint,
 }
 
 impl Checkpoints {
@@ -677,6 +763,19 @@ impl Checkpoints {
             recovery_point: read(RECOVERY_POINT_FILE)?,
             high_watermark: read(HIGH_WATERMARK_FILE)?,
             log_start_offset: read(LOG_START_OFFSET_FILE)?,
+            cleaner_offset: read(CLEANER_OFFSET_CHECKPOINT_FILE)?,
         })
+    }
+
+    /// The logs of which anything is said.
+    fn into_names(self) -> HashSet<TopicPartition> {
+        let files = [
+            self.recovery_point,
+            self.high_watermark,
+            self.log_start_offset,
+            self.cleaner_offset,
+        ];
+        let names = files.into_iter().flat_map(|file| file.offsets);
+        names.map(|(name, _)| name).collect()
     }
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::crash::or_end_process;
 use crate::error::Error;
 use crate::limits::{FAST_FLUSH_MAX, SYNC_FILE_SYSTEM_LOGS_MIN, SYNC_FILE_SYSTEM_REST};
 
@@ -71,7 +72,7 @@ impl Flusher {
                 let shared = shared.clone();
                 thread::Builder::new()
                     .name(format!("flush-{name}-{number}"))
-                    .spawn(move || run(&shared))
+                    .spawn(move || or_end_process(|| run(&shared)))
             })
             .collect::<std::io::Result<_>>()?;
         Ok(Flusher { shared, threads })

@@ -18,9 +18,7 @@ impl Loader<'_> {
     /// Step 1. After it returns, every file has the name of what it is.
     pub(super) fn heal(&mut self) -> Result<()> {
         let names = self.file_names()?;
-        let is = |name: &str, suffix: &str| {
-            name.ends_with(suffix) && names::leading_offset(name).is_some()
-        };
+        let is = names::is_of_segment;
         let cleaned = names.iter().filter(|name| is(name, CLEANED));
         let min_cleaned = cleaned.filter_map(|name| names::leading_offset(name)).min();
         let mut swaps = Vec::new();

@@ -4,6 +4,7 @@
 //! waiting.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::Error;
 
 use super::compact::Cleaner;
+use super::deadline::Deadline;
 use super::directory::LogDirectory;
 use super::log::Log;
 
@@ -57,9 +59,10 @@ enum Chore {
 /// The chores of one directory and when each is due. Told the time; sleeps never.
 pub struct Housekeeper {
     directory: Arc<LogDirectory>,
-    due: Vec<(Chore, i64, i64)>,
-    /// When each log was first seen with unflushed records, and its flushed offset then.
-    unflushed_since: HashMap<PathBuf, (i64, i64)>,
+    due: Vec<(Chore, Deadline)>,
+    /// `flush.ms` of each log from when it was first seen with unflushed records, and its flushed
+    /// offset then.
+    unflushed: HashMap<PathBuf, (Deadline, i64)>,
     /// Told of every failure; the directory is offline if it was one of its disk.
     on_error: Box<dyn Fn(&Error) + Send>,
 }
@@ -78,11 +81,11 @@ impl Housekeeper {
             (Chore::Delete, intervals.delete_check_ms),
             (Chore::Producers, intervals.producer_check_ms),
         ];
-        let due = chores.map(|(chore, every)| (chore, every, now_ms.saturating_add(every)));
+        let due = chores.map(|(chore, every_ms)| (chore, Deadline::after(every_ms, now_ms)));
         Housekeeper {
             directory,
             due: due.to_vec(),
-            unflushed_since: HashMap::new(),
+            unflushed: HashMap::new(),
             on_error,
         }
     }
@@ -90,13 +93,14 @@ impl Housekeeper {
     /// Does what is due at `now_ms` and returns when the next chore is.
     pub fn tick(&mut self, now_ms: i64) -> i64 {
         for slot in 0..self.due.len() {
-            let (chore, every_ms, due_ms) = self.due[slot];
-            if due_ms <= now_ms && !self.directory.health().is_offline() {
+            let (chore, until) = &mut self.due[slot];
+            if until.is_over(now_ms) && !self.directory.health().is_offline() {
+                until.restart(now_ms);
+                let chore = *chore;
                 self.run(chore, now_ms);
-                self.due[slot].2 = now_ms.saturating_add(every_ms);
             }
         }
-        let next = self.due.iter().map(|(_, _, due_ms)| *due_ms).min();
+        let next = self.due.iter().map(|(_, until)| until.due_ms()).min();
         next.unwrap_or(i64::MAX)
     }
 
@@ -138,17 +142,17 @@ impl Housekeeper {
         let offsets = log.offsets();
         let path = log.directory();
         if offsets.flushed_offset >= offsets.log_end_offset {
-            self.unflushed_since.remove(&path);
+            self.unflushed.remove(&path);
             return;
         }
-        let since = self
-            .unflushed_since
-            .entry(path)
-            .or_insert((now_ms, offsets.flushed_offset));
-        if since.1 != offsets.flushed_offset {
-            *since = (now_ms, offsets.flushed_offset);
+        let flush_ms = log.config().flush_ms;
+        let first_seen = (Deadline::after(flush_ms, now_ms), offsets.flushed_offset);
+        let seen = self.unflushed.entry(path).or_insert(first_seen);
+        if seen.1 != offsets.flushed_offset {
+            *seen = first_seen;
         }
-        if now_ms.saturating_sub(since.0) >= log.config().flush_ms {
+        seen.0.wait_ms = flush_ms;
+        if seen.0.is_over(now_ms) {
             self.directory.request_flush(log);
         }
     }
@@ -194,20 +198,29 @@ impl HousekeeperThread {
         Self::repeat("housekeeper", move |now_ms, _| housekeeper.tick(now_ms))
     }
 
-    /// Compacts the directory's logs, the dirtiest first, as long as one is due.
+    /// Compacts the directory's logs, the dirtiest first, as long as one is due. `tell` gets every
+    /// failure, and each log that could not be compacted when its reason is new.
     pub fn start_cleaner(
         directory: Arc<LogDirectory>,
         settings: CleanerSettings,
-        on_error: Box<dyn Fn(&Error) + Send>,
+        tell: impl Fn(&dyn Display) + Send + 'static,
     ) -> std::io::Result<HousekeeperThread> {
         let mut cleaner = Cleaner::new(settings.dedupe_buffer_bytes, settings.load_factor);
         Self::repeat("cleaner", move |now_ms, is_stopping| {
-            match cleaner.clean_dirtiest(&directory, now_ms, is_stopping) {
+            let later_ms = now_ms.saturating_add(settings.backoff_ms);
+            if directory.health().is_offline() {
+                return later_ms;
+            }
+            let cleaned = cleaner.clean_dirtiest(&directory, now_ms, is_stopping);
+            for not_compacted in cleaner.take_news() {
+                tell(&not_compacted);
+            }
+            match cleaned {
                 Ok(Some(_)) => return now_ms,
                 Ok(None) => {}
-                Err(error) => on_error(&error),
+                Err(error) => tell(&error),
             }
-            now_ms.saturating_add(settings.backoff_ms)
+            later_ms
         })
     }
 

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 
 use super::checkpoint::Uuid;
 use super::config::LogConfig;
+use super::deadline::Deadline;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
 use super::open_segments::{OpenSegments, SegmentFiles};
@@ -146,7 +147,7 @@ pub(super) struct Appender {
 
 /// Files that are called `.deleted` and wait for `file.delete.delay.ms`.
 pub(super) struct Condemned {
-    pub due_ms: i64,
+    pub until: Deadline,
     pub files: Arc<SegmentFiles>,
 }
 
@@ -188,6 +189,12 @@ impl Log {
         self.segments.read().values().cloned().collect()
     }
 
+    /// Moves when retention or DeleteRecords takes segments away.
+    pub fn first_base_offset(&self) -> Option<i64> {
+        let segments = self.segments.read();
+        segments.first().map(|first| first.base_offset())
+    }
+
     pub fn size_bytes(&self) -> u64 {
         self.segments
             .read()
@@ -212,6 +219,11 @@ impl Log {
             .lock()
             .producers
             .remove_expired(now_ms, expiration_ms)
+    }
+
+    /// The log directory has failed: no record is taken any more.
+    pub fn is_offline(&self) -> bool {
+        self.health.is_offline()
     }
 
     pub(super) fn is_in(&self, phase: Phase) -> bool {
@@ -367,7 +379,7 @@ impl Log {
             .snapshots
             .take(self.storage(), &appender.producers, false)?;
         self.names.note();
-        let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms);
+        let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms_max());
         old.write_indexes(true)?;
         let directory = self.directory.read().clone();
         let created = Segment::create(

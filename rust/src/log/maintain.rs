@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 
+use super::deadline::Deadline;
 use super::log::{Appender, Condemned, Log, Phase};
-use super::names::{DELETED, LOG, SWAP};
+use super::names::{self, CLEANED, DELETED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
 
 impl Log {
@@ -213,9 +214,9 @@ impl Log {
             self.open_segments.remove(&earlier.files)?;
         }
         self.open_segments.change_suffix(segment.files(), DELETED)?;
-        let due_ms = now_ms.saturating_add(self.config.read().file_delete_delay_ms);
+        let delay_ms = self.config.read().file_delete_delay_ms;
         self.condemned.lock().push(Condemned {
-            due_ms,
+            until: Deadline::after(delay_ms, now_ms),
             files: segment.files().clone(),
         });
         Ok(())
@@ -225,14 +226,33 @@ impl Log {
     pub fn delete_due_files(&self, now_ms: i64) -> Result<usize> {
         let due: Vec<Condemned> = {
             let mut condemned = self.condemned.lock();
-            let (due, later) = condemned.drain(..).partition(|one| one.due_ms <= now_ms);
-            *condemned = later;
-            due
+            let due = condemned.extract_if(.., |one| one.until.is_over(now_ms));
+            due.collect()
         };
         for one in &due {
             self.open_segments.remove(&one.files)?;
         }
         Ok(due.len())
+    }
+
+    /// Unlinks what a cleaning that failed could not take away itself. To be called before one
+    /// begins: at a start, a `.cleaned` says that every `.swap` above it is half of a split and has
+    /// to go, with records whose old segments are gone (`heal.rs`).
+    pub(super) fn remove_cleaned_leftovers(&self) -> Result<()> {
+        let directory = self.directory();
+        let entries = self
+            .storage()
+            .read_directory(&directory)
+            .map_err(Error::io("readdir", &directory))?;
+        for entry in entries {
+            if names::is_of_segment(&entry.name, CLEANED) {
+                let path = directory.join(entry.name);
+                self.storage()
+                    .remove_file(&path)
+                    .map_err(Error::io("unlink", &path))?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts the cleaner's output in place of the segments it was made from.

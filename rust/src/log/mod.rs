@@ -5,6 +5,7 @@ pub mod append;
 pub mod checkpoint;
 pub mod compact;
 pub mod config;
+pub mod deadline;
 pub mod directories;
 pub mod directory;
 pub mod epochs;

@@ -63,6 +63,11 @@ pub fn leading_offset(name: &str) -> Option<i64> {
     parse_offset(name.split('.').next()?)
 }
 
+/// Whether `name` is a file of a segment, of whatever kind, that ends with `suffix`.
+pub fn is_of_segment(name: &str, suffix: &str) -> bool {
+    name.ends_with(suffix) && leading_offset(name).is_some()
+}
+
 fn parse_offset(digits: &str) -> Option<i64> {
     let is_offset = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     if is_offset { digits.parse().ok() } else { None }

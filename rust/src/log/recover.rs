@@ -105,10 +105,6 @@ pub fn load(
     let first = loader.segments.first();
     let first = first.map_or(0, |first| first.base_offset());
     let log_start_offset = parameters.log_start_offset.max(first);
-    if log_start_offset > first {
-        // It has also replayed what DeleteRecords took away, and such batches are nobody's duplicates.
-        producers = ProducerState::default();
-    }
     loader.settle_epochs(log_start_offset, log_end_offset)?;
     let bases = loader.segments.values().map(|one| one.base_offset());
     let bases: BTreeSet<i64> = bases.collect();
@@ -380,6 +376,11 @@ impl Loader<'_> {
             }
             next_offset = rebuilt.end.next_offset;
             self.adopt(&segment, rebuilt, true)?;
+            if base < self.parameters.log_start_offset {
+                // The scan has also replayed what DeleteRecords took away. Such batches are nobody's
+                // duplicates: neither the state nor its snapshot may know them.
+                producers = self.producers_at(snapshots, next_offset)?;
+            }
             if !todo.is_empty() {
                 snapshots.take(self.storage, &producers, false)?;
             }

@@ -95,9 +95,22 @@ impl Log {
         if largest >= 0 {
             return Ok(largest);
         }
+        self.modified_ms(segment)
+    }
+
+    /// When the segment was last written, milliseconds. The cleaner's output has it from what it was
+    /// made of, else records without timestamps would grow young again with each round.
+    pub(super) fn modified_ms(&self, segment: &Segment) -> Result<i64> {
         let path = segment.files().path(LOG);
         self.storage()
             .modified_ms(&path)
             .map_err(Error::io("stat", &path))
+    }
+
+    pub(super) fn set_modified_ms(&self, segment: &Segment, modified_ms: i64) -> Result<()> {
+        let path = segment.files().path(LOG);
+        self.storage()
+            .set_modified_ms(&path, modified_ms)
+            .map_err(Error::io("utimensat", &path))
     }
 }

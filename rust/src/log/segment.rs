@@ -358,7 +358,7 @@ impl Segment {
         } else {
             now_ms - self.created_ms.load(Ordering::Relaxed)
         };
-        Ok(size > 0 && waited_ms > config.segment_ms - self.roll_jitter_ms)
+        Ok(size > 0 && waited_ms > config.segment_ms_max() - self.roll_jitter_ms)
     }
 
     /// Writes what the index files lack. With `closing`, the time index gets its last entry first

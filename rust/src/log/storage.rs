@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub trait Storage: Send + Sync + 'static {
     fn file_size(&self, path: &Path) -> io::Result<Option<u64>>;
     /// When the file was last written, milliseconds since the epoch.
     fn modified_ms(&self, path: &Path) -> io::Result<i64>;
+    /// Has the file say that it was last written then, milliseconds since the epoch.
+    fn set_modified_ms(&self, path: &Path, modified_ms: i64) -> io::Result<()>;
     /// Replaces `to` if it is there, atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
@@ -53,7 +56,7 @@ pub trait Storage: Send + Sync + 'static {
     fn remove_directory_all(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in the directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
-    /// The file system that holds the directory, for making it durable as a whole. `None`: it would
+    /// The file system that holds the directory, for making it durable as a whole. `None`: it might
     /// not tell of a write that failed. To be opened before the writes of which it is to tell.
     fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>>;
     /// Takes the exclusive record lock (fcntl) of a whole file, which is made if missing. `None`:
@@ -287,6 +290,12 @@ impl Storage for DiskStorage {
         Ok(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
+    fn set_modified_ms(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
+        let since = Duration::from_millis(u64::try_from(modified_ms).unwrap_or(0));
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        file.set_modified(std::time::UNIX_EPOCH + since)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
@@ -304,12 +313,13 @@ impl Storage for DiskStorage {
     }
 
     fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>> {
-        // Before 5.8, Linux answers success whatever became of the writes.
+        let file = fs::File::open(directory)?;
+        // SAFETY: zeroed `statfs` is a valid out-parameter; the descriptor is open.
+        let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+        check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        if !is_at_least(&release, (5, 8)) {
-            return Ok(None);
-        }
-        Ok(Some(Box::new(DiskFileSystem(fs::File::open(directory)?))))
+        let tells = syncfs_tells_of_failed_writes(stat.f_type as u32, &release);
+        Ok(tells.then(|| Box::new(DiskFileSystem(file)) as Box<dyn StorageFileSystem>))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn StorageLock>>> {
@@ -367,6 +377,20 @@ impl StorageFileSystem for DiskFileSystem {
         // SAFETY: the descriptor is open for the length of the call.
         check(unsafe { libc::syncfs(self.0.as_raw_fd()) })
     }
+}
+
+/// File systems by the magic number of `statfs`, as in Linux' `magic.h`.
+const EXT4: u32 = 0xEF53;
+const XFS: u32 = 0x5846_5342;
+const BTRFS: u32 = 0x9123_683E;
+const F2FS: u32 = 0xF2F5_2010;
+
+/// Whether an error of `syncfs` can be relied on to come. Before 5.8 Linux answers success whatever
+/// became of the writes, and before 5.17 drops what the file system itself says at its sync
+/// (`sync_fs`). Others than these file systems keep to themselves what they hear of below them:
+/// overlayfs answers success for writes that failed, on 6.18 as well.
+fn syncfs_tells_of_failed_writes(file_system: u32, release: &str) -> bool {
+    [EXT4, XFS, BTRFS, F2FS].contains(&file_system) && is_at_least(release, (5, 17))
 }
 
 /// Whether a kernel release, "6.1.0-18-amd64", is of a version or later.
@@ -457,18 +481,43 @@ fn check(result: libc::c_int) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// Overlayfs answered success for writes that had failed, and records were acknowledged that
+    /// were never on disk.
     #[test]
-    fn a_kernel_release_is_compared_by_its_numbers() {
-        for (release, is_new) in [
-            ("5.8.0\n", true),
-            ("5.10", true),
-            ("6.18.44-fc-v657", true),
-            ("5.7.19-generic", false),
-            ("4.19", false),
-            ("unknown", false),
-            ("", false),
+    fn syncfs_is_trusted_where_it_tells_of_failed_writes_and_nowhere_else() {
+        for file_system in [EXT4, XFS, BTRFS, F2FS] {
+            for (release, tells) in [
+                ("5.17.0\n", true),
+                ("5.17", true),
+                ("6.18.44-fc-v657", true),
+                ("10.0", true),
+                ("5.16.20-generic", false),
+                ("5.8.0", false),
+                ("5.7.19", false),
+                ("4.19", false),
+                ("unknown", false),
+                ("", false),
+            ] {
+                assert_eq!(
+                    syncfs_tells_of_failed_writes(file_system, release),
+                    tells,
+                    "{file_system:#x} on {release:?}"
+                );
+            }
+        }
+        for (name, file_system) in [
+            ("overlayfs", 0x794C_7630),
+            ("tmpfs", 0x0102_1994),
+            ("nfs", 0x6969),
+            ("fuse", 0x6573_5546),
+            ("9p", 0x0102_1997),
+            ("zfs", 0x2FC1_2FC1),
+            ("unknown", 0),
         ] {
-            assert_eq!(is_at_least(release, (5, 8)), is_new, "{release:?}");
+            assert!(
+                !syncfs_tells_of_failed_writes(file_system, "6.18.44"),
+                "{name}"
+            );
         }
     }
 

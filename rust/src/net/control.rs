@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::coordinate::{CoordinatorAppend, CoordinatorAppended};
+use super::coordinate::{LogAnswer, LogCall};
 use super::end::{End, Refusals};
 use super::plane::HeldMemory;
 use super::seat::Seat;
@@ -86,10 +86,10 @@ pub struct Turn {
 struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
-    /// Records for the logs, in the order in which Python gave them.
-    appends: VecDeque<CoordinatorAppend>,
-    /// What became of appends, by their numbers, until Python asks.
-    appended: HashMap<u64, CoordinatorAppended>,
+    /// What Python asks of logs, in its order.
+    calls: VecDeque<LogCall>,
+    /// What became of calls, by their numbers, until Python asks.
+    answers: HashMap<u64, LogAnswer>,
     /// Sentences for the log that Python writes.
     notices: Notices,
     refusals: Refusals,
@@ -107,7 +107,7 @@ pub struct ControlQueue {
     queue: Mutex<Queue>,
     has_frames: Condvar,
     is_free: Condvar,
-    /// Where the turn is left during an append.
+    /// Where the turn is left during a call of a log.
     pub seat: Seat<Turn>,
 }
 
@@ -129,23 +129,23 @@ impl ControlQueue {
         }
     }
 
-    /// Records for a log. They are appended when the control thread comes for more to do.
-    pub fn append(&self, append: CoordinatorAppend) {
-        self.queue.lock().appends.push_back(append);
+    /// A question to a log. It is asked when the control thread comes for more to do.
+    pub fn call(&self, call: LogCall) {
+        self.queue.lock().calls.push_back(call);
     }
 
-    pub fn next_append(&self) -> Option<CoordinatorAppend> {
-        self.queue.lock().appends.pop_front()
+    pub fn next_call(&self) -> Option<LogCall> {
+        self.queue.lock().calls.pop_front()
     }
 
-    /// Notes what became of an append; `wake` with its number follows.
-    pub fn appended(&self, number: u64, appended: CoordinatorAppended) {
-        self.queue.lock().appended.insert(number, appended);
+    /// Notes what became of a call; `wake` with its number follows.
+    pub fn answer(&self, number: u64, answer: LogAnswer) {
+        self.queue.lock().answers.insert(number, answer);
     }
 
-    /// What became of an append; once.
-    pub fn take_appended(&self, number: u64) -> Option<CoordinatorAppended> {
-        self.queue.lock().appended.remove(&number)
+    /// What became of a call; once.
+    pub fn take_answer(&self, number: u64) -> Option<LogAnswer> {
+        self.queue.lock().answers.remove(&number)
     }
 
     /// Has Python log that something of ours has failed.

@@ -1,15 +1,17 @@
-//! Appends of Python's coordinators, and how the control thread goes on when one does not return.
+//! What Python asks of logs, and how the control thread goes on when one does not answer: appends of
+//! its coordinators, DeleteRecords, DescribeProducers.
 //!
 //! ```text
-//! Python       requests, timers ── append: queued ──┐                         ┌── answers
-//! `wait`       the turn is left on its seat, pwrite ┘  flushed or not needed: └ the append's number
+//! Python       requests, timers ── call: queued ──┐                           ┌── answers
+//! `wait`       the turn is left on its seat, pwrite ┘  flushed or not needed: └ the call's number
 //! ```
 //!
-//! The control thread makes the appends of its turn itself when it comes for more to do: it holds
+//! The control thread makes the calls of its turn itself when it comes for more to do: it holds
 //! neither the GIL nor any state of Python's there, so the spare thread can have the turn if a log
-//! directory does not answer (`seat.rs`). While that is so, or there is no spare thread, the appends
-//! are the affair of each directory's own thread (`gate.rs`). Either way Python is woken once its
-//! records are committed, or will never be: a frozen directory holds up its own coordinators only.
+//! directory does not answer (`seat.rs`). While that is so, or there is no spare thread, the calls
+//! are the affair of each directory's own thread (`gate.rs`). Either way Python is woken once there is
+//! an answer, that of an append once its records are committed, or will never be: a frozen directory
+//! holds up its own coordinators only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +24,38 @@ use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::log::{AppendInfo, AppendRequest};
+use crate::log::producers::ProducerState;
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 
-/// Records for one partition, and by which number Python knows them.
-pub struct CoordinatorAppend {
+/// What Python asks of a partition's log, and by which number Python knows it.
+pub struct LogCall {
     pub partition: Arc<Partition>,
-    pub records: Vec<u8>,
+    pub asked: Asked,
     pub number: u64,
 }
 
-/// What became of them.
-pub struct CoordinatorAppended {
-    partition: Arc<Partition>,
-    result: Result<AppendInfo>,
+pub enum Asked {
+    /// To append records of a coordinator.
+    Append(Vec<u8>),
+    /// To let go of the records below an offset.
+    DeleteRecords(i64),
+    /// What it knows of its producers.
+    Producers,
 }
 
-/// What the control thread has to do next: makes the appends that were queued, and blocks until there
+/// What became of it.
+pub struct LogAnswer {
+    partition: Arc<Partition>,
+    result: Result<Answered>,
+}
+
+enum Answered {
+    Appended(AppendInfo),
+    LogStartOffset(i64),
+    Producers(ProducerState),
+}
+
+/// What the control thread has to do next: makes the calls that were queued, and blocks until there
 /// is something, at most `timeout`. A thread that had to wait for its turn gets what there is then.
 /// `None`: the plane has stopped.
 pub fn wait(timeout: Option<Duration>, shared: &Arc<Shared>) -> Option<Taken> {
@@ -50,25 +68,25 @@ pub fn wait(timeout: Option<Duration>, shared: &Arc<Shared>) -> Option<Taken> {
         } else {
             timeout
         };
-        if append_all(turn, shared).is_some() {
+        if call_all(turn, shared).is_some() {
             return control.take(timeout);
         }
     }
 }
 
 /// `None`: one took so long that another thread has gone on with the turn.
-fn append_all(mut turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
-    while let Some(append) = shared.control().next_append() {
-        turn = append.perform(turn, shared)?;
+fn call_all(mut turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
+    while let Some(call) = shared.control().next_call() {
+        turn = call.perform(turn, shared)?;
     }
     Some(turn)
 }
 
-impl CoordinatorAppend {
-    /// Makes the append here, or has the directory's own thread make it. `None` as above.
+impl LogCall {
+    /// Makes the call here, or has the directory's own thread make it. `None` as above.
     fn perform(self, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
         let control = shared.control();
-        let mut work = Work::Coordinate(self);
+        let mut work = Work::Call(self);
         let Some(gate) = work.gate(&shared.gates).cloned() else {
             work.run(shared, None, false);
             return Some(turn);
@@ -91,52 +109,79 @@ impl CoordinatorAppend {
         turn
     }
 
-    pub fn run(mut self, control: &ControlQueue, now_ms: i64) {
-        let (partition, number) = (self.partition, self.number);
-        let mut requests = [AppendRequest {
-            records: &mut self.records,
-            origin: AppendOrigin::Coordinator,
-            leader_epoch: partition.leader_epoch,
-            transaction_version: None,
-        }];
-        let answer = partition.log.append(&mut requests, now_ms).into_iter();
-        let none = || Err(Error::InvalidArgument("no records".to_owned()));
-        let result = answer.last().unwrap_or_else(none);
-        let end_offset = result.as_ref().ok().map(|info| info.last_offset + 1);
-        // Before Python can be woken.
-        control.appended(
+    pub fn run(self, control: &ControlQueue, now_ms: i64) {
+        let LogCall {
+            partition,
+            asked,
             number,
-            CoordinatorAppended {
-                partition: partition.clone(),
-                result,
-            },
-        );
-        let Some(end_offset) = end_offset else {
-            return control.wake(number);
+        } = self;
+        let log = &partition.log;
+        let result = match asked {
+            Asked::Append(records) => append(&partition, records, now_ms).map(Answered::Appended),
+            Asked::DeleteRecords(offset) => log
+                .advance_log_start_offset(offset)
+                .map(Answered::LogStartOffset),
+            Asked::Producers => Ok(Answered::Producers(log.producers())),
         };
-        if partition.log.config().acks_fsync {
-            partition.request_flush();
-        }
-        let parked = Parked {
-            thread: CONTROL_THREAD,
-            connection: 0,
-            slot: number,
+        let end_offset = match &result {
+            Ok(Answered::Appended(info)) => Some(info.last_offset + 1),
+            _ => None,
         };
-        let waiters = &partition.waiters;
-        waiters.register(parked, WaitFor::Committed(end_offset));
-        // What came before the registration woke nobody.
-        let is_due = partition.log.offsets().high_watermark >= end_offset || waiters.has_failed();
-        if is_due && waiters.deregister(parked) {
-            control.wake(number);
+        let answer = LogAnswer {
+            partition: partition.clone(),
+            result,
+        };
+        // Before Python can be woken.
+        control.answer(number, answer);
+        match end_offset {
+            Some(end_offset) => wake_once_committed(&partition, end_offset, number, control),
+            None => control.wake(number),
         }
     }
 }
 
-impl CoordinatorAppended {
+fn append(partition: &Partition, mut records: Vec<u8>, now_ms: i64) -> Result<AppendInfo> {
+    let mut requests = [AppendRequest {
+        records: &mut records,
+        origin: AppendOrigin::Coordinator,
+        leader_epoch: partition.leader_epoch,
+        transaction_version: None,
+    }];
+    let answer = partition.log.append(&mut requests, now_ms).into_iter();
+    let none = || Err(Error::InvalidArgument("no records".to_owned()));
+    answer.last().unwrap_or_else(none)
+}
+
+fn wake_once_committed(
+    partition: &Arc<Partition>,
+    end_offset: i64,
+    number: u64,
+    control: &ControlQueue,
+) {
+    if partition.log.config().acks_fsync {
+        partition.request_flush();
+    }
+    let parked = Parked {
+        thread: CONTROL_THREAD,
+        connection: 0,
+        slot: number,
+    };
+    let waiters = &partition.waiters;
+    waiters.register(parked, WaitFor::Committed(end_offset));
+    // What came before the registration woke nobody.
+    let is_due = partition.log.offsets().high_watermark >= end_offset || waiters.has_failed();
+    if is_due && waiters.deregister(parked) {
+        control.wake(number);
+    }
+}
+
+impl LogAnswer {
     /// The first offset of records that are committed. Errors: why they were refused; why they are
     /// lost.
     pub fn first_offset(self) -> Result<i64> {
-        let info = self.result?;
+        let Answered::Appended(info) = self.result? else {
+            return Err(not_asked());
+        };
         if self.partition.log.offsets().high_watermark > info.last_offset {
             return Ok(info.first_offset);
         }
@@ -146,4 +191,23 @@ impl CoordinatorAppended {
             partition: self.partition.index,
         })
     }
+
+    /// Where the log begins after DeleteRecords.
+    pub fn log_start_offset(self) -> Result<i64> {
+        match self.result? {
+            Answered::LogStartOffset(offset) => Ok(offset),
+            _ => Err(not_asked()),
+        }
+    }
+
+    pub fn producers(self) -> Result<ProducerState> {
+        match self.result? {
+            Answered::Producers(state) => Ok(state),
+            _ => Err(not_asked()),
+        }
+    }
+}
+
+fn not_asked() -> Error {
+    Error::InvalidArgument("something else was asked under this number".to_owned())
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
     CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES, HOUSEKEEPING_MS,
-    MEMORY_FREE_BYTES, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
+    MEMORY_FREE_BYTES, PRODUCE_WAIT_MS_MIN, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
@@ -302,7 +302,8 @@ impl Reactor {
             true => produce.refusal(),
             false => None,
         };
-        let deadline_ms = now_ms + u64::try_from(produce.timeout_ms).unwrap_or(0);
+        let wait_ms = u64::try_from(produce.timeout_ms).unwrap_or(0);
+        let deadline_ms = now_ms + wait_ms.max(PRODUCE_WAIT_MS_MIN);
         let slot = (!is_silent).then(|| connection.session.next_slot());
         let mut pending = 0;
         for (at, each) in produce.partitions.iter().enumerate() {

@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::plane::{Message, Shared};
 use super::work::Work;
+use crate::crash::or_end_process;
 use crate::limits::STORAGE_TICK_MS;
 use crate::log::directory::LogDirectory;
 
@@ -146,7 +147,9 @@ impl Gate {
         if !state.has_worker {
             let (gate, shared) = (self.clone(), Arc::downgrade(shared));
             let builder = std::thread::Builder::new().name(format!("storage-{}", self.name));
-            state.has_worker = builder.spawn(move || gate.run(&shared)).is_ok();
+            state.has_worker = builder
+                .spawn(move || or_end_process(|| gate.run(&shared)))
+                .is_ok();
         }
         state.has_worker
     }
@@ -193,8 +196,8 @@ pub struct DirectoryGates {
     pub reads: Arc<Gate>,
     /// For look-ups by time, which always run on its thread.
     pub searches: Arc<Gate>,
-    /// For appends of Python's coordinators.
-    pub coordinators: Arc<Gate>,
+    /// For what Python asks of logs, appends of its coordinators above all.
+    pub calls: Arc<Gate>,
     /// For long answers out of files, one at a time: the network thread looks after the others
     /// meanwhile. It is closed while it sends one.
     pub long_answers: Arc<Gate>,
@@ -217,7 +220,7 @@ impl Gates {
                 writes: Gate::new('w', number, Kind::Ordered),
                 reads: Gate::new('r', number, Kind::Unordered),
                 searches: Gate::new('s', number, Kind::Unordered),
-                coordinators: Gate::new('c', number, Kind::Ordered),
+                calls: Gate::new('c', number, Kind::Ordered),
                 long_answers: Gate::new('l', number, Kind::Patient),
             });
         Gates {
@@ -271,7 +274,7 @@ impl Gates {
             has_thread(&gates.writes)
                 && has_thread(&gates.reads)
                 && has_thread(&gates.searches)
-                && has_thread(&gates.coordinators)
+                && has_thread(&gates.calls)
                 && has_thread(&gates.long_answers)
         });
         if !have_threads {
@@ -305,7 +308,7 @@ impl Gates {
             gates.writes.end();
             gates.reads.end();
             gates.searches.end();
-            gates.coordinators.end();
+            gates.calls.end();
             gates.long_answers.end();
         }
     }

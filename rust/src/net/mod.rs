@@ -10,9 +10,9 @@
 //! session      one connection without its socket: request order, response slots
 //! outbox       what is to be sent: bytes and file ranges
 //! stage        group write: records on their way to the logs      work  calls that may block
-//! seat, gate   what happens when such a call does not return
+//! seat, gate   what happens when such a call does not return      crash  and when a thread panics
 //! admission, budget   how many connections, how much memory      pace  who holds it too long
-//! control      the queue to Python      coordinate  what Python appends
+//! control      the queue to Python      coordinate  what Python asks of logs
 //! poller       epoll, eventfd, sendfile      plane  all of it together
 //! ```
 

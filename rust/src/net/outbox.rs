@@ -10,8 +10,7 @@ use std::sync::Arc;
 use super::poller;
 use crate::api::Chunk;
 use crate::limits::{
-    LONG_ANSWER_BYTES, RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SPARE_ANSWER_BYTES_MAX,
-    SPARE_ANSWERS_MAX,
+    RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
 };
 use crate::log::directory::LogDirectory;
 
@@ -98,10 +97,10 @@ impl Outbox {
         self.files > 0
     }
 
-    /// Much is to be sent out of one log directory, and none of it has left yet: later the reader has
+    /// So much is to be sent out of one log directory, and none of it has left yet: later the reader has
     /// shown to be slow.
-    pub fn is_long(&self) -> bool {
-        if self.has_begun || !self.has_files() || self.queued_bytes < LONG_ANSWER_BYTES {
+    pub fn is_long(&self, long_bytes: usize) -> bool {
+        if self.has_begun || !self.has_files() || self.queued_bytes < long_bytes {
             return false;
         }
         let (mut here, mut size_bytes) = (None, 0);
@@ -113,7 +112,7 @@ impl Outbox {
             }
             size_bytes += chunk.size_bytes();
         }
-        size_bytes >= LONG_ANSWER_BYTES
+        size_bytes >= long_bytes
     }
 
     /// The log directory of the next range of a file.

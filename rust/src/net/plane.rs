@@ -1,5 +1,6 @@
 //! The data plane as a whole: network threads, what they share, start and stop.
 
+use std::fmt::Display;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
@@ -69,6 +70,8 @@ pub enum Message {
     /// Those that wait for memory may ask again.
     Memory,
     Stop,
+    #[cfg(test)]
+    Panic,
 }
 
 /// Messages for one thread; posting wakes it if it had none.
@@ -85,10 +88,10 @@ impl Mailbox {
         })
     }
 
-    fn post(&self, message: Message) {
+    fn post(&self, further: impl IntoIterator<Item = Message>) {
         let mut messages = self.messages.lock();
         let was_empty = messages.is_empty();
-        messages.push(message);
+        messages.extend(further);
         drop(messages);
         if was_empty {
             self.wake_up.wake();
@@ -125,10 +128,17 @@ impl std::ops::Deref for Mailboxes {
 }
 
 impl Wake for Mailboxes {
-    fn wake(&self, parked: Parked) {
-        match self.threads.get(parked.thread) {
-            Some(mailbox) => mailbox.post(Message::Woken(parked)),
-            None => self.control.wake(parked.slot),
+    fn wake(&self, parked: &[Parked]) {
+        for (thread, mailbox) in self.threads.iter().enumerate() {
+            let its = parked.iter().filter(|each| each.thread == thread);
+            let mut its = its.map(|each| Message::Woken(*each)).peekable();
+            if its.peek().is_some() {
+                mailbox.post(its);
+            }
+        }
+        let of_python = |each: &&Parked| each.thread >= self.threads.len();
+        for each in parked.iter().filter(of_python) {
+            self.control.wake(each.slot);
         }
     }
 }
@@ -186,7 +196,7 @@ impl Shared {
 
     pub fn post(&self, thread: usize, message: Message) {
         if let Some(mailbox) = self.mailboxes.get(thread) {
-            mailbox.post(message);
+            mailbox.post([message]);
         }
     }
 
@@ -315,15 +325,15 @@ impl Plane {
         for index in 0..self.shared.mailboxes.len() {
             let listeners = listeners.take().unwrap_or_default();
             let reactor = Reactor::new(index, self.shared.clone(), listeners)?;
-            self.threads.add(Box::new(reactor), &self.shared)?;
+            self.threads.add(Box::new(reactor))?;
         }
         self.threads.start(&self.shared)?;
         let shared = self.shared.clone();
-        let on_error = move |error: &Error| shared.control().notice(error.to_string());
+        let tell = move |trouble: &dyn Display| shared.control().notice(trouble.to_string());
         let settings = &self.shared.settings;
         self.shared
             .node
-            .keep_house(settings.intervals, settings.cleaner, wall_ms(), on_error)?;
+            .keep_house(settings.intervals, settings.cleaner, wall_ms(), tell)?;
         Ok(())
     }
 
@@ -338,5 +348,101 @@ impl Plane {
         self.threads.stop(timeout, &self.shared);
         self.shared.gates.end();
         self.shared.control().close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::node::{Claimed, NodeOptions};
+    use crate::park::CONTROL_THREAD;
+
+    #[test]
+    fn whoever_is_woken_is_told_by_the_mailbox_of_its_thread() {
+        let mailboxes = Mailboxes::new(2).expect("two eventfds");
+        let parked = |(slot, thread)| Parked {
+            thread,
+            connection: 0,
+            slot,
+        };
+        let woken = (1..).zip([0, CONTROL_THREAD, 1, 0]).map(parked);
+        mailboxes.wake(&woken.collect::<Vec<_>>());
+        let told = mailboxes.iter().map(|mailbox| {
+            let messages = mailbox.take().into_iter();
+            let slots = messages.map(|message| match message {
+                Message::Woken(parked) => parked.slot,
+                _ => 0,
+            });
+            slots.collect()
+        });
+        assert_eq!(told.collect::<Vec<Vec<u64>>>(), [vec![1, 4], vec![3]]);
+        let taken = mailboxes.control.take(None).expect("it is open");
+        assert_eq!(taken.woken, [2]);
+    }
+
+    /// An argument of the process that is to end, in front of its log directory; to the test harness it is
+    /// one more name of tests, and there is none of that name.
+    const PANIC_IN: &str = "panic-in=";
+
+    fn started(path: std::path::PathBuf) -> Plane {
+        let claimed = Claimed::open(NodeOptions {
+            node_id: 1,
+            cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
+            paths: vec![path.clone()],
+            metadata_path: path,
+            recovery_threads: 1,
+            flush_threads: 1,
+            open_segments_max: 10,
+            now_ms: 0,
+        });
+        let settings = Settings {
+            network_threads: 1,
+            request_bytes_max: 1000,
+            listener_names: Vec::new(),
+            connections: ConnectionLimits::default(),
+            queued_bytes_max: -1,
+            idle_ms_max: 1000,
+            fetch_bytes_max: 1000,
+            fetch_sessions_max: 1,
+            auto_create_topics: false,
+            intervals: Intervals::default(),
+            cleaner: CleanerSettings::default(),
+        };
+        let mailboxes = Mailboxes::new(1).expect("an eventfd");
+        let claimed = claimed.expect("an empty directory");
+        let (node, ..) = Node::load(claimed, Vec::new(), mailboxes.clone()).expect("a node");
+        let no_keys: Vec<ApiKey> = Vec::new();
+        Plane::start(settings, mailboxes, Arc::new(node), no_keys, Vec::new()).expect("a plane")
+    }
+
+    /// A request that its network thread could not stand ended that thread only: the process went on, and
+    /// nobody who came was answered.
+    #[test]
+    fn a_panic_of_a_network_thread_ends_the_broker() {
+        let mut arguments = std::env::args();
+        if let Some(path) = arguments.find_map(|each| Some(each.strip_prefix(PANIC_IN)?.into())) {
+            let plane = started(path);
+            plane.shared.post(0, Message::Panic);
+            // Until it is ended; who wakes by chance has failed.
+            std::thread::park_timeout(Duration::from_secs(60));
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let this_test = "net::plane::tests::a_panic_of_a_network_thread_ends_the_broker";
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", this_test, "--nocapture"])
+            .arg(format!("{PANIC_IN}{}", directory.path().display()))
+            .output()
+            .expect("a process");
+        let log = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.code().is_none(), "it went on: {log}");
+        for told in [
+            "a request that no thread can stand",
+            "the thread network-0 panicked",
+        ] {
+            assert!(log.contains(told), "{log}");
+        }
     }
 }

@@ -137,7 +137,7 @@ fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
     shared.budget.charge(work.size_bytes());
     let gate = work.gate(&shared.gates).cloned();
     if let Some(gate) = &gate
-        && let Some(elsewhere) = elsewhere(&work, gate, &shared.gates)
+        && let Some(elsewhere) = elsewhere(&work, gate, &shared.gates, reactor.others_wait())
     {
         work = match elsewhere.put(work, index, &shared) {
             None => return Some(reactor),
@@ -176,12 +176,12 @@ fn put_append(work: &mut VecDeque<Work>, batch: AppendBatch) {
 }
 
 /// The gate whose thread is to make the call, if it is not for the network thread.
-fn elsewhere(work: &Work, gate: &Arc<Gate>, gates: &Gates) -> Option<Arc<Gate>> {
+fn elsewhere(work: &Work, gate: &Arc<Gate>, gates: &Gates, others_wait: bool) -> Option<Arc<Gate>> {
     if !gate.is_open() || work.is_long() {
         return Some(gate.clone());
     }
     let idle = work
-        .long_answer_gate(gates)
+        .long_answer_gate(gates, others_wait)
         .filter(|thread| thread.is_open());
     idle.cloned()
 }
@@ -300,10 +300,19 @@ impl Reactor {
         !self.current.is_empty()
     }
 
+    /// Some of a round of events or connections is left.
+    fn is_mid_round(&self) -> bool {
+        self.next_event < self.events.len() || !self.current.is_empty()
+    }
+
+    /// Of the connections of this turn, others than that of the call at hand have yet to be served.
+    fn others_wait(&self) -> bool {
+        !self.work.is_empty() || self.is_mid_round()
+    }
+
     /// The next storage call, once the round of events or connections is through, or much is waiting.
     fn next_work(&mut self) -> Option<Work> {
-        let is_mid_round = self.next_event < self.events.len() || !self.current.is_empty();
-        if is_mid_round && !self.stage.is_full() && self.work.len() < WORKS_PER_ROUND {
+        if self.is_mid_round() && !self.stage.is_full() && self.work.len() < WORKS_PER_ROUND {
             return None;
         }
         for mut batch in self.stage.take() {
@@ -413,6 +422,8 @@ impl Reactor {
                 self.touched.extend(waiting);
             }
             Message::Stop => self.stop(),
+            #[cfg(test)]
+            Message::Panic => panic!("a request that no thread can stand"),
         }
     }
 

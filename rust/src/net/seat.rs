@@ -27,6 +27,7 @@ use super::gate::Gate;
 use super::plane::Shared;
 use super::poller;
 use super::reactor::{Ended, Reactor, drive};
+use crate::crash::{end_process, or_end_process};
 use crate::limits::{
     NETWORK_SLICE, SPARE_THREADS_MAX, STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS,
 };
@@ -255,35 +256,26 @@ impl Threads {
     pub fn start(self: &Arc<Threads>, shared: &Arc<Shared>) -> std::io::Result<()> {
         let (threads, shared) = (self.clone(), shared.clone());
         let builder = std::thread::Builder::new().name("watchdog".to_owned());
-        let handle = builder.spawn(move || watch(&threads, &shared))?;
+        let handle = builder.spawn(move || or_end_process(|| watch(&threads, &shared)))?;
         self.pool.lock().handles.push(handle);
         Ok(())
     }
 
     /// Starts a thread with a new reactor.
-    pub fn add(
-        self: &Arc<Threads>,
-        reactor: Box<Reactor>,
-        shared: &Arc<Shared>,
-    ) -> std::io::Result<()> {
+    pub fn add(self: &Arc<Threads>, reactor: Box<Reactor>) -> std::io::Result<()> {
         let mut pool = self.pool.lock();
         pool.running += 1;
         let number = reactor.index();
         pool.waiting.push_back(reactor);
-        self.spawn(&mut pool, number, shared)
+        self.spawn(&mut pool, number)
     }
 
     /// Starts a thread that takes the next reactor that waits.
-    fn spawn(
-        self: &Arc<Threads>,
-        pool: &mut Pool,
-        number: usize,
-        shared: &Arc<Shared>,
-    ) -> std::io::Result<()> {
-        let (threads, shared) = (self.clone(), shared.clone());
+    fn spawn(self: &Arc<Threads>, pool: &mut Pool, number: usize) -> std::io::Result<()> {
+        let threads = self.clone();
         let body = move || {
             poller::ask_for_short_slices(NETWORK_SLICE);
-            threads.run(&shared);
+            or_end_process(|| threads.run());
         };
         let builder = std::thread::Builder::new().name(format!("network-{number}"));
         let handle = builder.spawn(body)?;
@@ -316,7 +308,7 @@ impl Threads {
         self.changed.notify_all();
         while let Some(reactor) = pool.waiting.get(pool.idle) {
             let number = reactor.index();
-            let Err(error) = self.spawn(&mut pool, number, shared) else {
+            let Err(error) = self.spawn(&mut pool, number) else {
                 continue;
             };
             if !std::mem::replace(&mut pool.is_short, true) {
@@ -330,16 +322,15 @@ impl Threads {
         true
     }
 
-    fn run(self: Arc<Threads>, shared: &Arc<Shared>) {
+    fn run(self: Arc<Threads>) {
         while let Some(reactor) = self.next_reactor() {
             match drive(reactor) {
                 Ended::HandedOver => {}
                 Ended::Stopped(Ok(())) => self.ended(),
                 Ended::Stopped(Err(error)) => {
-                    shared
-                        .control()
-                        .notice(format!("a network thread ended: {error}"));
-                    self.ended();
+                    end_process(&format!(
+                        "a network thread cannot wait for its sockets: {error}"
+                    ));
                 }
             }
             self.pool.lock().idle += 1;
@@ -388,7 +379,7 @@ impl Threads {
                 std::thread::sleep(Duration::from_micros(200));
             }
             if handle.is_finished() {
-                // A panic of the thread has been reported by its own message.
+                // None of them panics (`crash.rs`).
                 let _ = handle.join();
             }
         }

@@ -144,7 +144,7 @@ impl Reactor {
         match done {
             Done::Elsewhere(work) => self.go_on_elsewhere(work),
             Done::Appended(appended) => self.on_appended(appended),
-            Done::Coordinated => {}
+            Done::Called => {}
             Done::Looked {
                 parked,
                 fetch,

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use super::coordinate::CoordinatorAppend;
+use super::coordinate::LogCall;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, Outbox, SpareAnswers};
 use super::plane::Shared;
@@ -19,7 +19,10 @@ use crate::api::k02_list_offsets::ListOffsets;
 use crate::batch::validate::AppendOrigin;
 use crate::error::Result;
 use crate::image::Partition;
-use crate::limits::{LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS};
+use crate::limits::{
+    LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT, LONG_ANSWER_BYTES_PER_TURN,
+    LONG_ANSWER_WAIT_MS,
+};
 use crate::log::directory::LogDirectory;
 use crate::log::log::{AppendInfo, AppendRequest};
 use crate::park::Parked;
@@ -27,8 +30,8 @@ use crate::park::Parked;
 pub enum Work {
     /// The Produce requests of a turn, as far as they concern one log directory.
     Append(AppendBatch),
-    /// Records of a coordinator in Python.
-    Coordinate(CoordinatorAppend),
+    /// What Python asks of a log.
+    Call(LogCall),
     /// What the logs hold for a Fetch.
     Look(Look),
     /// Offsets by time.
@@ -62,7 +65,7 @@ pub enum Done {
     Elsewhere(Work),
     Appended(Appended),
     /// Python has been told.
-    Coordinated,
+    Called,
     Looked {
         parked: Parked,
         fetch: Box<Fetch>,
@@ -86,9 +89,9 @@ impl Work {
     pub fn gate<'a>(&self, gates: &'a Gates) -> Option<&'a Arc<Gate>> {
         match self {
             Work::Append(batch) => gates.get(batch.directory).map(|gates| &gates.writes),
-            Work::Coordinate(append) => {
-                let number = gates.number_of(&append.partition.directory);
-                gates.get(number).map(|gates| &gates.coordinators)
+            Work::Call(call) => {
+                let number = gates.number_of(&call.partition.directory);
+                gates.get(number).map(|gates| &gates.calls)
             }
             Work::Look(look) => gates.reads_of(|| look.fetch.next_directory(&look.looked)),
             Work::Search { request, .. } => {
@@ -104,10 +107,19 @@ impl Work {
         matches!(self, Work::Search { .. })
     }
 
-    /// The directory's thread for long answers, if this is one.
-    pub fn long_answer_gate<'a>(&self, gates: &'a Gates) -> Option<&'a Arc<Gate>> {
+    /// The directory's thread for long answers, if this is one, which is a question of whether others
+    /// wait for the network thread.
+    pub fn long_answer_gate<'a>(
+        &self,
+        gates: &'a Gates,
+        others_wait: bool,
+    ) -> Option<&'a Arc<Gate>> {
+        let long_bytes = match others_wait {
+            true => LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
+            false => LONG_ANSWER_BYTES,
+        };
         match self {
-            Work::Send { outbox, .. } if outbox.is_long() => {
+            Work::Send { outbox, .. } if outbox.is_long(long_bytes) => {
                 let number = gates.number_of(outbox.directory()?);
                 gates.get(number).map(|gates| &gates.long_answers)
             }
@@ -118,7 +130,7 @@ impl Work {
     /// It is of use to that connection, and to nobody else.
     pub fn is_for(&self, connection: u64) -> bool {
         match self {
-            Work::Append(_) | Work::Coordinate(_) => false,
+            Work::Append(_) | Work::Call(_) => false,
             Work::Look(Look { parked, .. }) | Work::Search { parked, .. } => {
                 parked.connection == connection
             }
@@ -144,9 +156,9 @@ impl Work {
         };
         match self {
             Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
-            Work::Coordinate(append) => {
-                append.run(shared.control(), shared.wall_ms());
-                Done::Coordinated
+            Work::Call(call) => {
+                call.run(shared.control(), shared.wall_ms());
+                Done::Called
             }
             Work::Look(look) => look.run(is_here),
             Work::Search {

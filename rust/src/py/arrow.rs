@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a capsule of another library is a raw pointer")]
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -321,7 +322,12 @@ fn import_schema(py: Python<'_>, capsule: &Bound<'_, PyCapsule>) -> PyResult<Sch
     // SAFETY: the capsule's name says that it holds an ArrowSchema, and it stays alive, with what
     // it holds, as long as `capsule` is borrowed. It is read, not taken.
     let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
-    Schema::try_from(schema).map_err(|error| raise_arrow(py, &error))
+    // arrow-rs takes it for granted that names and formats are UTF-8; pyarrow reads others from IPC.
+    let Ok(imported) = catch_unwind(AssertUnwindSafe(|| Schema::try_from(schema))) else {
+        let sentence = "the schema has a name or a format that is not UTF-8".to_owned();
+        return Err(door::raise(py, &Error::InvalidArgument(sentence)));
+    };
+    imported.map_err(|error| raise_arrow(py, &error))
 }
 
 fn raise_arrow(py: Python<'_>, error: &ArrowError) -> PyErr {

@@ -20,6 +20,7 @@ use crate::log::directory::{self, DirectoryOptions};
 use crate::log::log::{self as engine, AppendRequest};
 use crate::log::meta_properties::MetaProperties;
 use crate::log::open_segments::OpenSegments;
+use crate::log::producers::ProducerState;
 use crate::log::read::{FoundTimestamp, ReadIsolation};
 use crate::log::recover::LoadReport;
 use crate::log::storage::DiskStorage;
@@ -285,6 +286,27 @@ pub struct ProducerEntry {
     batches_count: usize,
 }
 
+impl ProducerEntry {
+    /// By producer id.
+    pub fn all_of(state: &ProducerState) -> Vec<ProducerEntry> {
+        let mut producers: Vec<ProducerEntry> = state
+            .producers()
+            .map(|(producer_id, entry)| ProducerEntry {
+                producer_id,
+                producer_epoch: entry.producer_epoch,
+                coordinator_epoch: entry.coordinator_epoch,
+                last_timestamp: entry.last_timestamp,
+                current_transaction_first_offset: entry.current_transaction_first_offset,
+                last_sequence: entry.last_sequence(),
+                last_offset: entry.last_batch().map_or(-1, |batch| batch.last_offset),
+                batches_count: entry.batches().len(),
+            })
+            .collect();
+        producers.sort_by_key(|one| one.producer_id);
+        producers
+    }
+}
+
 #[pyclass(frozen, get_all, eq, module = "kafkalite._native")]
 #[derive(PartialEq)]
 pub struct SegmentInfo {
@@ -330,6 +352,11 @@ impl Log {
     #[getter]
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
+    }
+
+    #[getter]
+    fn is_offline(&self) -> bool {
+        self.inner.is_offline()
     }
 
     #[getter]
@@ -466,21 +493,7 @@ impl Log {
 
     fn producers(&self, py: Python<'_>) -> PyResult<Vec<ProducerEntry>> {
         let state = enter(py, || Ok(self.inner.producers()))?;
-        let mut producers: Vec<ProducerEntry> = state
-            .producers()
-            .map(|(producer_id, entry)| ProducerEntry {
-                producer_id,
-                producer_epoch: entry.producer_epoch,
-                coordinator_epoch: entry.coordinator_epoch,
-                last_timestamp: entry.last_timestamp,
-                current_transaction_first_offset: entry.current_transaction_first_offset,
-                last_sequence: entry.last_sequence(),
-                last_offset: entry.last_batch().map_or(-1, |batch| batch.last_offset),
-                batches_count: entry.batches().len(),
-            })
-            .collect();
-        producers.sort_by_key(|one| one.producer_id);
-        Ok(producers)
+        Ok(ProducerEntry::all_of(&state))
     }
 
     fn segments(&self, py: Python<'_>) -> PyResult<Vec<SegmentInfo>> {

@@ -19,7 +19,7 @@ use super::arrow_server::{PyArrowServer, serve_node};
 use super::claim::ClaimedDirectories;
 use super::codec::encode_object;
 use super::door::{enter, raise};
-use super::engine::Log;
+use super::engine::{Log, ProducerEntry};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
@@ -28,7 +28,7 @@ use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
-use crate::net::coordinate::{self, CoordinatorAppend};
+use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
 use crate::wire::frame;
@@ -330,13 +330,32 @@ impl BrokerPlane {
         records: Vec<u8>,
         number: u64,
     ) -> PyResult<()> {
-        let partition = self.partition(py, topic, partition)?;
-        self.mailboxes.control.append(CoordinatorAppend {
-            partition,
-            records,
-            number,
-        });
-        Ok(())
+        self.call(py, topic, partition, Asked::Append(records), number)
+    }
+
+    /// Has the records of a partition below an offset go, by the next `wait`: one gives `number` then,
+    /// and `records_deleted` says what became of it.
+    fn delete_records(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+        number: u64,
+    ) -> PyResult<()> {
+        self.call(py, topic, partition, Asked::DeleteRecords(offset), number)
+    }
+
+    /// Asks a partition for its producers, by the next `wait`: one gives `number` then, and
+    /// `producers_described` says them.
+    fn describe_producers(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        number: u64,
+    ) -> PyResult<()> {
+        self.call(py, topic, partition, Asked::Producers, number)
     }
 
     /// Counts bytes as memory that requests take, until they are given back by so many less than none.
@@ -350,7 +369,7 @@ impl BrokerPlane {
         Ok(())
     }
 
-    /// Whether the log directory of a partition does not answer a coordinator, and requests that wait
+    /// Whether the log directory of a partition does not answer, and requests that wait
     /// take so much of their memory that no more may wait for it.
     fn is_held_up(&self, py: Python<'_>, topic: &str, partition: i32) -> PyResult<bool> {
         let shared = &self.started(py)?.shared;
@@ -363,16 +382,23 @@ impl BrokerPlane {
             .and_then(|topic| topic.partition(partition));
         let number = partition.map(|partition| shared.gates.number_of(&partition.directory));
         let gates = number.and_then(|number| shared.gates.get(number));
-        Ok(gates.is_some_and(|gates| !gates.coordinators.is_open()))
+        Ok(gates.is_some_and(|gates| !gates.calls.is_open()))
     }
 
     /// The first offset of records that `append` has brought in.
     fn appended(&self, py: Python<'_>, number: u64) -> PyResult<i64> {
-        let unknown = || Error::InvalidArgument(format!("no append has the number {number}"));
-        enter(py, || {
-            let appended = self.mailboxes.control.take_appended(number);
-            appended.ok_or_else(unknown)?.first_offset()
-        })
+        enter(py, || self.answer_of(number)?.first_offset())
+    }
+
+    /// The log start offset after `delete_records`.
+    fn records_deleted(&self, py: Python<'_>, number: u64) -> PyResult<i64> {
+        enter(py, || self.answer_of(number)?.log_start_offset())
+    }
+
+    /// What `describe_producers` asked for, by producer id.
+    fn producers_described(&self, py: Python<'_>, number: u64) -> PyResult<Vec<ProducerEntry>> {
+        let state = enter(py, || self.answer_of(number)?.producers())?;
+        Ok(ProducerEntry::all_of(&state))
     }
 
     /// The log of a partition, if there is one.
@@ -552,6 +578,29 @@ impl BrokerPlane {
                 &Error::InvalidArgument("the node has not started".to_owned()),
             )
         })
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        asked: Asked,
+        number: u64,
+    ) -> PyResult<()> {
+        let partition = self.partition(py, topic, partition)?;
+        self.mailboxes.control.call(LogCall {
+            partition,
+            asked,
+            number,
+        });
+        Ok(())
+    }
+
+    fn answer_of(&self, number: u64) -> Result<LogAnswer> {
+        let unknown = || Error::InvalidArgument(format!("nothing was asked as {number}"));
+        let answer = self.mailboxes.control.take_answer(number);
+        answer.ok_or_else(unknown)
     }
 
     fn partition(&self, py: Python<'_>, topic: &str, index: i32) -> PyResult<Arc<Partition>> {

@@ -1,8 +1,10 @@
 //! The logs of a directory: which one is next, and what the checkpoint says of each.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use kafkalite::limits::COMPACTION_RETRY_MS;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
 use kafkalite::log::compact::{Cleaner, checkpoints};
 use kafkalite::log::config::LogConfig;
@@ -10,9 +12,11 @@ use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
-use kafkalite::log::storage::DiskStorage;
+use kafkalite::log::storage::{DiskStorage, Storage};
 
 use super::partition::{MAP_BYTES, NOW_MS, Partition, config, home};
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 fn directory_options<'a>(
     config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
@@ -38,8 +42,18 @@ fn directory_options<'a>(
 
 /// A log of the directory as a `Partition`, with segments that overwrite one key.
 fn dirty_log(directory: &LogDirectory, topic: &str, clean: usize, dirty: usize) -> Partition {
+    dirty_log_of(Uuid([3; 16]), directory, topic, clean, dirty)
+}
+
+fn dirty_log_of(
+    topic_id: Uuid,
+    directory: &LogDirectory,
+    topic: &str,
+    clean: usize,
+    dirty: usize,
+) -> Partition {
     let log = directory
-        .create_log(topic, 0, Uuid([3; 16]), config(), NOW_MS)
+        .create_log(topic, 0, topic_id, config(), NOW_MS)
         .unwrap();
     let mut partition = Partition::of(log, config(), Arc::new(DiskStorage));
     for number in 0..clean + dirty {
@@ -167,10 +181,13 @@ fn a_partition_with_a_batch_that_cannot_be_read_is_left_alone_with_its_reason() 
     }
     assert_eq!(reports, 1);
     assert_eq!(good.records(), ["3 a=3"]);
-    let reason = cleaner.uncleanable().get(&bad.directory).unwrap();
+    let news = cleaner.take_news();
+    assert_eq!(news.len(), 1);
+    assert_eq!(news[0].directory, bad.directory);
+    let sentence = news[0].to_string();
     assert!(
-        reason.contains("00000000000000000002.log") && reason.contains("CRC"),
-        "{reason}"
+        sentence.contains("00000000000000000002.log") && sentence.contains("CRC"),
+        "{sentence}"
     );
     assert_eq!(std::fs::read(&file).unwrap(), bytes);
     assert!(
@@ -178,4 +195,58 @@ fn a_partition_with_a_batch_that_cannot_be_read_is_left_alone_with_its_reason() 
             .iter()
             .any(|name| name.ends_with(".cleaned"))
     );
+    // What was wrong with it is nothing to a topic that has its name later. It was left alone too.
+    directory.delete_log("bad", 0, "old", NOW_MS).unwrap();
+    let next = dirty_log_of(Uuid([4; 16]), &directory, "bad", 0, 3);
+    let cleaned = cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
+    assert_eq!(cleaned.unwrap().end_offset, 3);
+    assert_eq!(next.records(), ["2 a=2"]);
+}
+
+/// The dirtiest log did not fit on the disk while it was cleaned. It stayed the dirtiest, and each
+/// round began with it and ended with it: no other log of the directory was compacted any more.
+#[test]
+fn a_log_that_cannot_be_written_anew_stops_no_other_and_is_tried_again_later() {
+    let storage = MemoryStorage::default();
+    let home = Path::new("/data");
+    storage.create_directory_all(home).unwrap();
+    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home, &options).unwrap();
+    let large = dirty_log(&directory, "large", 0, 5);
+    // Less dirty, or else chance would say which of the two comes first.
+    let small = dirty_log(&directory, "small", 1, 3);
+    let small_key = TopicPartition {
+        topic: "small".to_owned(),
+        partition: 0,
+    };
+    let checkpoint = OffsetCheckpoint {
+        offsets: [(small_key, 1)].into(),
+    };
+    let path = home.join("cleaner-offset-checkpoint");
+    checkpoint.write(&storage, &path).unwrap();
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let is_full = Fault::of(Operation::Write, "/large-0/", Failure::NoSpace);
+    storage.inject(is_full.lasting());
+    let mut clean_at = |now_ms: i64| {
+        let report = cleaner.clean_dirtiest(&directory, now_ms, &stop).unwrap();
+        (report.is_some(), cleaner.take_news())
+    };
+    let (is_done, news) = clean_at(NOW_MS);
+    assert!(is_done);
+    assert_eq!(small.records(), ["3 a=3"]);
+    assert_eq!(news.len(), 1, "{news:?}");
+    assert_eq!(news[0].directory, large.directory);
+    assert_eq!(
+        clean_at(NOW_MS + 1),
+        (false, Vec::new()),
+        "it is left alone"
+    );
+    let later_ms = NOW_MS + COMPACTION_RETRY_MS;
+    assert_eq!(clean_at(later_ms), (false, Vec::new()), "told once");
+    storage.heal();
+    assert_eq!(clean_at(later_ms + 1), (false, Vec::new()));
+    assert!(clean_at(later_ms + COMPACTION_RETRY_MS).0);
+    assert_eq!(large.records(), ["4 a=4"]);
 }

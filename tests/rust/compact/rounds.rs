@@ -1,10 +1,16 @@
 //! One round: how far it goes, which segments it makes one, and when it changes nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use kafkalite::batch::AppendOrigin;
+use kafkalite::batch::build::BatchOptions;
+use kafkalite::batch::header::NO_TIMESTAMP;
 use kafkalite::log::compact::{Cleaner, plan_of};
+use kafkalite::log::config::{CleanupPolicy, LogConfig};
+use kafkalite::log::storage::{DiskStorage, Storage};
 
-use super::partition::{KeyValue, MAP_BYTES, NOW_MS, Partition, config, home};
+use super::partition::{KeyValue, MAP_BYTES, NOW_MS, Partition, build, config, home};
 
 #[test]
 fn the_active_segment_and_what_is_not_stable_are_left_alone() {
@@ -185,4 +191,99 @@ fn a_stop_leaves_the_log_as_it_was_and_no_file_behind() {
     assert_eq!(report, None);
     assert_eq!(partition.file_names(), names);
     assert_eq!(partition.records().len(), 3);
+}
+
+/// The active segment is not compacted, and `max.compaction.lag.ms` did not close it: a tombstone
+/// waited for `segment.ms`, a week.
+#[test]
+fn the_longest_wait_for_compaction_closes_the_active_segment() {
+    let segments_after = |config: LogConfig, waited_ms: i64| {
+        let home = home();
+        let mut partition = Partition::with_storage(home.path(), config, Arc::new(DiskStorage));
+        partition.send(&[("a", Some("1"))]);
+        partition.now_ms += waited_ms;
+        partition.send(&[("a", Some("2"))]);
+        partition.log.segments().len()
+    };
+    let hourly = LogConfig {
+        max_compaction_lag_ms: 3_600_000,
+        ..config()
+    };
+    assert_eq!(segments_after(hourly.clone(), 3_600_000), 1);
+    assert_eq!(segments_after(hourly.clone(), 3_600_001), 2);
+    let deleted = CleanupPolicy {
+        delete: true,
+        compact: false,
+    };
+    let not_compacted = LogConfig {
+        cleanup_policy: deleted,
+        ..hourly
+    };
+    assert_eq!(segments_after(not_compacted, 3_600_001), 1);
+}
+
+/// `segment.jitter.ms` may be larger than the time it is taken from, which left less than nothing:
+/// every record got a segment of its own.
+#[test]
+fn a_jitter_longer_than_the_time_of_a_segment_leaves_it_some_records() {
+    let week_of_jitter = LogConfig {
+        segment_jitter_ms: 7 * 24 * 3_600_000,
+        ..config()
+    };
+    let by_segment_ms = LogConfig {
+        segment_ms: 1_000,
+        ..week_of_jitter.clone()
+    };
+    let by_compaction = LogConfig {
+        max_compaction_lag_ms: 1_000,
+        ..week_of_jitter
+    };
+    for config in [by_segment_ms, by_compaction] {
+        let home = home();
+        let mut partition = Partition::with_storage(home.path(), config, Arc::new(DiskStorage));
+        partition.send(&[("a", Some("1"))]);
+        partition.now_ms += 1_001;
+        for _ in 0..20 {
+            partition.send(&[("a", Some("2"))]);
+        }
+        assert_eq!(partition.log.segments().len(), 2);
+    }
+}
+
+/// A round wrote the records anew and with that made them young: those without a timestamp, whose age
+/// is that of their file, were never deleted for it.
+#[test]
+fn what_a_round_writes_is_as_old_as_what_it_was_made_of() {
+    const DAY_MS: i64 = 24 * 3_600_000;
+    let home = home();
+    let both = LogConfig {
+        cleanup_policy: CleanupPolicy {
+            delete: true,
+            compact: true,
+        },
+        retention_ms: DAY_MS,
+        ..config()
+    };
+    let mut partition = Partition::with_storage(home.path(), both, Arc::new(DiskStorage));
+    for key in ["a", "b"] {
+        partition.roll();
+        let bytes = build(BatchOptions::default(), NO_TIMESTAMP, &[(key, Some("1"))]);
+        partition.append(bytes, AppendOrigin::Client).unwrap();
+    }
+    let directory = partition.directory.clone();
+    let file = |base: i64| directory.join(format!("{base:020}.log"));
+    partition.roll();
+    partition.send(&[("roll", Some("roll"))]);
+    for (base, days) in [(0, 9), (1, 5)] {
+        let written_ms = NOW_MS - days * DAY_MS;
+        DiskStorage
+            .set_modified_ms(&file(base), written_ms)
+            .unwrap();
+    }
+    partition.clean_with(&mut Cleaner::new(MAP_BYTES, 0.9));
+    assert_eq!(partition.log.segments().len(), 2);
+    let modified_ms = DiskStorage.modified_ms(&file(0)).unwrap();
+    assert_eq!(modified_ms, NOW_MS - 5 * DAY_MS);
+    partition.log.delete_old_segments(NOW_MS).unwrap();
+    assert_eq!(partition.log.offsets().log_start_offset, 2);
 }

@@ -609,7 +609,7 @@ fn one_of_several_directories_fails_and_the_others_serve() {
             .all(|directory| directory.was_clean())
     );
     let served: Vec<i64> = (0..3)
-        .filter_map(|partition| directories.log("t", partition))
+        .filter_map(|partition| directories.log("t", partition, Uuid([7; 16])))
         .map(|(_, log)| log.offsets().high_watermark)
         .collect();
     assert_eq!(served, [4, 4]);

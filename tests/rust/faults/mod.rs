@@ -11,6 +11,7 @@ mod new_topic;
 mod plain;
 mod plain_model;
 mod power_cuts;
+mod same_name;
 mod shared_flush;
 mod stories;
 mod torn_tails;

@@ -122,3 +122,42 @@ fn a_batch_that_was_deleted_is_nobodys_duplicate_after_a_restart() {
     events.extend([Event::Crash(Crash::Kill), Event::Step(Produce)]);
     live(&events);
 }
+
+/// As above, but recovery wrote the deleted batches into the snapshot that it took behind their
+/// segment, and the next step of the same start read them there.
+#[test]
+fn a_snapshot_of_recovery_knows_no_batch_that_was_deleted() {
+    use Step::{Append, Commit, DeleteRecords, Flush, NewEpoch, Produce, Transact, Truncate};
+    let before = [
+        Append, Transact, Transact, Append, Append, Append, Append, Produce, Append, Append,
+    ];
+    let between = [
+        Append,
+        Flush,
+        DeleteRecords,
+        Append,
+        Append,
+        Append,
+        Append,
+        DeleteRecords,
+        Append,
+        Truncate,
+        Append,
+        Truncate,
+        Produce,
+        Append,
+        Append,
+        Append,
+        Append,
+        NewEpoch,
+        Commit,
+        Commit,
+        Transact,
+        Flush,
+    ];
+    let mut events: Vec<Event> = before.into_iter().map(Event::Step).collect();
+    events.push(Event::Crash(Crash::Seeded(7286279842162804010)));
+    events.extend(between.map(Event::Step));
+    events.extend([Event::Crash(Crash::Kill), Event::Step(Transact)]);
+    live(&events);
+}

@@ -8,7 +8,6 @@ use kafkalite::batch::compression::Codec;
 use kafkalite::batch::header::patch_offset_and_epoch;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::AppendRequest;
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::log::Log;
 use kafkalite::log::open_segments::OpenSegments;
@@ -313,27 +312,6 @@ fn a_follower_takes_nothing_behind_what_it_has_lost() {
             assert_eq!(offsets, (0..taken as i64).collect::<Vec<_>>());
         }
     }
-}
-
-/// A log was taken off the list before its directory was renamed. When the rename failed, nobody
-/// could reach the log any more, or make it anew, until a restart.
-#[test]
-fn a_log_whose_deletion_failed_is_still_there() {
-    let storage = MemoryStorage::default();
-    storage.create_directory_all(Path::new(HOME)).unwrap();
-    let open_segments = OpenSegments::new(std::sync::Arc::new(storage.clone()), 16);
-    let directory = open_directory(&open_segments, &config()).unwrap();
-    let log = directory
-        .create_log("t", 0, Uuid([7; 16]), config(), NOW_MS)
-        .unwrap();
-    append(&log, batch(Codec::None, NOBODY, 0, 1, 10), 1).unwrap();
-    storage.inject(Fault::of(Operation::Rename, "t-0", Failure::NoSpace));
-    assert!(directory.delete_log("t", 0, "a", NOW_MS).is_err());
-    let log = directory.log("t", 0).unwrap();
-    append(&log, batch(Codec::None, NOBODY, 1, 1, 10), 1).unwrap();
-    directory.delete_log("t", 0, "b", NOW_MS).unwrap();
-    assert!(directory.log("t", 0).is_none());
-    assert!(log.append(&mut [], NOW_MS).is_empty() && log.flush().is_ok());
 }
 
 /// A segment was cut away, written again and cut away again within `file.delete.delay.ms`: the turn

@@ -298,6 +298,11 @@ impl Storage for MemoryStorage {
         Ok(self.state.lock().modified_ms)
     }
 
+    /// All files are of one time here; tests of file times use the disk.
+    fn set_modified_ms(&self, path: &Path, _modified_ms: i64) -> io::Result<()> {
+        self.call(Operation::Modified, path)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(Operation::Rename, from)?;
         let mut state = self.state.lock();

@@ -3,7 +3,9 @@
 use super::{Fetch, FetchPartition, Looked, Part};
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
 use crate::api::{Chunk, code, write_node_endpoints};
+use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::limits::{ANSWER_BYTES_MAX, BATCH_BYTES_MAX};
 use crate::wire::header::begin_response;
 use crate::wire::{Writer, frame};
 
@@ -13,6 +15,46 @@ const DIVERGING_EPOCH_TAG: u32 = 0;
 const CURRENT_LEADER_TAG: u32 = 1;
 /// Tag of the node endpoints at the top of the answer.
 const NODE_ENDPOINTS_TAG: u32 = 0;
+
+/// What the parts of an answer take at most, in the version in which they take most, bytes: a partition
+/// without its records, an entry of a topic without its name, and what there is once, in which the
+/// endpoints of leaders are.
+const PARTITION_BYTES: u64 = 72;
+const TOPIC_BYTES: u64 = 32;
+const ENVELOPE_BYTES: u64 = 64 * 1024;
+/// An aborted transaction.
+pub(super) const ABORTED_BYTES: u64 = 17;
+
+/// What an answer of these partitions takes without what it says of their contents, at most, bytes.
+pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
+    let mut frame_bytes = ENVELOPE_BYTES + partitions.len() as u64 * PARTITION_BYTES;
+    let mut before = None;
+    for asked in partitions {
+        let topic = Some(&asked.member.key.0);
+        // Each entry of a topic ends where the next partition is another one's.
+        if topic != std::mem::replace(&mut before, topic) {
+            frame_bytes += TOPIC_BYTES;
+            if let TopicKey::Name(name) = &asked.member.key.0 {
+                frame_bytes += name.len() as u64;
+            }
+        }
+    }
+    frame_bytes
+}
+
+/// What is left in the largest frame for records and lists of aborted transactions.
+///
+/// Errors: `MalformedRequest` where that may be too little for a batch, which is then never read: so
+/// many partitions, millions, are not asked for.
+pub(super) fn content_bytes_max(frame_bytes: u64) -> Result<u64> {
+    let left_bytes = ANSWER_BYTES_MAX.saturating_sub(frame_bytes);
+    match left_bytes >= BATCH_BYTES_MAX as u64 {
+        true => Ok(left_bytes),
+        false => Err(Error::MalformedRequest(format!(
+            "a Fetch whose partitions alone may take {frame_bytes} bytes in the answer"
+        ))),
+    }
+}
 
 impl Fetch {
     /// The answer to a client that has to wait so long: nothing, and its session stays as it is.
@@ -189,5 +231,107 @@ impl Fetch {
             image,
             self.listener,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::code;
+    use crate::api::fetch_sessions::Wanted;
+    use crate::log::aborted::AbortedTransaction;
+    use crate::log::read::ReadIsolation;
+
+    fn asked(key: TopicKey, index: i32) -> FetchPartition {
+        let wanted = Wanted {
+            fetch_offset: 0,
+            max_bytes: 1,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        };
+        let member = Member {
+            key: (key, index),
+            name: None,
+            wanted,
+        };
+        FetchPartition {
+            member,
+            error_code: code::NONE,
+            partition: None,
+        }
+    }
+
+    fn part(aborted: usize) -> Part {
+        let transaction = AbortedTransaction {
+            producer_id: i64::MAX,
+            first_offset: i64::MAX,
+            last_offset: i64::MAX,
+            last_stable_offset: i64::MAX,
+        };
+        Part {
+            diverging: Some((i32::MAX, i64::MAX)),
+            aborted: Some(vec![transaction; aborted]),
+            ..Part::refused(code::NONE)
+        }
+    }
+
+    fn answered(version: i16, partitions: Vec<FetchPartition>, aborted: usize) -> u64 {
+        let looked = Looked {
+            parts: partitions.iter().map(|_| part(aborted)).collect(),
+            ..Looked::default()
+        };
+        let fetch = Fetch {
+            version,
+            flexible: version >= 12,
+            correlation_id: 1,
+            max_wait_ms: 0,
+            min_bytes: 0,
+            max_bytes: 0,
+            content_bytes_max: 0,
+            isolation: ReadIsolation::LastStable,
+            listener: 0,
+            context: Context::Sessionless,
+            readable: partitions.len(),
+            partitions,
+            body_bytes: 0,
+        };
+        let chunks = fetch.answer(looked, &FetchSessions::new(0, 0), &Image::default(), 0);
+        chunks.iter().map(|chunk| chunk.size_bytes() as u64).sum()
+    }
+
+    /// A Fetch of almost 2 GiB: records filled the frame, its headers had no room, and the network
+    /// thread died of a size that is no i32.
+    #[test]
+    fn what_an_answer_takes_beside_its_contents_is_known_before_anything_is_read() {
+        /// Bytes of the tag that names a leader, which no part here has.
+        const LEADER_BYTES: u64 = 11;
+        let name = |name: &str| TopicKey::Name(name.into());
+        for version in 4..=18 {
+            let keys = match version {
+                13.. => [TopicKey::Id([1; 16]), TopicKey::Id([2; 16])],
+                _ => [name("a"), name(&"long".repeat(50))],
+            };
+            // By turns, so that each has an entry of its topic.
+            let partitions = || (0..600).map(|at| asked(keys[at % 2].clone(), at as i32));
+            let foreseen = frame_bytes(&partitions().collect::<Vec<_>>());
+            let taken = answered(version, partitions().collect(), 3) - 600 * 3 * 16;
+            let of_leaders = 600 * LEADER_BYTES;
+            assert!(taken + of_leaders <= foreseen, "version {version}: {taken}");
+            assert!(foreseen < 2 * taken + ENVELOPE_BYTES, "version {version}");
+        }
+    }
+
+    #[test]
+    fn a_frame_has_room_for_a_batch_or_the_request_is_refused() {
+        for (partitions, expected) in [
+            (0, Some(i32::MAX as u64 - 65_536)),
+            (1_000, Some(i32::MAX as u64 - 65_536 - 104_000)),
+            (10_323_000, Some(1_073_826_111)),
+            (11_000_000, None),
+            (u64::MAX / 104 - 1_000, None),
+        ] {
+            let frame_bytes = ENVELOPE_BYTES + partitions * (PARTITION_BYTES + TOPIC_BYTES);
+            assert_eq!(content_bytes_max(frame_bytes).ok(), expected);
+        }
     }
 }

@@ -7,8 +7,9 @@
 //! again when woken, at the latest after `max_wait_ms`. `answer` (`answer.rs`) writes the response as a
 //! queue of chunks, the records being ranges of segment files. Partitions are read in order until
 //! `max_bytes` are full. The first one with records gives its first batch whole, even if that is larger
-//! than the limits (KIP-74); a later one whose first batch does not fit gives nothing. An incremental
-//! answer holds only partitions with something new (KIP-227).
+//! than the limits (KIP-74); a later one whose first batch does not fit gives nothing. Whatever the limits,
+//! all of an answer fits into a frame. An incremental answer holds only partitions with something new
+//! (KIP-227).
 //!
 //! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 //! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
@@ -28,6 +29,7 @@ mod request;
 
 use std::sync::Arc;
 
+use answer::{ABORTED_BYTES, content_bytes_max, frame_bytes};
 pub use request::memory_bytes_ahead;
 
 use super::fetch_sessions::{Context, FetchSessions, Member, Said, TopicKey, Wanted};
@@ -59,6 +61,8 @@ pub struct Fetch {
     pub max_wait_ms: i32,
     min_bytes: u64,
     max_bytes: u64,
+    /// What a frame has room for beside the partitions: records, and lists of aborted transactions.
+    content_bytes_max: u64,
     isolation: ReadIsolation,
     listener: usize,
     context: Context,
@@ -86,7 +90,10 @@ const PARTITION_BYTES: usize = size_of::<FetchPartition>() + size_of::<(Parked, 
 #[derive(Default)]
 pub struct Looked {
     parts: Vec<Part>,
+    /// Of records.
     size_bytes: u64,
+    /// Of lists of aborted transactions, in the answer.
+    aborted_bytes: u64,
     must_be_told: bool,
     /// A reader is on a segment that will not grow (`DelayedFetch`, case F).
     is_on_older_segment: bool,
@@ -130,6 +137,12 @@ impl Part {
 
     fn size_bytes(&self) -> u64 {
         self.range.as_ref().map_or(0, |range| range.length_bytes)
+    }
+
+    /// What the list of aborted transactions takes in the answer.
+    fn aborted_bytes(&self) -> u64 {
+        let count = self.aborted.as_ref().map_or(0, Vec::len);
+        count as u64 * ABORTED_BYTES
     }
 
     fn said(&self) -> Said {
@@ -190,7 +203,11 @@ pub fn read(
     }
     let readable = partitions.len();
     partitions.append(&mut refused);
-    let max_bytes = u64::try_from(request.max_bytes).unwrap_or(0).min(bytes_max);
+    let content_bytes_max = content_bytes_max(frame_bytes(&partitions))?;
+    let max_bytes = u64::try_from(request.max_bytes)
+        .unwrap_or(0)
+        .min(bytes_max)
+        .min(content_bytes_max);
     Ok(Fetch {
         version: header.api_version,
         flexible: header.flexible,
@@ -198,6 +215,7 @@ pub fn read(
         max_wait_ms: request.max_wait_ms.max(0),
         min_bytes: u64::try_from(request.min_bytes).unwrap_or(0).min(max_bytes),
         max_bytes,
+        content_bytes_max,
         isolation: match request.isolation {
             1 => ReadIsolation::LastStable,
             _ => ReadIsolation::HighWatermark,
@@ -283,7 +301,7 @@ impl Fetch {
             }
             let part = match (asked.error_code, &asked.partition) {
                 (code::NONE, Some(partition)) => self
-                    .read_partition(&asked.member.wanted, partition, looked.size_bytes)
+                    .read_partition(&asked.member.wanted, partition, looked)
                     .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
                 (error_code, _) => Part::refused(error_code),
             };
@@ -291,6 +309,7 @@ impl Fetch {
             let range = part.range.as_ref();
             looked.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
             looked.size_bytes += part.size_bytes();
+            looked.aborted_bytes += part.aborted_bytes();
             looked.parts.push(part);
         }
         let refused = self.partitions.iter().skip(self.readable);
@@ -330,7 +349,12 @@ impl Fetch {
         }
     }
 
-    fn read_partition(&self, wanted: &Wanted, partition: &Partition, before: u64) -> Result<Part> {
+    fn read_partition(
+        &self,
+        wanted: &Wanted,
+        partition: &Partition,
+        looked: &Looked,
+    ) -> Result<Part> {
         let epoch_error = leader_epoch_error(wanted.current_leader_epoch, partition.leader_epoch);
         if epoch_error != code::NONE {
             return Ok(Part::refused(epoch_error));
@@ -349,9 +373,34 @@ impl Fetch {
                 return Ok(part);
             }
         }
-        let max_bytes = wanted.max_bytes.min(self.max_bytes.saturating_sub(before));
+        let room_bytes = self.content_bytes_max - looked.size_bytes - looked.aborted_bytes;
+        let mut max_bytes = self.max_bytes.saturating_sub(looked.size_bytes);
+        max_bytes = max_bytes.min(wanted.max_bytes).min(room_bytes);
+        let mut min_one_batch = looked.size_bytes == 0;
+        loop {
+            self.read_records(&mut part, wanted, partition, max_bytes, min_one_batch)?;
+            let (size_bytes, aborted_bytes) = (part.size_bytes(), part.aborted_bytes());
+            if size_bytes + aborted_bytes <= room_bytes {
+                return Ok(part);
+            }
+            // Of fewer records the list is no longer, unless a transaction has ended meanwhile.
+            let left_bytes = room_bytes.saturating_sub(aborted_bytes);
+            max_bytes = left_bytes.min(size_bytes.saturating_sub(1));
+            min_one_batch = false;
+        }
+    }
+
+    /// Reads the records of a partition, and which of their transactions are aborted.
+    fn read_records(
+        &self,
+        part: &mut Part,
+        wanted: &Wanted,
+        partition: &Partition,
+        max_bytes: u64,
+        min_one_batch: bool,
+    ) -> Result<()> {
         let (log, from) = (&partition.log, wanted.fetch_offset);
-        let mut range = log.read(from, max_bytes, before == 0, self.isolation)?;
+        let mut range = log.read(from, max_bytes, min_one_batch, self.isolation)?;
         if range.first_batch_is_cut {
             range = FetchedRange::nothing_at(from);
         }
@@ -364,7 +413,7 @@ impl Fetch {
             _ => None,
         };
         part.range = Some(range);
-        Ok(part)
+        Ok(())
     }
 
     /// The answer must not wait.

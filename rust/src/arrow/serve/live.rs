@@ -34,6 +34,18 @@ impl LiveHome {
         LiveHome { node, authorizer }
     }
 
+    /// An address is told by a broker that may be gone, or of another machine, by the time it is used.
+    fn refuse_another_cluster(&self, wanted: Option<&str>) -> Result<()> {
+        let image = self.node.image();
+        match wanted {
+            Some(wanted) if wanted != image.cluster_id => refuse(format!(
+                "this is the Arrow endpoint of cluster {}, not of {wanted}",
+                image.cluster_id
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn partition(&self, topic: &str, index: i32) -> Result<Arc<Partition>> {
         let caller = Caller {
             principal: &Principal::default(),
@@ -71,6 +83,7 @@ impl Home for LiveHome {
         if place.path.is_some() {
             return refuse("path: a broker reads its own logs only".to_owned());
         }
+        self.refuse_another_cluster(place.cluster_id.as_deref())?;
         let partition = self.partition(&request.topic, request.partition)?;
         let isolation = match request.isolation {
             Isolation::ReadUncommitted => ReadIsolation::HighWatermark,
@@ -94,8 +107,12 @@ impl Home for LiveHome {
     }
 
     fn answer(&self, op: &str, _request: &[u8]) -> Result<Vec<u8>> {
+        if op == "cluster" {
+            let answer = serde_json::json!({"cluster.id": self.node.image().cluster_id});
+            return Ok(answer.to_string().into_bytes());
+        }
         refuse(format!(
-            "a broker answers the op read, not {op}: 'kafkalite arrow serve' plans"
+            "a broker answers the ops read and cluster, not {op}: 'kafkalite arrow serve' plans"
         ))
     }
 }

@@ -59,6 +59,8 @@ pub struct Place {
     pub client: BTreeMap<String, String>,
     /// A partition's directory, or a log directory.
     pub path: Option<PathBuf>,
+    /// That of the broker which is asked: another one may have got its port meanwhile.
+    pub cluster_id: Option<String>,
 }
 
 /// The length of the request that follows these bytes. Errors: `MalformedRequest` for one that no
@@ -76,7 +78,8 @@ pub fn request_length(prefix: [u8; LENGTH_BYTES]) -> Result<usize> {
 
 impl Request {
     /// Errors: `MalformedRequest` for bytes that are no JSON object with an `op`; `InvalidArgument`
-    /// for a read that cannot be.
+    /// for a read that cannot be, and for a schema that is none, which nobody else looks at before
+    /// libraries take it for one.
     pub fn parse(bytes: &[u8]) -> Result<Request> {
         let malformed = |reason: String| Err(Error::MalformedRequest(reason));
         let mut fields = match serde_json::from_slice::<Value>(bytes) {
@@ -86,7 +89,12 @@ impl Request {
         };
         match fields.text("op")?.as_deref() {
             Some("read") => Ok(Request::Read(Box::new(ReadRequest::from_fields(fields)?))),
-            Some(op) => Ok(Request::Other(op.to_owned())),
+            Some(op) => {
+                if let Some(Value::String(text)) = fields.take("schema") {
+                    decode_schema(&text)?;
+                }
+                Ok(Request::Other(op.to_owned()))
+            }
             None => malformed("it names no op".to_owned()),
         }
     }
@@ -163,6 +171,7 @@ impl ReadRequest {
             bootstrap_servers: fields.text("bootstrap.servers")?,
             client: fields.settings("client")?,
             path: fields.text("path")?.map(PathBuf::from),
+            cluster_id: fields.text("cluster.id")?,
         };
         let fail_on_data_loss = fields.flag("fail.on.data.loss")?.unwrap_or(true);
         fields.refuse_rest()?;
@@ -190,6 +199,10 @@ fn decode_schema(text: &str) -> Result<Schema> {
         return refuse("schema is not base64".to_owned());
     };
     try_schema_from_ipc_buffer(&bytes).or_else(|error| {
+        let error = error.to_string();
+        if error.contains("Utf8Error") {
+            return refuse("schema has a name or another text that is not UTF-8".to_owned());
+        }
         refuse(format!(
             "schema is no message of Arrow IPC with a schema: {error}"
         ))
@@ -328,7 +341,7 @@ mod tests {
     fn every_key_of_a_read_is_taken() {
         let read = read(
             r#"{"op":"read","topic":"t","partition":0,"start":5,"stop":9,"columns":["value"],
-               "isolation":"read_committed","batch.rows":10,"batch.bytes":1000,"path":"/logs",
+               "isolation":"read_committed","batch.rows":10,"batch.bytes":1000,"path":"/logs","cluster.id":"c",
                "fail.on.data.loss":false,"bootstrap.servers":"b:9092","client":{"client.id":"me","request.timeout.ms":7}}"#,
         );
         assert_eq!((read.start, read.stop), (Some(5), Some(9)));
@@ -338,6 +351,7 @@ mod tests {
         assert_eq!(read.shape.outputs().len(), 1);
         assert_eq!(read.place.path, Some(PathBuf::from("/logs")));
         assert_eq!(read.place.bootstrap_servers.as_deref(), Some("b:9092"));
+        assert_eq!(read.place.cluster_id.as_deref(), Some("c"));
         assert_eq!(
             read.place.client,
             BTreeMap::from([
@@ -364,6 +378,23 @@ mod tests {
         ] {
             let refusal = refusal(&with_schema(text));
             assert!(refusal.starts_with(sentence), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_schema_with_names_that_are_not_utf8_is_refused_whatever_is_asked() {
+        // Plans hand the schema to libraries, and one of them panics over such a name.
+        let schema = Schema::new(vec![Field::new("value", DataType::Utf8, true)]);
+        let mut bytes = BASE64_STANDARD.decode(encode(&schema)).expect("base64");
+        let at = bytes.windows(5).position(|name| name == b"value");
+        bytes[at.expect("its name")] = 0xff;
+        let text = with_schema(&BASE64_STANDARD.encode(bytes));
+        for op in ["read", "batch", "initial"] {
+            let refusal = refusal(&text.replace("\"read\"", &format!("\"{op}\"")));
+            assert_eq!(
+                refusal,
+                "schema has a name or another text that is not UTF-8"
+            );
         }
     }
 

@@ -21,12 +21,16 @@ pub fn get(checkpoint: &OffsetCheckpoint, log: &Log) -> Option<i64> {
 }
 
 /// Notes that `log` is clean below `offset`, at most up to where it ends by now. Partitions that
-/// are no longer in the directory leave the file.
+/// are no longer in the directory leave the file; of one that was deleted meanwhile nothing is noted,
+/// since another topic may have its name by now.
 pub fn set(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
-    let _lock = directory.cleaner_checkpoint_lock();
+    let _lock = directory.checkpoint_lock();
     let mut checkpoint = read(directory)?;
     let known = |key: &TopicPartition| directory.log(&key.topic, key.partition).is_some();
     checkpoint.offsets.retain(|key, _| known(key));
+    if !directory.has(log) {
+        return Ok(());
+    }
     let offset = offset.min(log.offsets().log_end_offset);
     checkpoint.offsets.insert(key_of(log), offset);
     checkpoint.write(directory.storage(), &path_of(directory))
@@ -34,7 +38,7 @@ pub fn set(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
 
 /// To be called after `log` was cut at `offset`: what is appended there from now on is dirty.
 pub fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
-    let _lock = directory.cleaner_checkpoint_lock();
+    let _lock = directory.checkpoint_lock();
     let mut checkpoint = read(directory)?;
     match checkpoint.offsets.get_mut(&key_of(log)) {
         Some(known) if *known > offset => *known = offset,

@@ -6,6 +6,7 @@
 //! filter.rs        pass 2 over all from the log's start: what is left of each batch
 //! transactions.rs  which batches are of aborted transactions, which markers are without records
 //! checkpoints.rs   how far each log of a directory is clean
+//! left_alone.rs    which logs could not be cleaned, and why
 //!
 //! 0.log 100.log 200.log ──► 0.log.cleaned ──fsync──► 0.log.swap ──► the old ones .deleted ──► 0.log
 //! ```
@@ -19,13 +20,13 @@
 
 pub mod checkpoints;
 pub mod filter;
+pub mod left_alone;
 pub mod offset_map;
 pub mod plan;
 pub mod transactions;
 
-use std::collections::HashMap;
 use std::io::IoSlice;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,6 +43,7 @@ use super::names::{CLEANED, LOG};
 use super::scan::BatchScanner;
 use super::segment::{Segment, WrittenBatch};
 use filter::{CleanCounts, LastOfProducers, Rules, filter_batch};
+use left_alone::{LeftAlone, NotCompacted};
 use offset_map::OffsetMap;
 use plan::{CleanPlan, LogFacts, SegmentFacts, group_segments};
 use transactions::CleanedTransactions;
@@ -66,9 +68,7 @@ pub struct Cleaner {
     reader: RecordReader,
     output: Vec<u8>,
     written: Vec<WrittenBatch>,
-    /// Directories of partitions whose records cannot be read, with the reason. They are left
-    /// alone until the next start.
-    uncleanable: HashMap<PathBuf, String>,
+    left_alone: LeftAlone,
 }
 
 impl Cleaner {
@@ -80,19 +80,20 @@ impl Cleaner {
             reader: RecordReader::new(),
             output: Vec::new(),
             written: Vec::new(),
-            uncleanable: HashMap::new(),
+            left_alone: LeftAlone::default(),
         }
     }
 
-    /// Partitions that are left alone, and why.
-    pub fn uncleanable(&self) -> &HashMap<PathBuf, String> {
-        &self.uncleanable
+    /// Logs that could not be cleaned since the last call, or for another reason than then.
+    pub fn take_news(&mut self) -> Vec<NotCompacted> {
+        self.left_alone.take_news()
     }
 
     /// Cleans the dirtiest log of the directory that is due, and notes in the checkpoint file how
-    /// far it came. `None`: none is due, or `stop` was set.
+    /// far it came. `None`: none is due, or `stop` was set. A log that cannot be cleaned keeps no
+    /// other waiting: it is left alone for `COMPACTION_RETRY_MS` (`take_news`).
     ///
-    /// Errors: `Io` and `LogDirOffline`. A partition that cannot be read becomes uncleanable.
+    /// Errors: those of the checkpoint file, and whatever took the directory offline.
     pub fn clean_dirtiest(
         &mut self,
         directory: &LogDirectory,
@@ -100,17 +101,21 @@ impl Cleaner {
         stop: &AtomicBool,
     ) -> Result<Option<CleanReport>> {
         directory.health().check()?;
-        let Some((log, plan)) = self.dirtiest(directory, now_ms)? else {
-            return Ok(None);
-        };
-        match self.clean(&log, &plan, now_ms, stop) {
-            Ok(Some(report)) => {
-                checkpoints::set(directory, &log, report.end_offset)?;
-                Ok(Some(report))
+        self.left_alone.retain(&directory.logs());
+        while !stop.load(Ordering::Acquire)
+            && let Some((log, plan)) = self.dirtiest(directory, now_ms)?
+        {
+            match self.clean(&log, &plan, now_ms, stop) {
+                Ok(Some(report)) => {
+                    self.left_alone.remove(&log);
+                    checkpoints::set(directory, &log, report.end_offset)?;
+                    return Ok(Some(report));
+                }
+                Ok(None) => return Ok(None),
+                Err(error) => self.leave_alone(&log, error, now_ms)?,
             }
-            Ok(None) => Ok(None),
-            Err(error) => self.leave_alone(&log, error).map(|()| None),
         }
+        Ok(None)
     }
 
     fn dirtiest(
@@ -118,17 +123,21 @@ impl Cleaner {
         directory: &LogDirectory,
         now_ms: i64,
     ) -> Result<Option<(Arc<Log>, CleanPlan)>> {
+        // The logs first: what the file then says of a name, it says of no log that had it before.
+        let logs = directory.logs();
         let checkpoint = checkpoints::read(directory)?;
         let mut dirtiest: Option<(Arc<Log>, CleanPlan)> = None;
-        for log in directory.logs() {
+        for log in logs {
             let config = log.config();
-            if !config.cleanup_policy.compact || self.uncleanable.contains_key(&log.directory()) {
+            if !config.cleanup_policy.compact || self.left_alone.holds(&log, now_ms) {
                 continue;
             }
+            let first = log.first_base_offset();
             let plan = match plan_of(&log, checkpoints::get(&checkpoint, &log), now_ms) {
                 Ok(plan) => plan,
+                Err(_) if log.first_base_offset() != first => continue,
                 Err(error) => {
-                    self.leave_alone(&log, error)?;
+                    self.leave_alone(&log, error, now_ms)?;
                     continue;
                 }
             };
@@ -145,17 +154,18 @@ impl Cleaner {
         Ok(dirtiest)
     }
 
-    /// A partition that cannot be read is passed over from now on; a disk that fails is an error.
-    fn leave_alone(&mut self, log: &Log, error: Error) -> Result<()> {
-        match error {
-            // Its directory has another name by now, so that any call may have failed.
-            _ if is_deleted(log) => Ok(()),
-            Error::Io { .. } | Error::LogDirOffline { .. } => Err(error),
-            error => {
-                self.uncleanable.insert(log.directory(), error.to_string());
-                Ok(())
-            }
+    /// A log that cannot be cleaned is passed over for a while; what takes the directory offline is
+    /// an error.
+    fn leave_alone(&mut self, log: &Log, error: Error, now_ms: i64) -> Result<()> {
+        // Its directory has another name by now, so that any call may have failed.
+        if is_deleted(log) {
+            return Ok(());
         }
+        if matches!(error, Error::LogDirOffline { .. }) || log.health.is_offline() {
+            return Err(error);
+        }
+        self.left_alone.add(log, error.to_string(), now_ms);
+        Ok(())
     }
 
     /// Cleans what `plan` says of `log`. `None`: `stop` was set, or the log or some of its segments
@@ -170,11 +180,15 @@ impl Cleaner {
         now_ms: i64,
         stop: &AtomicBool,
     ) -> Result<Option<CleanReport>> {
-        let result = self.clean_with_map(log, plan, now_ms, stop);
+        let first = log.first_base_offset();
+        let result = log
+            .remove_cleaned_leftovers()
+            .and_then(|()| self.clean_with_map(log, plan, now_ms, stop));
         self.map.clear();
         self.output = Vec::new();
         match result {
-            Err(_) if is_deleted(log) => Ok(None),
+            // Its first segments have been deleted meanwhile, and perhaps their files.
+            Err(_) if is_deleted(log) || log.first_base_offset() != first => Ok(None),
             result => result,
         }
     }
@@ -319,28 +333,32 @@ impl Cleaner {
             ..round.config.clone()
         };
         let directory = log.directory();
-        let cleaned = Segment::create(
+        let base_offset = first.base_offset();
+        let versions: Vec<_> = group.iter().map(|segment| segment.version()).collect();
+        let created = Segment::create(
             &log.open_segments,
             &directory,
-            first.base_offset(),
+            base_offset,
             CLEANED,
             &config,
             0,
             round.now_ms,
-        )?;
-        let versions: Vec<_> = group.iter().map(|segment| segment.version()).collect();
-        let replaced = self
-            .clean_into(round, group, &cleaned, transactions, counts)
-            .and_then(|complete| {
-                let new = std::slice::from_ref(&cleaned);
-                Ok(complete && log.replace_segments(new, &versions, round.now_ms)?)
-            });
+        );
+        let output = match &created {
+            Ok(cleaned) => cleaned.files().clone(),
+            Err(_) => log.open_segments.segment(&directory, base_offset, CLEANED),
+        };
+        let replaced = created.and_then(|cleaned| {
+            let complete = self.clean_into(round, group, &cleaned, transactions, counts)?;
+            Ok(complete && log.replace_segments(&[cleaned], &versions, round.now_ms)?)
+        });
         if let Ok(true) = replaced {
             return Ok(true);
         }
+        // What an offline directory has is for the next start to judge.
         if log.health.check().is_ok() {
-            // Whatever happened to the swap, nothing but the cleaner's own output is thrown away.
-            log.open_segments.remove(cleaned.files())?;
+            let removed = log.open_segments.remove(&output);
+            return replaced.and_then(|done| removed.map(|()| done));
         }
         replaced
     }
@@ -408,6 +426,9 @@ impl Cleaner {
         }
         cleaned.sync_log()?;
         cleaned.sync_indexes()?;
+        if let Some(newest) = group.last() {
+            log.set_modified_ms(cleaned, log.modified_ms(newest)?)?;
+        }
         Ok(true)
     }
 }
