@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kafkalite as package
+from kafkalite import cli
 from kafkalite.cli import COMMANDS
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,6 +53,17 @@ def test_every_command_has_help(kafkalite: Run) -> None:
         told = kafkalite(*command, "--help")
         assert told.returncode == 0
         assert told.stdout.startswith(f"usage: kafkalite {' '.join(command)}")
+
+
+def test_the_help_describes_commands_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in COMMANDS:
+        with pytest.raises(SystemExit):
+            cli.run([*words, "--help"])
+        described = capsys.readouterr().out.partition("\n\n")[2].partition("examples:")[0]
+        assert [line for line in described.splitlines() if len(line) > 80] == []
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Every command against kafkalite; `tests/oracle/test_commands.py` has them against Kafka."""
 
+import contextlib
 import json
 import os
 import pty
@@ -149,7 +150,7 @@ def test_a_broker_that_the_cluster_has_not_is_refused_at_once(
         "(BROKER_ID_NOT_REGISTERED)\n"
     )
     assert (told.exit, told.out) == (1, "")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 45
 
 
 def test_an_offset_outside_the_log_is_said_to_be(run: Run, servers: str) -> None:
@@ -209,6 +210,57 @@ def test_arguments_of_bytes_that_are_no_text_are_sent_as_they_are(run: Run, serv
     assert told == (2, "", "kafkalite: '\\udcff' is no text in UTF-8\n")
 
 
+def test_the_value_of_a_header_may_be_anything(run: Run, servers: str) -> None:
+    """A comma with an equals sign behind it began another header, spaces were taken away, and the
+    second of two headers of one name took the place of the first."""
+    assert run("topics", "create", "headers").exit == 0
+    texts = ["from=a=b, c=d ,e", "[x]=[1]", "empty=", "nothing", "from=2"]
+    arguments = [word for text in texts for word in ("--header", text)]
+    assert produce(servers, "1\n", "headers", *arguments) == (0, "", "")
+    told = run("consume", "headers", "--from-beginning", "--json")
+    assert json.loads(told.out)["headers"] == [
+        ["from", "a=b, c=d ,e"],
+        ["[x]", "[1]"],
+        ["empty", ""],
+        ["nothing", None],
+        ["from", "2"],
+    ]
+    nameless = produce(servers, "1\n", "headers", "--header", "=1")
+    assert nameless == (2, "", "kafkalite: --header =1 has no name before the =\n")
+
+
+LONGEST = 100 << 20
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_line_without_an_end_is_refused_in_time(run: Run, servers: str, lines: int) -> None:
+    """Each 64 KiB that was read copied what there was of the line: four minutes until it was too
+    long."""
+    assert run("topics", "create", "endless", "--if-not-exists").exit == 0
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(servers, "produce", "endless", **pipes) as process:
+        assert process.stdin is not None
+        process.stdin.write("x\n" * lines)
+        with contextlib.suppress(BrokenPipeError):
+            for _ in range(5 * LONGEST >> 20):
+                process.stdin.write("x" * (1 << 20))
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+    sentence = (
+        f"line {lines + 1} has more than 100.0 MiB, and no broker takes a record of that size"
+    )
+    assert (process.returncode, told) == (2, f"kafkalite: {sentence}\n")
+
+
+def test_a_file_without_an_end_is_refused(run: Run) -> None:
+    """`--file /dev/zero` took all memory."""
+    assert run("topics", "create", "endless", "--if-not-exists").exit == 0
+    told = run("produce", "endless", "--file", "/dev/zero")
+    assert told == (2, "", "kafkalite: /dev/zero has more than 100.0 MiB\n")
+
+
 def test_a_file_is_one_record(run: Run, servers: str, tmp_path: Path) -> None:
     assert run("topics", "create", "files").exit == 0
     file = tmp_path / "blob"
@@ -216,6 +268,26 @@ def test_a_file_is_one_record(run: Run, servers: str, tmp_path: Path) -> None:
     assert produce(servers, "", "files", "--file", str(file), "--key", "blob").exit == 0
     told = run("consume", "files", "--from-beginning", "--format", "hex")
     assert told.out.strip() == bytes(range(256)).hex()
+
+
+def test_an_expression_beyond_all_bounds_is_refused(run: Run) -> None:
+    assert run("topics", "create", "unbounded").exit == 0
+    for action in ("list", "describe", "delete"):
+        told = run("topics", action, "a{99999999999}")
+        assert (told.exit, told.err.count("\n")) == (2, 1)
+
+
+def test_a_broker_id_beyond_all_bounds_is_refused(run: Run) -> None:
+    assert run("configs", "describe", "--broker", "9" * 5000).exit == 1
+
+
+def test_two_dashes_are_a_value_like_another(run: Run, servers: str) -> None:
+    """argparse of Python 3.11 made an empty list of them: a traceback."""
+    assert run("topics", "create", "dashes").exit == 0
+    assert produce(servers, "a--b\n", "dashes", "--key-separator=--") == (0, "", "")
+    told = run("consume", "dashes", "--from-beginning", "--format", "key-value")
+    assert told.out == "a\tb\n"
+    assert run("offsets", "--topic=--").exit == 2
 
 
 @pytest.mark.parametrize(
@@ -255,7 +327,7 @@ def test_a_typed_line_is_sent_before_the_next_one(run: Run, servers: str) -> Non
             records = consumer.poll(30_000)
         assert [record.value for record in records] == [b"first"]
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_following_prints_what_comes_and_ends_quietly(run: Run, servers: str) -> None:
@@ -270,7 +342,7 @@ def test_following_prints_what_comes_and_ends_quietly(run: Run, servers: str) ->
         assert produce(servers, "after\n", "followed").exit == 0
         assert process.stdout.readline() == "after\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         assert process.stderr.read().strip() == ""
 
 
@@ -291,8 +363,8 @@ def test_groups_are_listed_described_reset_and_deleted(run: Run, servers: str) -
         assert produce(servers, lines, "grouped", "--partition", str(partition)).exit == 0
     read = ("consume", "grouped", "--group", "readers", "--from-beginning", "--max-messages", "8")
     assert run(*read).out == "x\n" * 8
-    assert run("groups", "list").out.split() == ["readers"]
-    assert rows_of(run("groups", "list", "--state").out)[1] == ["readers", "Empty"]
+    assert "readers" in run("groups", "list").out.split()
+    assert ["readers", "Empty"] in rows_of(run("groups", "list", "--state").out)
     told = run("groups", "describe", "readers")
     assert "Consumer group 'readers' has no active members." in told.err
     assert [row[1:6] for row in rows_of(told.out)[1:]] == [
@@ -389,6 +461,24 @@ def test_perf_produce_makes_the_topic_as_any_producer_does(run: Run) -> None:
     assert run("topics", "describe", "made-by-perf").exit == 0
 
 
+def test_a_cluster_without_topics_has_nothing_to_show(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """`offsets` said that no partition matches, though nothing had been asked for by name."""
+    with kafkalite.Broker() as broker:
+        for words in (
+            ["topics", "list"],
+            ["topics", "describe"],
+            ["groups", "list"],
+            ["groups", "describe", "--all-groups"],
+            ["offsets"],
+            ["configs", "describe", "--entity-type", "topics"],
+        ):
+            capfd.readouterr()
+            assert cli.run([*words, "--bootstrap-server", broker.bootstrap_servers]) == 0, words
+            assert capfd.readouterr() == ("", "")
+
+
 def test_arrow_comes_over_the_wire(run: Run, servers: str) -> None:
     pytest.importorskip("pyarrow")
     assert run("topics", "create", "columns").exit == 0
@@ -458,6 +548,20 @@ def test_a_bare_command_prints_its_help(
         ["offsets", "--topic-partitions", "[:0"],
         ["perf", "produce", "--topic", "t"],
         ["perf", "consume", "--include", "[", "--num-records", "1"],
+        [
+            *[
+                "perf",
+                "produce",
+                "--topic",
+                "t",
+                "--num-records",
+                "1",
+                "--throughput",
+                "1",
+                "--record-size",
+            ],
+            "200000000",
+        ],
         ["topics", "list", "--bootstrap-server", "nowhere:port"],
         ["topics", "list", "--timeout", "-5"],
         ["topics", "create", "x", "--partitions", "2147483648"],
@@ -466,6 +570,24 @@ def test_a_bare_command_prints_its_help(
         ["topics", "alter", "x", "--partitions", "2147483648"],
         ["produce", "x", "--level", "2147483648"],
         ["topics", "list", "--timeout", "0"],
+        ["topics", "list", "--bootstrap-server", "127.0.0.1:" + "9" * 5000],
+        ["serve", "--listen", "127.0.0.1:" + "9" * 5000],
+        ["offsets", "x", "--time", str(2**63)],
+        ["offsets", "x", "--partitions", "9" * 5000],
+        ["configs", "alter", "--topic", "x", "--add-config-file", "\0"],
+        ["consume", "--include", "a{99999999999}", "--group", "g"],
+        [
+            "perf",
+            "produce",
+            "--topic",
+            "t",
+            "--num-records",
+            "1",
+            "--record-size",
+            "-1",
+            "--thr",
+            "1",
+        ],
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_2(
@@ -477,6 +599,17 @@ def test_a_wrong_command_line_is_one_line_and_exit_2(
         code = int(told.code or 0)
     assert code == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["a..b", "h" * 70, "[a..b]"])
+def test_what_is_no_name_of_a_host_is_one_line(
+    host: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python's refusal to encode the name was a traceback."""
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(["topics", "list", "--bootstrap-server", f"{host}:1"])
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1 and f": '{host}:1' is not HOST:PORT; " in told
 
 
 def test_a_broker_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ NAMES = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator", "ApiV
 NAMES += ("InitProducerId", "DescribeCluster", "CreateTopics", "Heartbeat", "ListGroups")
 NAMES += ("AddPartitionsToTxn", "EndTxn", "ListTransactions", "DescribeTransactions")
 NAMES += ("OffsetCommit", "OffsetFetch", "OffsetDelete", "DescribeGroups", "DeleteGroups")
-NAMES += ("IncrementalAlterConfigs", "DescribeConfigs")
+NAMES += ("IncrementalAlterConfigs", "DescribeConfigs", "JoinGroup", "SyncGroup", "LeaveGroup")
 
 # What a handler may answer beside a message: nothing, or raw bytes in place of a frame.
 Answer = Any
@@ -128,7 +128,7 @@ class FakeBroker:
                     one.sendall(answer)
                 elif answer is not None:
                     one.sendall(frame(request, answer))
-        except (OSError, ValueError):
+        except (OSError, ValueError, struct.error):
             return
 
     def _answer(self, request: Request) -> Answer:

@@ -3,6 +3,7 @@
 import datetime
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,18 @@ import pyarrow
 import pytest
 
 import kafkalite
-from kafkalite.client import Admin, Consumer, GroupAdmin, Producer
+from kafkalite.client import (
+    Admin,
+    Cluster,
+    Connection,
+    Consumer,
+    GroupAdmin,
+    GroupOptions,
+    Producer,
+)
 from kafkalite.client.cluster import parse_servers
+from kafkalite.client.transactions import Transaction
+from kafkalite.errors import ConnectionFailedError
 
 ROWS = pyarrow.table({"key": [b"k", None], "value": [b"one", b"two"]})
 NOWHERE = "127.0.0.1:1"
@@ -352,3 +363,46 @@ def test_a_path_begins_with_the_users_home(tmp_path: Path, monkeypatch: pytest.M
         kafkalite.write_arrow(ROWS, "orders", broker.bootstrap_servers)
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
     assert kafkalite.read_log("~/data", topic="orders", columns="offset").to_pyarrow().num_rows == 2
+
+
+LONG = "ü" * 16_384  # a byte too many
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: Admin("localhost:1").describe_topics(LONG), "an element of names"),
+        (lambda: Admin("localhost:1").create_topic(LONG), "name"),
+        (lambda: Admin("localhost:1").list_offsets({(LONG, 0): 0}), "a topic in timestamps"),
+        (lambda: GroupAdmin("localhost:1").delete(LONG), "name"),
+        (lambda: Cluster("localhost:1", client_id=LONG), "client_id"),
+        (lambda: Consumer("localhost:1", client_id=LONG), "client_id"),
+        (lambda: Consumer("localhost:1", group=LONG), "group"),
+        (lambda: Consumer("localhost:1", group=GroupOptions("g", LONG)), "instance_id"),
+        (lambda: Consumer("localhost:1", group="g").subscribe(LONG), "an element of topics"),
+        (lambda: Producer("localhost:1", client_id=LONG), "client_id"),
+        (lambda: Producer("localhost:1").send(LONG, b"value"), "topic"),
+        (lambda: Transaction(Cluster("localhost:1"), LONG, 1000), "transactional_id"),
+    ],
+)
+def test_a_name_that_the_protocol_has_no_room_for_is_named(
+    call: Callable[[], object], name: str
+) -> None:
+    """It was a `struct.error` about the format of an int16."""
+    sentence = f"^{name} has 32768 bytes, Kafka's protocol has room for 32767$"
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+def test_a_name_that_cannot_be_written_in_bytes_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^client_id 'a\\udcff' cannot be written in UTF-8$"):
+        Consumer("localhost:1", client_id="a\udcff")
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "x" * 64 + ".example", "a\0b", ""])
+def test_an_address_that_is_none_is_named(host: str) -> None:
+    """The resolver's UnicodeError about labels came through."""
+    with pytest.raises(ValueError, match=f"^'{re.escape(host)}:1' is not HOST:PORT$"):
+        Admin(f"{host}:1")
+    with pytest.raises(ConnectionFailedError, match=r"no connection to a\.\.b:1: "):
+        Connection("a..b", 1)

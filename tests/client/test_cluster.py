@@ -99,7 +99,7 @@ def test_what_the_controller_could_not_do_is_told_at_once_as_kafkas_client_does(
 def test_a_refusal_that_does_not_pass_is_raised_when_the_time_is_over() -> None:
     with (
         FakeBroker(create_answers(41)) as broker,
-        Admin(broker.servers, timeout_ms=700) as admin,
+        Admin(broker.servers, timeout_ms=3_000) as admin,
     ):
         with pytest.raises(BrokerError, match="NOT_CONTROLLER"):
             admin.create_topic("new")

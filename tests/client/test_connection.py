@@ -45,7 +45,7 @@ def test_a_missing_answer_is_named_and_ends_the_connection() -> None:
         started = time.monotonic()
         with pytest.raises(RequestTimedOutError, match="DescribeCluster within 200 ms"):
             connection.request(CLUSTER, timeout_ms=200)
-        assert 0.19 < time.monotonic() - started < 5
+        assert 0.19 < time.monotonic() - started < 25
         assert not connection.is_open
         with pytest.raises(ConnectionFailedError, match="closed"):
             connection.request(CLUSTER)
@@ -72,6 +72,41 @@ def test_an_interrupted_request_ends_the_connection() -> None:
             assert not connection.is_open
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Interrupted:
+    """A socket in the midst of whose first request Ctrl-C comes."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sendall(self, frame: bytes) -> None:
+        self._inner.sendall(frame[:7])
+        raise KeyboardInterrupt
+
+
+def test_a_request_that_is_sent_in_part_ends_the_connection() -> None:
+    """What consumers and producers sent next on it was taken for the rest."""
+    with FakeBroker() as broker, Connection(broker.host, broker.port) as connection:
+        connection._socket = Interrupted(connection._socket)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            connection.send(CLUSTER)
+        assert not connection.is_open
+
+
+def test_an_answer_that_cannot_be_read_ends_the_connection() -> None:
+    def lie(name: str, request: Any) -> Any:
+        if name != "DescribeCluster":
+            return ...
+        return struct.pack(">iibb", 6, request.correlation_id, 0, 1)
+
+    with FakeBroker(lie) as broker, Connection(broker.host, broker.port) as connection:
+        with pytest.raises(ConnectionFailedError, match="does not answer as a broker: malformed"):
+            connection.request(CLUSTER)
+        assert not connection.is_open
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\1\0abc"])
@@ -117,10 +152,12 @@ def test_a_web_server_is_no_broker() -> None:
 
 
 def test_a_port_where_nobody_listens_is_told_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        host, port = listener.getsockname()
-    with pytest.raises(ConnectionFailedError, match=f"no connection to {host}:{port}"):
-        Connection(host, port)
+    # It has the port meanwhile, so that no other gets it, and does not listen.
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        host, port = silent.getsockname()
+        with pytest.raises(ConnectionFailedError, match=f"no connection to {host}:{port}"):
+            Connection(host, port)
 
 
 def test_requests_sent_one_after_the_other_are_answered_in_order() -> None:

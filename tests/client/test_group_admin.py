@@ -302,7 +302,7 @@ def test_a_controller_that_does_not_answer_is_waited_for_as_long_as_the_call_may
         begun = time.monotonic()
         with pytest.raises(RequestTimedOutError):
             admin.create_topic("new")
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25
 
 
 def test_looking_for_a_controller_takes_no_longer_than_the_call_may() -> None:
@@ -317,7 +317,7 @@ def test_looking_for_a_controller_takes_no_longer_than_the_call_may() -> None:
         begun = time.monotonic()
         with pytest.raises((BrokerError, ConnectionFailedError)):
             admin.create_topic("new")
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25
 
 
 def test_an_answer_that_the_end_of_the_time_cuts_off_does_not_hide_the_one_before() -> None:
@@ -330,7 +330,7 @@ def test_an_answer_that_the_end_of_the_time_cuts_off_does_not_hide_the_one_befor
             return ...
         return created(codes.pop()) if codes else None
 
-    with FakeBroker(answer) as broker, Admin(broker.servers, timeout_ms=500) as admin:
+    with FakeBroker(answer) as broker, Admin(broker.servers, timeout_ms=3_000) as admin:
         with pytest.raises(BrokerError, match="NOT_CONTROLLER"):
             admin.create_topic("new")
         assert len(broker.of("CreateTopics")) == 2

@@ -1,11 +1,19 @@
 """How a group's leader shares partitions out, and how a member goes."""
 
 import threading
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import kafkalite
+from client.fake import FakeBroker
+from client.logs import TOPIC, Logs, values
+from kafkalite.client import Consumer
 from kafkalite.client.membership import GroupOptions, Membership, assign_range
+from kafkalite.errors import BrokerError
+from kafkalite.protocol.codes import NOT_COORDINATOR, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 
 Members = list[tuple[str, str | None, list[str]]]
 
@@ -55,6 +63,271 @@ def test_a_member_that_is_interrupted_as_its_heartbeats_begin_leaves_its_group(
             patched.setattr(threading.Thread, "start", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 member.join(["orders"], lambda _topics: {})
-        member.leave()
+        member.close()
         with kafkalite.client.GroupAdmin(broker.bootstrap_servers) as admin:
             assert admin.describe("group").members == []
+
+
+# --- against a coordinator of a few lines ---------------------------------------------------------
+
+WAIT_S = 30
+GROUP_AUTHORIZATION_FAILED = 30
+QUICK = {"heartbeat_interval_ms": 10}
+
+
+class Group(Logs):
+    """Two partitions; requests of the kinds in `silent` are not answered."""
+
+    def __init__(self) -> None:
+        super().__init__({0: 1, 1: 1})
+        self.silent: tuple[str, ...] = ()
+
+    def __call__(self, name: str, request: Any) -> Any:
+        return None if name in self.silent else super().__call__(name, request)
+
+
+def broker_of(group: Logs, handler: Any = None, partitions: int = 2) -> FakeBroker:
+    broker = FakeBroker(handler or group, partitions=partitions)
+    group.address = (broker.host, broker.port)
+    return broker
+
+
+def until(reached: Callable[[], object], consumer: Consumer | None = None) -> None:
+    """Polls, or waits, until something is so."""
+    deadline = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < deadline
+        if consumer is None:
+            time.sleep(0.005)  # the pause of the poll
+        else:
+            consumer.poll(10)
+
+
+def test_the_end_of_a_consumer_waits_for_its_coordinator_as_long_as_it_was_told() -> None:
+    """The group had time-outs of its own, so `close` took more than a minute."""
+    group = Group()
+    with broker_of(group) as broker:
+        consumer = Consumer(
+            broker.servers, group="ends", timeout_ms=2_000, request_timeout_ms=1_000
+        )
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        group.silent = ("OffsetCommit", "LeaveGroup")
+        started = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - started < 15
+
+
+def test_records_come_though_they_cannot_be_committed_for_now() -> None:
+    """Each commit of the consumer's own was tried again and again, for a minute within `poll`."""
+    group = Group()
+    group.batches_max = 1
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        if name == "OffsetCommit":
+            for row in answer.topics[0].partitions:
+                row.error_code = NOT_COORDINATOR
+        return answer
+
+    with (
+        broker_of(group, handle) as broker,
+        Consumer(
+            broker.servers, group="cannot-commit", auto_commit_interval_ms=0, timeout_ms=20_000
+        ) as consumer,
+    ):
+        consumer.assign({(TOPIC, 0): 0})
+        started = time.monotonic()
+        assert len(values(consumer, 3)) == 3
+        assert consumer.poll() == []
+        assert broker.of("OffsetCommit")
+        assert time.monotonic() - started < 10
+        consumer.assign([])
+
+
+@pytest.mark.parametrize("held", ["OffsetCommit", "Heartbeat"])
+def test_records_come_though_the_coordinator_is_silent(held: str) -> None:
+    """`poll` waited half a minute for each commit of its own, or for the heartbeat before it."""
+    group = Group()
+    group.batches = Logs({0: 4, 1: 4}).batches
+    group.batches_max = 1
+    came, may_answer = threading.Event(), threading.Event()
+    is_held = False
+
+    def handle(name: str, request: Any) -> Any:
+        if is_held and name == held:
+            came.set()
+            may_answer.wait(2 * WAIT_S)
+        return group(name, request)
+
+    with (
+        broker_of(group, handle) as broker,
+        Consumer(
+            broker.servers, group=GroupOptions(f"silent-{held}", **QUICK), auto_commit_interval_ms=0
+        ) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert values(consumer, 3)
+        is_held = True
+        try:
+            if held == "Heartbeat":
+                assert came.wait(WAIT_S)
+            started = time.monotonic()
+            assert len(values(consumer, 6)) >= 6
+            assert time.monotonic() - started < WAIT_S - 5
+            assert came.is_set()
+        finally:
+            may_answer.set()
+
+
+def test_a_member_that_was_put_out_of_its_group_commits_nothing() -> None:
+    """It committed as somebody without a group, which an empty group takes: over what the others
+    had committed in between."""
+    group = Group()
+    with (
+        broker_of(group) as broker,
+        Consumer(broker.servers, group=GroupOptions("put-out", **QUICK)) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        assert consumer._group is not None
+        group.heartbeat_code = UNKNOWN_MEMBER_ID
+        until(lambda: consumer._group and consumer._group.generation < 0)
+        with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+            consumer.commit()
+        group.committed = {0: 3, 1: 2}
+        until(lambda: group.generation == 2, consumer)
+        assert group.commits == []
+        until(lambda: consumer.position((TOPIC, 1)) == 3, consumer)
+        consumer.commit()
+        assert group.commits == [{0: 3, 1: 3}]
+
+
+def test_a_member_that_is_forgotten_in_a_join_that_fails_commits_nothing() -> None:
+    """Only what a heartbeat told kept it from that: after such a join it committed its old
+    positions as somebody without a group, over what the others had committed in between."""
+    group = Group()
+    codes = [UNKNOWN_MEMBER_ID, GROUP_AUTHORIZATION_FAILED]
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        if name == "JoinGroup" and group.generation > 1 and codes:
+            return type(answer)(error_code=codes.pop(0))
+        return answer
+
+    with broker_of(group, handle) as broker:
+        with Consumer(broker.servers, group=GroupOptions("put-out-in-a-join", **QUICK)) as consumer:
+            consumer.subscribe(TOPIC)
+            assert len(values(consumer, 6)) == 6
+            group.heartbeat_code = REBALANCE_IN_PROGRESS
+            with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+                until(lambda: not codes, consumer)
+            with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+                consumer.commit({(TOPIC, 0): 1})
+        generations = [each.generation_id_or_member_epoch for each in broker.of("OffsetCommit")]
+        assert -1 not in generations
+
+
+def test_heartbeats_go_on_after_an_answer_that_is_none() -> None:
+    """Their thread ended, and the session with it, unseen."""
+    group = Group()
+    garbage = ["a frame of one byte after its head"]
+
+    def handle(name: str, request: Any) -> Any:
+        if name == "Heartbeat" and garbage:
+            garbage.clear()
+            head = (4 + 1).to_bytes(4) + request.correlation_id.to_bytes(4)
+            return head + b"\0"
+        return group(name, request)
+
+    with (
+        broker_of(group, handle) as broker,
+        Consumer(broker.servers, group=GroupOptions("odd-heartbeat", **QUICK)) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        until(lambda: consumer.assignment, consumer)
+        until(lambda: not garbage)
+        seen = len(broker.of("Heartbeat"))
+        until(lambda: len(broker.of("Heartbeat")) > seen + 2)
+
+
+def test_whoever_assigns_after_all_leaves_the_group() -> None:
+    """The member stayed, so that each rebalance waited for it."""
+    group = Group()
+    with (
+        broker_of(group) as broker,
+        Consumer(broker.servers, group=GroupOptions("assigns-after-all", **QUICK)) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        consumer.assign({(TOPIC, 0): 1})
+        assert len(broker.of("LeaveGroup")) == 1
+        assert group.commits == [{0: 3, 1: 3}]
+        assert len(values(consumer, 2)) == 2
+        consumer.commit()
+        assert broker.of("OffsetCommit")[-1].generation_id_or_member_epoch == -1
+        consumer.subscribe(TOPIC)
+        until(lambda: group.generation == 2, consumer)
+
+
+def test_a_join_that_fails_is_tried_again() -> None:
+    """The partitions that a topic had got since then were read by nobody."""
+    group = Group()
+    refused = []
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        if name == "JoinGroup" and group.generation == 2:
+            refused.append(name)
+            return type(answer)(error_code=GROUP_AUTHORIZATION_FAILED)
+        return answer
+
+    with (
+        broker_of(group, handle, partitions=1) as broker,
+        Consumer(broker.servers, group="fails-to-join") as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        until(lambda: consumer.assignment, consumer)
+        broker._partitions = 2
+        consumer._counts_at = 0.0  # the time to look has come
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            consumer.poll(WAIT_S * 1000)
+        until(lambda: len(consumer.assignment) == 2, consumer)
+        assert len(refused) == 1
+
+
+def test_a_consumer_that_is_interrupted_as_it_closes_leaves_its_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its heartbeats went on, and kept its partitions from the others."""
+
+    def interrupt(*_: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    group = Group()
+    with broker_of(group) as broker:
+        consumer = Consumer(broker.servers, group="interrupted-as-it-closes")
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        assert consumer._group is not None
+        monkeypatch.setattr(consumer._group, "commit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close()
+        assert len(broker.of("LeaveGroup")) == 1
+        assert not [each for each in threading.enumerate() if "as-it-closes" in each.name]
+
+
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_a_member_that_nobody_polls_leaves_unless_it_is_static(instance_id: str | None) -> None:
+    """A static member left too, and lost its partitions before its session was over."""
+    group = Group()
+    options = GroupOptions(
+        f"nobody-polls-{instance_id}", instance_id, max_poll_interval_ms=1, **QUICK
+    )
+    with broker_of(group) as broker:
+        member = Membership(broker.servers, options, "client")
+        member.join([TOPIC], lambda _topics: {TOPIC: 1})
+        until(lambda: not member._joined)
+        assert len(broker.of("Heartbeat")) <= 1
+        member.close()
+        assert len(broker.of("LeaveGroup")) == (0 if instance_id else 1)

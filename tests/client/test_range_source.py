@@ -1,12 +1,15 @@
 """Fetching a range for Arrow: every layout of the answer, and what brokers do in the middle."""
 
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from client.fake import Close, FakeBroker, Request, frame
 from kafkalite._native import BatchBuilder, message_versions, read_fetched
+from kafkalite.client import Connection, range_source
 from kafkalite.client.range_source import FetchSettings, RangeSource
 from kafkalite.errors import (
     BrokerError,
@@ -17,7 +20,7 @@ from kafkalite.errors import (
 )
 from kafkalite.protocol import messages
 
-SETTINGS = FetchSettings(fetch_wait_ms=0, request_timeout_ms=2_000, poll_timeout_ms=5_000)
+SETTINGS = FetchSettings(fetch_wait_ms=0, request_timeout_ms=30_000, poll_timeout_ms=60_000)
 OUT_OF_RANGE, NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 1, 6, 29
 
 
@@ -74,6 +77,41 @@ def test_every_layout_of_the_answer_is_read(version: int) -> None:
     found, broker = read(ten_by_ten, (3, 57), versions={"Fetch": (4, version)})
     assert found == list(range(3, 57))
     assert {request.version for request in broker.seen if request.name == "Fetch"} == {version}
+
+
+@pytest.mark.parametrize("interrupted", ["receive_exactly", "send"])
+def test_an_interrupt_anywhere_loses_no_records(
+    interrupted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was there was left out when the interrupt came as the next was asked for."""
+    calls = 0
+    inner = getattr(Connection, interrupted)
+
+    def interrupt(*arguments: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = inner(*arguments, **more)
+        if calls == at:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(Connection, interrupted, interrupt)
+    for at in range(1, 40):
+        calls, found = 0, []
+        with FakeBroker(ten_by_ten) as broker:
+            source = RangeSource(broker.servers, [("orders", 0, 0, 40)], SETTINGS)
+            with source:
+                while True:
+                    try:
+                        chunk = source.next_chunk()
+                    except KeyboardInterrupt:
+                        continue
+                    if chunk is None:
+                        break
+                    found += [row[0] for row in read_fetched(chunk[2], chunk[3], [])[0]]
+        assert found == list(range(40))
+        if calls < at:
+            break
 
 
 def test_a_newer_broker_is_asked_in_a_version_that_names_topics() -> None:
@@ -151,6 +189,17 @@ def test_a_connection_that_breaks_in_an_answer_is_made_anew() -> None:
     assert found == list(range(25))
 
 
+@pytest.mark.parametrize("slow", ["Fetch", "Metadata"])
+def test_a_request_that_times_out_is_made_again(slow: str) -> None:
+    silent = iter([True, True])
+
+    def handler(name: str, request: Request) -> Any:
+        return None if name == slow and next(silent, False) else ten_by_ten(name, request)
+
+    found, _ = read(handler, (0, 20), settings=SETTINGS._replace(request_timeout_ms=100))
+    assert found == list(range(20))
+
+
 def test_a_broker_that_leads_no_more_is_asked_again() -> None:
     refused = iter([True])
 
@@ -164,14 +213,96 @@ def test_a_broker_that_leads_no_more_is_asked_again() -> None:
     assert len(broker.of("Metadata")) == 2
 
 
-def test_what_compaction_removed_up_to_the_stop_is_no_reason_to_wait() -> None:
+def listed(offset: int) -> Any:
+    kind = messages.ListOffsetsResponse
+    inner = kind.ListOffsetsTopicResponse
+    row = inner.ListOffsetsPartitionResponse(partition_index=0, offset=offset, timestamp=-1)
+    return kind(topics=[inner(name="orders", partitions=[row])])
+
+
+@pytest.mark.parametrize("list_offsets", [(1, 10), (1, 7)], ids=["tiers", "knows no tiers"])
+def test_what_compaction_removed_up_to_the_stop_is_no_reason_to_wait(
+    list_offsets: tuple[int, int],
+) -> None:
     def handler(name: str, request: Request) -> Any:
+        if name == "ListOffsets":
+            return listed(0)
         if name == "Fetch" and request.message.topics[0].partitions[0].fetch_offset == 10:
             return fetched(b"", end=20)
         return ten_by_ten(name, request)
 
-    found, _ = read(handler, (0, 20))
+    found, _ = read(handler, (0, 20), versions={"ListOffsets": list_offsets})
     assert found == list(range(10))
+
+
+def test_empty_answers_are_no_end_where_records_are_tiered() -> None:
+    """A broker that has not got tiered records within `remote.fetch.max.wait.ms` answers without
+    any. After two such answers the rest of the range was left out without a word."""
+    empty = iter([True] * 5)
+
+    def handler(name: str, request: Request) -> Any:
+        if name == "ListOffsets":
+            return listed(15)
+        offset = request.message.topics[0].partitions[0].fetch_offset if name == "Fetch" else None
+        if offset == 10 and next(empty, False):
+            return fetched(b"", end=20)
+        return ten_by_ten(name, request)
+
+    found, _ = read(handler, (0, 20))
+    assert found == list(range(20))
+    settings = SETTINGS._replace(poll_timeout_ms=50)
+    empty = iter([True] * 100_000)
+    with pytest.raises(RequestTimedOutError):
+        read(handler, (10, 20), settings=settings)
+
+
+def test_a_caller_who_takes_long_does_not_use_up_the_time_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A query that computed for longer than kafkaConsumer.pollTimeoutMs between two chunks failed
+    over the first answer that was late or cut off, which others are asked for again."""
+    cut = iter([False, True])
+
+    def handler(name: str, request: Request) -> Any:
+        answer = ten_by_ten(name, request)
+        if name == "Fetch" and next(cut, False):
+            return Close(frame(request, answer)[:60])
+        return answer
+
+    ahead_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s, sleep=time.sleep)
+    monkeypatch.setattr(range_source, "time", clock)
+    with (
+        FakeBroker(handler) as broker,
+        RangeSource(broker.servers, [("orders", 0, 0, 30)], SETTINGS) as source,
+    ):
+        starts = []
+        while (chunk := source.next_chunk()) is not None:
+            starts.append(chunk[3])
+            ahead_s += 3_600
+    assert starts == [0, 10, 20]
+
+
+def test_each_range_has_its_own_time_in_which_nothing_may_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ranges that compaction had emptied added up to a time-out, though each was answered."""
+    ahead_s = 0.0
+
+    def handler(name: str, _: Request) -> Any:
+        nonlocal ahead_s
+        if name == "ListOffsets":
+            return listed(0)
+        if name == "Fetch":
+            ahead_s += 25
+            return fetched(b"", end=100)
+        return ...
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s, sleep=time.sleep)
+    monkeypatch.setattr(range_source, "time", clock)
+    found, broker = read(handler, (0, 10), (20, 30), (40, 50))
+    assert found == []
+    assert len(broker.of("Fetch")) == 6
 
 
 def test_a_throttled_answer_is_no_answer() -> None:
@@ -188,10 +319,7 @@ def test_a_throttled_answer_is_no_answer() -> None:
 
 def deleted_below_fifty(name: str, request: Request) -> Any:
     if name == "ListOffsets":
-        kind = messages.ListOffsetsResponse
-        inner = kind.ListOffsetsTopicResponse
-        row = inner.ListOffsetsPartitionResponse(partition_index=0, offset=50, timestamp=-1)
-        return kind(topics=[inner(name="orders", partitions=[row])])
+        return listed(50)
     if name == "Fetch" and request.message.topics[0].partitions[0].fetch_offset < 50:
         return fetched(b"", error_code=OUT_OF_RANGE)
     return ten_by_ten(name, request)

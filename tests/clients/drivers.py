@@ -41,7 +41,7 @@ from clients.neutral import (
 )
 from oracle.tools import KafkaTools
 
-CONNECT_S = 30
+CONNECT_S = 120
 ANSWER_S = 90
 
 
@@ -79,7 +79,7 @@ class Program:
         self._answers.close()
         self._connection.close()
         if self._process is not None:
-            self._process.wait(20)
+            self._process.wait(60)
 
     def _read(self) -> None:
         for line in self._answers:

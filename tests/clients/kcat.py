@@ -146,7 +146,7 @@ class _Consumer:
         for process in self._processes:
             process.terminate()
         for process, thread in zip(self._processes, self._threads, strict=True):
-            process.wait(20)
+            process.wait(60)
             thread.join()
             assert process.stdout is not None
             process.stdout.close()

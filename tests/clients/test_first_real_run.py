@@ -129,8 +129,8 @@ class Members:
             assert process.stdin is not None
             process.stdin.close()
         for process, thread in zip(self._processes, self._threads, strict=True):
-            thread.join(30)
-            process.wait(30)
+            thread.join(60)
+            process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
 
@@ -169,7 +169,7 @@ def run(broker: kafkalite.Broker, records: int) -> dict[str, float]:
             "linger.ms": 5,
             "queue.buffering.max.messages": 50_000,
             "reconnect.backoff.max.ms": 500,
-            "message.timeout.ms": 60_000,
+            "message.timeout.ms": 120_000,
             "log_level": 0,
         }
     )
@@ -195,7 +195,7 @@ def run(broker: kafkalite.Broker, records: int) -> dict[str, float]:
                 except BufferError:
                     producer.poll(0.1)
             producer.poll(0)
-        assert producer.flush(90) == 0
+        assert producer.flush(150) == 0
         produced_s = time.monotonic() - started
         restarted.result()
         assert failed == []

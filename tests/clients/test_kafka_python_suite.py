@@ -104,7 +104,7 @@ def run(
         "KAFKA_ROOT": str(folder),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
-    command += ["-c", os.devnull, "--rootdir", folder, "--timeout=60", "--durations=15"]
+    command += ["-c", os.devnull, "--rootdir", folder, "--timeout=120", "--durations=15"]
     command += [f"--junitxml={folder / 'suite.xml'}", "-k", " or ".join(sorted(only))]
     command += [folder / "test" / "integration"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

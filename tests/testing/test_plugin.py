@@ -80,6 +80,34 @@ def test_a_suite_sets_its_own_configuration(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=1)
 
 
+def test_a_broker_that_does_not_start_or_go_on_shows_its_log(pytester: pytest.Pytester) -> None:
+    """Of one that had died in the middle, the later tests said that nobody answers, not why."""
+    result = run(
+        pytester,
+        """
+        import os, signal
+        import pytest
+        import kafkalite
+
+        def test_ends_it(kafka_broker):
+            os.kill(kafka_broker.pid, signal.SIGTERM)
+            kafka_broker._process.wait()
+
+        def test_behind(kafka_topic):
+            pass
+
+        def test_another_one():
+            with kafkalite.Broker(config={"num.partitions": "many"}):
+                pass
+        """,
+    )
+    result.assert_outcomes(passed=1, errors=1, failed=1)
+    result.stdout.fnmatch_lines(["*Connection refused", "*The broker's log ends:", "*INFO stopped"])
+    result.stdout.fnmatch_lines(
+        ["*BrokerFailedError: the broker did not start:", "*value many for*"]
+    )
+
+
 def test_who_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,

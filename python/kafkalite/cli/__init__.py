@@ -57,11 +57,12 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _told(arguments)
     finally:
-        try:
-            sys.stderr.flush()
-        except OSError:
-            # It has no room or no reader, and would fail again at exit, with exit code 120.
-            _leave(sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                # It has no room or no reader, and would fail again at exit, with exit code 120.
+                _leave(stream)
 
 
 def _told(arguments: Sequence[str]) -> int:

@@ -22,6 +22,8 @@ from kafkalite.cli.groups_reset import parse_datetime
 from kafkalite.cli.options import (
     UsageError,
     add_server,
+    decimal,
+    int_argument,
     new_parser,
     print_error,
     regular_expression,
@@ -30,7 +32,8 @@ from kafkalite.cli.options import (
 )
 from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.consumer import Consumer, Row
+from kafkalite.client.consumer import Consumer
+from kafkalite.client.fetched import Row
 from kafkalite.client.membership import GroupOptions
 
 EXAMPLES = """
@@ -140,10 +143,11 @@ def _parser() -> argparse.ArgumentParser:
         "--isolation-level",
         choices=("read_uncommitted", "read_committed", "read-uncommitted", "read-committed"),
         default="read_uncommitted",
-        help="with aborted records or without (read_uncommitted)",
+        metavar="LEVEL",
+        help="read_uncommitted, with aborted records (the default), or read_committed, without",
     )
     parser.add_argument(
-        "--max-partition-fetch-bytes", type=int, default=1 << 20, help=argparse.SUPPRESS
+        "--max-partition-fetch-bytes", type=int_argument, default=1 << 20, help=argparse.SUPPRESS
     )
     return parser
 
@@ -169,14 +173,15 @@ def _starts(consumer: Consumer, options: argparse.Namespace) -> dict[Partition, 
     kind = EARLIEST if options.from_beginning else LATEST
     if options.offset is not None:
         text = options.offset
-        if text.isdecimal():
-            return {place: _begin(admin, place, options) for place in places}
-        if text.startswith("-") and text[1:].isdecimal():
+        offset = decimal(text)
+        if offset is not None:
+            return {place: _begin(admin, place, offset, options) for place in places}
+        back = decimal(text[1:])
+        if text.startswith("-") and back is not None:
             ends = admin.list_offsets(dict.fromkeys(places, LATEST))
             first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
             return {
-                place: max(end.offset + int(text), first[place].offset)
-                for place, end in ends.items()
+                place: max(end.offset - back, first[place].offset) for place, end in ends.items()
             }
         if text not in ("earliest", "latest"):
             raise UsageError(f"--offset {text} is neither a number nor earliest nor latest")
@@ -188,10 +193,9 @@ def _starts(consumer: Consumer, options: argparse.Namespace) -> dict[Partition, 
     return starts
 
 
-def _begin(admin: Admin, place: Partition, options: argparse.Namespace) -> int:
+def _begin(admin: Admin, place: Partition, offset: int, options: argparse.Namespace) -> int:
     """The offset that is asked for. One outside of the log is its end, as for Kafka's console
     consumer, which does not say so."""
-    offset = int(options.offset)
     first, last = (admin.list_offsets({place: kind})[place].offset for kind in (EARLIEST, LATEST))
     if first <= offset <= last:
         return offset

@@ -4,10 +4,12 @@ kafka-consumer-groups' words; the ways to reset offsets are in `groups_reset.py`
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 from kafkalite.cli import groups_reset
 from kafkalite.cli.options import Actions, UsageError, names_of, print_error, print_json
+from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import LATEST, Admin
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.group_admin import Committed, GroupAdmin, GroupDescription
@@ -100,14 +102,10 @@ def _list(options: argparse.Namespace) -> int:
         for group in found:
             print(group.name)
         return 0
-    width = max([15, *(len(group.name) for group in found)]) + 10
     rows = [("GROUP", "TYPE", "STATE")]
     rows += [(group.name, _type(group.type), group.state) for group in found]
-    for name, kind, state in rows:
-        line = f"{name:<{width}}"
-        line += f" {kind:<20}" if options.type is not None else ""
-        line += f" {state:<20}" if options.state is not None else ""
-        print(line)
+    shown = (True, options.type is not None, options.state is not None)
+    print_table([list(compress(row, shown)) for row in rows], (25, 20))
     return 0
 
 
@@ -214,95 +212,80 @@ def _ends(cluster: Cluster, places: Sequence[Partition]) -> dict[Partition, int]
 def _print_offsets(group: GroupDescription, rows: list[_Row]) -> None:
     if not rows:
         return
-    widths = [15, 15, 15, 15]
-    for row in rows:
-        cells = (group.name, row.topic or "-", row.member, row.host)
-        widths = [max(width, len(cell)) for width, cell in zip(widths, cells, strict=True)]
-    name, topic, member, host = widths
-
-    def line(*cells: Any) -> str:
-        texts = ["-" if cell is None else str(cell) for cell in cells]
-        formats = [name, topic, 10, 15, 15, 15, member, host]
-        padded = [f"{text:<{width}}" for text, width in zip(texts, formats, strict=False)]
-        return " ".join([*padded, texts[-1]])
-
-    print(
-        "\n"
-        + line(
-            "GROUP",
-            "TOPIC",
-            "PARTITION",
-            "CURRENT-OFFSET",
-            "LOG-END-OFFSET",
-            "LAG",
-            "CONSUMER-ID",
-            "HOST",
-            "CLIENT-ID",
-        )
+    titles = (
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
     )
-    for row in rows:
-        print(
-            line(
-                group.name,
-                row.topic,
-                row.partition,
-                row.offset,
-                row.end,
-                row.lag,
-                row.member,
-                row.host,
-                row.client_id,
-            )
+    told = [
+        (
+            group.name,
+            row.topic,
+            row.partition,
+            row.offset,
+            row.end,
+            row.lag,
+            row.member,
+            row.host,
+            row.client_id,
         )
+        for row in rows
+    ]
+    print()
+    print_table([titles, *told], (15, 15, 10, 15, 15, 15, 15, 15))
 
 
 def _print_members(group: GroupDescription, is_verbose: bool) -> None:
-    name, member_id, host, client_id, instance_id = 15, 15, 15, 15, 17
-    for member in group.members:
-        name = max(name, len(group.name))
-        member_id = max(member_id, len(member.id))
-        host = max(host, len(member.host))
-        client_id = max(client_id, len(member.client_id))
-        instance_id = max(instance_id, len(member.instance_id or ""))
-    with_instances = any(member.instance_id for member in group.members)
-
-    def line(*cells: str) -> str:
-        texts = [f"{cells[0]:<{name}}", f"{cells[1]:<{member_id}}"]
-        texts += [f"{cells[2]:<{instance_id}}"] if with_instances else []
-        texts += [f"{cells[3]:<{host}}", f"{cells[4]:<{client_id}}", f"{cells[5]:<15}"]
-        texts += [cells[6]] if is_verbose else []
-        return " ".join(texts)
-
-    title = ("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS")
-    print("\n" + line(*title, "ASSIGNMENT"))
+    shares = []
     for member in group.members:
         by_topic: dict[str, list[str]] = {}
         for topic, partition in member.partitions:
             by_topic.setdefault(topic, []).append(str(partition))
-        shares = [f"{topic}({','.join(each)})" for topic, each in sorted(by_topic.items())]
-        print(
-            line(
-                group.name,
-                member.id,
-                member.instance_id or "",
-                member.host,
-                member.client_id,
-                str(len(member.partitions)),
-                ", ".join(shares) or "-",
-            )
+        shares.append(
+            ", ".join(f"{topic}({','.join(by_topic[topic])})" for topic in sorted(by_topic))
         )
+    rows: list[tuple[object, ...]] = [
+        (
+            "GROUP",
+            "CONSUMER-ID",
+            "GROUP-INSTANCE-ID",
+            "HOST",
+            "CLIENT-ID",
+            "#PARTITIONS",
+            "ASSIGNMENT",
+        )
+    ]
+    rows += [
+        (
+            group.name,
+            member.id,
+            member.instance_id or "",
+            member.host,
+            member.client_id,
+            len(member.partitions),
+            share or "-",
+        )
+        for member, share in zip(group.members, shares, strict=True)
+    ]
+    with_instances = any(member.instance_id for member in group.members)
+    shown = (True, True, with_instances, True, True, True, is_verbose)
+    widths = compress((15, 15, 17, 15, 15, 15), shown)
+    print()
+    print_table([list(compress(row, shown)) for row in rows], list(widths))
 
 
 def _print_state(group: GroupDescription) -> None:
     coordinator = f"{group.coordinator.address}  ({group.coordinator.id})"
-    width = max(25, len(coordinator))
-    rows = [("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")]
-    rows.append(
-        (group.name, coordinator, group.assignor or "-", group.state, str(len(group.members)))
-    )
+    titles = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
+    row = (group.name, coordinator, group.assignor or "-", group.state, len(group.members))
     print()
-    for name, where, strategy, state, count in rows:
-        print(f"{name:<{width}} {where:<25} {strategy:<25} {state:<20} {count}")
+    print_table([titles, row], (25, 25, 25, 20))
 
 
 def _as_json(group: GroupDescription, rows: list[_Row]) -> dict[str, Any]:
@@ -378,8 +361,11 @@ def _delete_offsets(options: argparse.Namespace) -> int:
         if not any(results.values()):
             topics = ", ".join(options.topic)
             print(f"Request succeed for deleting offsets with topic {topics} group {named[0]}")
-        print(f"\n{'TOPIC':<30} {'PARTITION':<15} {'STATUS':<15}")
-        for (topic, partition), refusal in sorted(results.items()):
-            status = f"Error: {refusal}" if refusal else "Successful"
-            print(f"{topic:<30} {partition:<15} {status:<15}")
+        rows: list[tuple[object, ...]] = [("TOPIC", "PARTITION", "STATUS")]
+        rows += [
+            (topic, partition, f"Error: {refusal}" if refusal else "Successful")
+            for (topic, partition), refusal in sorted(results.items())
+        ]
+        print()
+        print_table(rows, (30, 15))
     return 1 if any(results.values()) else 0

@@ -15,7 +15,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from kafkalite.cli.options import Actions, UsageError, names_of, print_error, print_json
+from kafkalite.cli.options import (
+    INT_MAX,
+    LONG_MAX,
+    Actions,
+    UsageError,
+    decimal,
+    names_of,
+    print_error,
+    print_json,
+    read_text,
+)
+from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.group_admin import GroupAdmin
@@ -189,9 +200,10 @@ def parse_topics(cluster: Cluster, texts: Sequence[str]) -> list[Partition]:
             places += [(topic, partition) for partition in cluster.topic(topic).partitions]
             continue
         for number in numbers.split(","):
-            if not number.strip().isdecimal():
+            partition = decimal(number.strip())
+            if partition is None or partition > INT_MAX:
                 raise UsageError(f"'{text}' is not TOPIC or TOPIC:0,1")
-            places.append((topic, int(number)))
+            places.append((topic, partition))
     return list(dict.fromkeys(places))
 
 
@@ -200,8 +212,14 @@ def _timestamp(options: argparse.Namespace) -> int | None:
     if options.to_datetime is not None:
         return parse_datetime(options.to_datetime)
     if options.by_duration is not None:
-        return time.time_ns() // 1_000_000 - parse_duration(options.by_duration)
+        return _clamped(time.time_ns() // 1_000_000 - parse_duration(options.by_duration))
     return None
+
+
+def _clamped(timestamp_ms: int) -> int:
+    """As a timestamp that a record can have; below 0 are Kafka's names for the latest offset and
+    the like."""
+    return min(max(0, timestamp_ms), LONG_MAX)
 
 
 DATETIME = re.compile(
@@ -220,22 +238,22 @@ def parse_datetime(text: str) -> int:
     year, month, day, hour, minute = (int(match[at]) for at in range(1, 6))
     second = int(match[6] or 0)
     fraction_us = int((match[7] or "0").ljust(3, "0")) * 1000
-    zone = UTC
     offset = match[8] or "Z"
-    if offset != "Z":
-        digits = offset[1:].replace(":", "").ljust(4, "0")
-        away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-        zone = timezone(away if offset[0] == "+" else -away)
     try:
+        zone = UTC
+        if offset != "Z":
+            digits = offset[1:].replace(":", "").ljust(4, "0")
+            away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+            zone = timezone(away if offset[0] == "+" else -away)
         moment = datetime(year, month, day, hour, minute, second, fraction_us, zone)
     except ValueError as error:
         raise UsageError(f"'{text}' is no time: {error}") from error
-    # Below 0 are Kafka's names for the latest offset and the like.
-    return max(0, (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+    return _clamped((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
 DURATION = re.compile(
-    r"([+-]?)P(?:([+-]?\d+)D)?(T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{1,9}))?S)?)?",
+    r"([+-]?)P(?:([+-]?\d{1,18})D)?"
+    r"(T(?:([+-]?\d{1,18})H)?(?:([+-]?\d{1,18})M)?(?:([+-]?\d{1,18})(?:[.,](\d{1,9}))?S)?)?",
     re.IGNORECASE,
 )
 
@@ -261,15 +279,15 @@ def _plan(path: str, groups: Sequence[str]) -> dict[str, dict[Partition, int]]:
 
     plan: dict[str, dict[Partition, int]] = {}
     try:
-        with open(path, newline="", encoding="utf-8") as file:  # noqa: PTH123
-            rows = [row for row in csv.reader(file) if row]
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        rows = [row for row in csv.reader(read_text(path).splitlines(), strict=True) if row]
+    except csv.Error as error:
+        raise UsageError(f"{path}: {error}") from error
     for number, row in enumerate(rows, 1):
         cells = [cell.strip() for cell in row]
         if len(cells) == 3 and len(groups) == 1:
             cells = [groups[0], *cells]
-        if len(cells) != 4 or not (cells[2].isdecimal() and cells[3].lstrip("-").isdecimal()):
+        numbers = [decimal(cell.removeprefix("-")) for cell in cells[2:]]
+        if len(cells) != 4 or None in numbers or cells[2].startswith("-"):
             raise UsageError(f"{path}, line {number}: not [group,]topic,partition,offset")
         group, topic, partition, offset = cells
         plan.setdefault(group, {})[topic, int(partition)] = int(offset)
@@ -305,10 +323,11 @@ def _print(new: Mapping[str, Mapping[Partition, int]], options: argparse.Namespa
         return
     if not new:
         return
-    print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}")
+    rows: list[tuple[object, ...]] = [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")]
     for group, offsets in new.items():
-        for (topic, partition), offset in offsets.items():
-            print(f"{group:<30} {topic:<30} {partition:<10} {offset:<15}")
+        rows += [(group, topic, partition, new) for (topic, partition), new in offsets.items()]
+    print()
+    print_table(rows, (30, 30, 10, 15))
     if not options.execute:
         sys.stdout.flush()
         sys.stderr.write("Nothing was set: this was a dry run, --execute sets the offsets.\n")

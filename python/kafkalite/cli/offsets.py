@@ -7,6 +7,7 @@ import re
 from kafkalite.cli.options import (
     UsageError,
     add_server,
+    decimal,
     names_of,
     new_parser,
     print_json,
@@ -70,7 +71,7 @@ def run(arguments: list[str]) -> int:
     rules = _rules(options, patterns)
     with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
         places = _places(admin, rules, include_internal=not options.exclude_internal_topics)
-        if not places:
+        if not places and (options.topic_partitions or patterns or options.partitions):
             raise UsageError("no partition matches")
         listed = admin.list_offsets(dict.fromkeys(places, options.time))
     for (topic, partition), found in listed.items():
@@ -92,12 +93,12 @@ def run(arguments: list[str]) -> int:
 def _time(text: str) -> int:
     if text in TIMES:
         return TIMES[text]
-    try:
-        return int(text)
-    except ValueError:
+    number = decimal(text.removeprefix("-"))
+    if number is None:
         raise argparse.ArgumentTypeError(
             f"'{text}' is neither {', '.join(TIMES)} nor milliseconds since 1970"
-        ) from None
+        )
+    return -number if text.startswith("-") else number
 
 
 def _rules(options: argparse.Namespace, patterns: list[str]) -> list[Rule]:
@@ -133,20 +134,20 @@ def _rule(text: str) -> Rule:
     if not span:
         return expression, [(0, 1 << 31)]
     lower, dash, upper = span.partition("-")
-    if not (lower or "0").isdecimal() or not (upper or "0").isdecimal():
+    begin, end = decimal(lower or "0"), decimal(upper or "2147483648")
+    if begin is None or end is None:
         raise UsageError(f"'{text}' is not TOPIC:PARTITION or TOPIC:FROM-TO")
-    if not dash:
-        return expression, [(int(lower), int(lower) + 1)]
-    return expression, [(int(lower or 0), int(upper) if upper else 1 << 31)]
+    return expression, [(begin, end if dash else begin + 1)]
 
 
 def _ranges(text: str | None) -> list[tuple[int, int]]:
     if not text:
         return [(0, 1 << 31)]
-    numbers = text.split(",")
-    if not all(number.strip().isdecimal() for number in numbers):
+    numbers = [decimal(number.strip()) for number in text.split(",")]
+    ranges = [(number, number + 1) for number in numbers if number is not None]
+    if len(ranges) < len(numbers):
         raise UsageError(f"'{text}' is no list of partitions such as 0,1")
-    return [(int(number), int(number) + 1) for number in numbers]
+    return ranges
 
 
 def _is_within(partition: int, ranges: list[tuple[int, int]]) -> bool:

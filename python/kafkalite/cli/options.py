@@ -6,10 +6,12 @@ import json
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from kafkalite.cli.terminal import size_text
 from kafkalite.client.cluster import parse_servers
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 
@@ -17,7 +19,12 @@ BOOTSTRAP_SERVER = "localhost:9092"
 TIMEOUT_MS = 60_000
 INT_MAX = 2**31 - 1
 SHORT_MAX = 2**15 - 1
-
+LONG_MAX = 2**63 - 1
+RECORD_BYTES_MAX = 100 << 20
+"""Of a record, the line or the file it is in: what a broker takes as one request
+(`socket.request.max.bytes`)."""
+FILE_BYTES_MAX = 1 << 30
+"""Of a file that a command reads as a whole."""
 
 OF_EVERY_ACTION = {"--bootstrap-server": True, "--timeout": True, "--json": False}
 """Options of `add_server`, and whether a value follows."""
@@ -36,14 +43,27 @@ class Parser(argparse.ArgumentParser):
         sys.stderr.write(f"{self.prog}: {message}; '{self.prog} --help' tells more\n")
         raise SystemExit(2)
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse, whose Python 3.11 makes an empty list of `--key-separator=--`."""
+        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
 
 def new_parser(prog: str, description: str, examples: str = "") -> Parser:
-    """A parser whose help ends with the examples, a line each."""
+    """A parser whose help ends with the examples, a line each. Empty lines part the paragraphs of
+    the description."""
+    paragraphs = [
+        textwrap.fill(" ".join(each.split()), 79, break_long_words=False, break_on_hyphens=False)
+        for each in description.split("\n\n")
+    ]
     lines = [line.strip() for line in examples.strip().splitlines()]
     epilog = "examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None
     return Parser(
         prog=prog,
-        description=description,
+        description="\n\n".join(paragraphs),
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -79,9 +99,10 @@ def servers_argument(text: str) -> str:
 
 def milliseconds_argument(text: str) -> int:
     """A time to wait, for argparse."""
-    if not text.isdecimal() or int(text) == 0 or int(text) > INT_MAX:
+    number = decimal(text)
+    if not number or number > INT_MAX:
         raise argparse.ArgumentTypeError(f"'{text}' is no number of milliseconds from 1 on")
-    return int(text)
+    return number
 
 
 def int_argument(text: str) -> int:
@@ -92,6 +113,19 @@ def int_argument(text: str) -> int:
 def short_argument(text: str) -> int:
     """A smaller one, such as a replication factor."""
     return _whole_number(text, SHORT_MAX)
+
+
+def decimal(text: str) -> int | None:
+    """A number of digits alone; None for anything else, and for one that Kafka's protocol has no
+    room for."""
+    is_number = text.isdecimal() and len(text) < 30  # Python takes no more than 4,300
+    number = int(text) if is_number else None
+    return None if number is None or number > LONG_MAX else number
+
+
+def long_argument(text: str) -> int:
+    """An offset, or another number of 64 bits, for argparse."""
+    return _whole_number(text, LONG_MAX)
 
 
 def _whole_number(text: str, largest: int) -> int:
@@ -199,7 +233,7 @@ def regular_expression(text: str) -> re.Pattern[str]:
     """Raises `UsageError` for what is none."""
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"'{text}' is no regular expression: {error}") from error
 
 
@@ -240,16 +274,34 @@ def _split_settings(text: str) -> list[str]:
 def read_properties(path: str) -> dict[str, str]:
     """A file of `key=value` lines, `#` and `!` beginning a comment."""
     settings = {}
+    for line in read_text(path).splitlines():
+        text = line.strip()
+        if text and text[0] not in "#!":
+            key, _, value = text.partition("=")
+            settings[key.strip()] = value.strip()
+    return settings
+
+
+def read_text(path: str) -> str:
+    """A whole file in UTF-8. Raises `UsageError`."""
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slower to import
-            for line in file:
-                text = line.strip()
-                if text and text[0] not in "#!":
-                    key, _, value = text.partition("=")
-                    settings[key.strip()] = value.strip()
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: no text in UTF-8, at byte {error.start}") from error
+
+
+def read_bytes(path: str, size_max: int = FILE_BYTES_MAX) -> bytes:
+    """A whole file. Raises `UsageError`, also for one that is larger, as those of devices are."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slower to import
+            content = file.read(size_max + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    return settings
+    except ValueError as error:  # a NUL in the path
+        raise UsageError(f"{path!r}: {error}") from error
+    if len(content) > size_max:
+        raise UsageError(f"{path} has more than {size_text(size_max)}")
+    return content
 
 
 def print_json(fields: Mapping[str, Any]) -> None:

@@ -12,6 +12,9 @@ import time
 from kafkalite.cli.options import (
     UsageError,
     add_server,
+    int_argument,
+    long_argument,
+    milliseconds_argument,
     new_parser,
     print_json,
     regular_expression,
@@ -73,11 +76,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topic", help="of which topic")
     parser.add_argument("--include", metavar="REGEX", help="of all topics whose names match")
     parser.add_argument(
-        "--num-records", "--messages", type=int, required=True, metavar="N", help="how many"
+        "--num-records",
+        "--messages",
+        type=long_argument,
+        required=True,
+        metavar="N",
+        help="how many",
     )
     parser.add_argument("--group", metavar="NAME", help="as a member of this group (a new one)")
     parser.add_argument(
-        "--fetch-size", type=int, default=MIB, metavar="BYTES", help="of a partition at once"
+        "--fetch-size",
+        type=int_argument,
+        default=MIB,
+        metavar="BYTES",
+        help="of a partition at once",
     )
     parser.add_argument(
         "--from-latest", action="store_true", help="without an offset begin at the end"
@@ -86,7 +98,11 @@ def _parser() -> argparse.ArgumentParser:
         "--show-detailed-stats", action="store_true", help="a line each reporting interval"
     )
     parser.add_argument(
-        "--reporting-interval", type=int, default=5_000, metavar="MS", help="so often (5000)"
+        "--reporting-interval",
+        type=milliseconds_argument,
+        default=5_000,
+        metavar="MS",
+        help="so often (5000)",
     )
     parser.add_argument("--hide-header", action="store_true", help="no line of titles")
     parser.add_argument("--socket-buffer-size", type=int, help=argparse.SUPPRESS)

@@ -7,6 +7,7 @@ moment at which its first record was made to the acknowledgement.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -16,12 +17,17 @@ from typing import Any
 from kafkalite._native import BatchBuilder, LoadRecords
 from kafkalite.cli.options import (
     BOOTSTRAP_SERVER,
+    RECORD_BYTES_MAX,
     UsageError,
     add_server,
+    int_argument,
+    long_argument,
+    milliseconds_argument,
     new_parser,
     parse_settings,
     print_error,
     print_json,
+    read_bytes,
     read_properties,
 )
 from kafkalite.client.admin import Admin
@@ -68,9 +74,11 @@ def run(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("kafkalite perf produce", "Measure how fast records are taken.", EXAMPLES)
     parser.add_argument("--topic", required=True, help="where to")
-    parser.add_argument("--num-records", type=int, required=True, metavar="N", help="how many")
+    parser.add_argument(
+        "--num-records", type=long_argument, required=True, metavar="N", help="how many"
+    )
     payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=int, metavar="BYTES", help="random letters")
+    payload.add_argument("--record-size", type=_size, metavar="BYTES", help="random letters")
     payload.add_argument("--payload-file", metavar="FILE", help="values from here, at random")
     payload.add_argument("--payload-monotonic", action="store_true", help="numbers that count up")
     parser.add_argument(
@@ -101,7 +109,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the same, a line each",
     )
     parser.add_argument(
-        "--reporting-interval", type=int, default=5_000, metavar="MS", help="a line so often (5000)"
+        "--reporting-interval",
+        type=milliseconds_argument,
+        default=5_000,
+        metavar="MS",
+        help="a line so often (5000)",
     )
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
     add_server(parser)
@@ -111,34 +123,43 @@ def _parser() -> argparse.ArgumentParser:
 # Kafka's property -> argument of `Producer` and how its text is read.
 PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "acks": ("acks", str),
-    "batch.size": ("batch_bytes", int),
-    "linger.ms": ("linger_ms", int),
+    "batch.size": ("batch_bytes", int_argument),
+    "linger.ms": ("linger_ms", int_argument),
     "compression.type": ("codec", str),
-    "max.request.size": ("request_bytes_max", int),
-    "buffer.memory": ("buffer_bytes", int),
-    "max.in.flight.requests.per.connection": ("max_in_flight", int),
+    "max.request.size": ("request_bytes_max", int_argument),
+    "buffer.memory": ("buffer_bytes", int_argument),
+    "max.in.flight.requests.per.connection": ("max_in_flight", int_argument),
     "enable.idempotence": ("idempotent", lambda text: text.strip().lower() == "true"),
-    "delivery.timeout.ms": ("delivery_timeout_ms", int),
-    "request.timeout.ms": ("request_timeout_ms", int),
+    "delivery.timeout.ms": ("delivery_timeout_ms", int_argument),
+    "request.timeout.ms": ("request_timeout_ms", int_argument),
     "client.id": ("client_id", str),
+    "compression.gzip.level": ("level", int_argument),
+    "compression.lz4.level": ("level", int_argument),
+    "compression.zstd.level": ("level", int_argument),
 }
 LEVELS = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 # Of a Java producer, and without meaning here.
 IGNORED = ("key.serializer", "value.serializer", "bootstrap.servers", "security.protocol")
 
 
+def _size(text: str) -> int:
+    size = int_argument(text)
+    if not 1 <= size <= RECORD_BYTES_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is no number of bytes, 1 to {RECORD_BYTES_MAX}")
+    return size
+
+
 def _settings(properties: dict[str, str]) -> dict[str, Any]:
     """Arguments of the producer. Raises `UsageError`."""
     settings: dict[str, Any] = {"client_id": "perf-producer-client"}
     for key, text in properties.items():
-        if key in LEVELS:
-            if key.split(".")[1] == properties.get("compression.type"):
-                settings["level"] = int(text)
-        elif key in PROPERTIES:
+        if key in LEVELS and key.split(".")[1] != properties.get("compression.type"):
+            continue
+        if key in PROPERTIES:
             name, read = PROPERTIES[key]
             try:
                 settings[name] = read(text)
-            except ValueError as error:
+            except (ValueError, argparse.ArgumentTypeError) as error:
                 raise UsageError(f"{key}={text}: {error}") from error
         elif key not in IGNORED:
             print_error(f"the property {key} has no meaning here")
@@ -148,12 +169,13 @@ def _settings(properties: dict[str, str]) -> dict[str, Any]:
 def _payloads(options: argparse.Namespace) -> list[bytes] | None:
     if options.payload_file is None:
         return None
+    content = read_bytes(options.payload_file)
     try:
-        with open(options.payload_file, "rb") as file:  # noqa: PTH123
-            content = file.read()
-    except OSError as error:
-        raise UsageError(f"{options.payload_file}: {error.strerror}") from error
-    delimiter = options.payload_delimiter.encode().decode("unicode_escape").encode()
+        delimiter = options.payload_delimiter.encode().decode("unicode_escape").encode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--payload-delimiter {options.payload_delimiter}: {error}") from error
+    if not delimiter:
+        raise UsageError("--payload-delimiter is empty")
     values = content.split(delimiter)
     if values and not values[-1]:
         values.pop()
@@ -178,7 +200,7 @@ def _send_all(
     buffer_bytes = settings.get("buffer_bytes", 32 << 20)
     linger_s = settings.get("linger_ms", 5) / 1000
     topic, wanted = options.topic, options.num_records
-    rate = options.throughput if options.throughput > 0 else None
+    rate = options.throughput if 0 < options.throughput < math.inf else None
     started = time.monotonic()
     sent = turn = 0
     while sent < wanted:

@@ -18,15 +18,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kafkalite.cli.options import (
+    LONG_MAX,
+    RECORD_BYTES_MAX,
     UsageError,
     add_server,
     int_argument,
     new_parser,
-    parse_settings,
     print_json,
+    read_bytes,
     require_text,
 )
-from kafkalite.cli.terminal import Progress, count_text
+from kafkalite.cli.terminal import Progress, count_text, size_text
 from kafkalite.client.producer import Producer
 from kafkalite.errors import KafkaliteError
 
@@ -40,8 +42,6 @@ kafkalite produce orders --header source=cli --partition 0
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 16
-LINE_BYTES_MAX = 100 << 20
-LONG_MAX = 2**63 - 1
 
 
 class _Parts(NamedTuple):
@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
     if not options.topic:
         parser.error("name a topic")
     require_text(options.topic)
-    fixed = [(name, os.fsencode(value)) for name, value in parse_settings(options.header).items()]
+    fixed = [_fixed_header(text) for text in options.header]
     with Producer(
         options.bootstrap_server,
         acks=options.acks,
@@ -109,7 +109,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--key", metavar="TEXT", help="the key of every record")
     parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME=VALUE", help="of every record"
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of every record; NAME alone has the value null",
     )
     parser.add_argument(
         "--header-separator",
@@ -119,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--null-marker", metavar="TEXT", help="a key or value of this text is null: a tombstone"
     )
-    parser.add_argument("--partition", type=int, metavar="N", help="all to this one")
+    parser.add_argument("--partition", type=int_argument, metavar="N", help="all to this one")
     parser.add_argument(
         "--file", action="append", metavar="FILE", help="a whole file as one record, not lines"
     )
@@ -129,10 +133,18 @@ def _parser() -> argparse.ArgumentParser:
         "--acks", choices=("all", "-1", "1", "0"), default="all", help="when it counts (all)"
     )
     parser.add_argument(
-        "--linger", type=int, default=5, metavar="MS", help="wait so long for a full batch (5)"
+        "--linger",
+        type=int_argument,
+        default=5,
+        metavar="MS",
+        help="wait so long for a full batch (5)",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=16_384, metavar="BYTES", help="a full batch (16384)"
+        "--batch-size",
+        type=int_argument,
+        default=16_384,
+        metavar="BYTES",
+        help="a full batch (16384)",
     )
     return parser
 
@@ -152,7 +164,7 @@ def _send(
     producer: Producer,
     options: argparse.Namespace,
     parts: _Parts,
-    fixed: list[tuple[str, bytes | None]] | list[tuple[str, bytes]],
+    fixed: list[tuple[str, bytes | None]],
 ) -> None:
     producer.send(
         options.topic,
@@ -173,41 +185,47 @@ def _records(options: argparse.Namespace, producer: Producer) -> Iterator[_Parts
     key = None if options.key is None else os.fsencode(options.key)
     if options.file:
         for path in options.file:
-            yield _Parts(_read(path), key, [], None, None)
+            yield _Parts(read_bytes(path, RECORD_BYTES_MAX), key, [], None, None)
         return
     for number, line in enumerate(_lines(producer), 1):
         try:
             parts = _from_json(line) if options.format == "json" else _from_text(line, options)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"line {number}: {error}") from error
         yield parts if key is None else parts._replace(key=key)
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            return file.read()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
 
 
 def _lines(producer: Producer) -> Iterator[bytes]:
     """Lines of the standard input without their ends; the producer moves on while none come."""
     stdin = sys.stdin.fileno()
-    rest = b""
-    while True:
-        while not _is_ready(stdin, producer):
-            producer.poll()
-        data = os.read(stdin, READ_BYTES)
-        if not data:
-            break
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-        if len(rest) > LINE_BYTES_MAX:
-            raise UsageError(f"a line has more than {LINE_BYTES_MAX} bytes")
-    if rest:
-        yield rest.removesuffix(b"\r")
+    number = 1
+    begun: list[bytes] = []
+    begun_bytes = 0
+    while data := _read(stdin, producer):
+        *ended, rest = data.split(b"\n")
+        for line in ended:
+            yield b"".join([*begun, line]).removesuffix(b"\r")
+            begun, begun_bytes = [], 0
+            number += 1
+        begun.append(rest)
+        begun_bytes += len(rest)
+        if begun_bytes > RECORD_BYTES_MAX:
+            raise UsageError(
+                f"line {number} has more than {size_text(RECORD_BYTES_MAX)}, and no broker takes "
+                "a record of that size"
+            )
+    if begun_bytes:
+        yield b"".join(begun).removesuffix(b"\r")
+
+
+def _read(stdin: int, producer: Producer) -> bytes:
+    """What comes next, empty at the end."""
+    while not _is_ready(stdin, producer):
+        producer.poll()
+    try:
+        return os.read(stdin, READ_BYTES)
+    except OSError as error:
+        raise UsageError(f"the standard input cannot be read: {error.strerror}") from error
 
 
 def _is_ready(stdin: int, producer: Producer) -> bool:
@@ -220,6 +238,15 @@ def _is_ready(stdin: int, producer: Producer) -> bool:
     except (OSError, ValueError):
         return True  # a file is always ready
     return bool(ready)
+
+
+def _fixed_header(text: str) -> tuple[str, bytes | None]:
+    """A header of the command line, whose value may have anything in it, as kcat takes it."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"--header {text} has no name before the =")
+    require_text(name)
+    return name, os.fsencode(value) if equals else None
 
 
 def _from_text(line: bytes, options: argparse.Namespace) -> _Parts:

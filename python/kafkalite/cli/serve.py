@@ -112,7 +112,7 @@ def parsed_options(arguments: Sequence[str]) -> Options:
 def _is_address(text: str) -> bool:
     """Whether it looks like HOST:PORT; what else is wrong with it, `kafkalite.listeners` says."""
     _, colon, port = text.rpartition(":")
-    return bool(colon) and port.isdecimal() and int(port) <= PORT_MAX
+    return bool(colon) and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX
 
 
 def _parser() -> "ArgumentParser":

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Sequence
+from shutil import get_terminal_size
 from types import TracebackType
 from typing import Self
 
@@ -59,6 +61,34 @@ def _escape(character: str) -> str:
     return f"\\{character}" if character in '"\\' else character.encode("unicode_escape").decode()
 
 
+def print_table(rows: Sequence[Sequence[object]], widths: Sequence[int] = ()) -> None:
+    """Columns, the first row their titles, each as wide as its widest cell, and as `widths` at
+    least; a wide character takes two places, as terminals have it."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    least = [*widths, *[0] * (len(texts[0]) - len(widths))]
+    wide = [
+        max([*map(_places, column), low])
+        for column, low in zip(zip(*texts, strict=True), least, strict=True)
+    ]
+    for row in texts:
+        cells = (
+            cell + " " * (width - _places(cell)) for cell, width in zip(row, wide, strict=True)
+        )
+        print(" ".join(cells).rstrip())
+
+
+def _places(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(character) else 1 + (east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
 class Progress:
     """One line on stderr that is rewritten, if stderr is a terminal; nothing otherwise."""
 
@@ -85,17 +115,20 @@ class Progress:
             return
         self._next = time.monotonic() + PROGRESS_EVERY_S
         share = 100 * done_bytes // total_bytes if total_bytes else 100
-        told = f"{self._what}: {size_text(done_bytes)} of {size_text(total_bytes)}, {share} %"
-        sys.stderr.write(f"\r\x1b[K{told}")
-        sys.stderr.flush()
-        self._is_shown = True
+        self._write(f"{size_text(done_bytes)} of {size_text(total_bytes)}, {share} %")
 
     def count(self, done_count: int, noun: str) -> None:
         """As `show`, where nobody knows how much there is in all."""
         if not self._shows or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + PROGRESS_EVERY_S
-        sys.stderr.write(f"\r\x1b[K{self._what}: {count_text(done_count, noun)}")
+        self._write(count_text(done_count, noun))
+
+    def _write(self, told: str) -> None:
+        """In one line of the terminal, since only that can be taken away again."""
+        room = max(get_terminal_size().columns - len(told) - 3, 8)
+        what = self._what if len(self._what) <= room else f"…{self._what[1 - room :]}"
+        sys.stderr.write(f"\r\x1b[K{what}: {told}")
         sys.stderr.flush()
         self._is_shown = True
 

@@ -12,6 +12,7 @@ from kafkalite.cli.options import (
     parse_settings,
     print_error,
     print_json,
+    regular_expression,
     short_argument,
 )
 from kafkalite.client.admin import (
@@ -260,11 +261,7 @@ def _matches(name: str, patterns: list[str]) -> bool:
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
-    text = pattern.strip().strip("\"'").replace(",", "|").replace(" ", "")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"'{pattern}' is no regular expression: {error}") from error
+    return regular_expression(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
 
 
 def _missing(patterns: list[str], names: list[str]) -> str | None:

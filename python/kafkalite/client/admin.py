@@ -27,8 +27,9 @@ from kafkalite.client.arguments import (
     pair,
     replica_lists,
     resource_kind,
+    short_text,
+    short_texts,
     text,
-    texts,
     timestamp_ms,
     whole,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "PartitionDescription",
     "TopicDescription",
     "TopicListing",
+    "list_offsets_request",
     "uuid_text",
 ]
 
@@ -208,7 +210,7 @@ class Admin(ClusterClient):
 
     def describe_topics(self, names: str | Iterable[str]) -> list[TopicDescription]:
         """Topics with their partitions, in the order asked for."""
-        names = texts("names", names)
+        names = short_texts("names", names)
         if not names:
             return []
 
@@ -293,7 +295,7 @@ class Admin(ClusterClient):
         kind = messages.CreateTopicsRequest
         assigned = replica_lists("assignments", assignments)
         topic = kind.CreatableTopic(
-            name=text("name", name),
+            name=short_text("name", name),
             num_partitions=-1 if assigned else whole("partitions", partitions),
             replication_factor=(
                 -1 if assigned else whole("replication_factor", replication_factor)
@@ -321,7 +323,7 @@ class Admin(ClusterClient):
     def delete_topics(self, names: str | Iterable[str]) -> None:
         """Deletes topics with all their records. The first refusal is raised, after all were
         asked for."""
-        names = texts("names", names)
+        names = short_texts("names", names)
         kind = messages.DeleteTopicsRequest
         request = kind(
             topics=[kind.DeleteTopicState(name=name) for name in names],
@@ -346,7 +348,7 @@ class Admin(ClusterClient):
             for broker_ids in replica_lists("assignments", assignments or ())
         ]
         topic = kind.CreatePartitionsTopic(
-            name=text("name", name), count=whole("count", count), assignments=rows or None
+            name=short_text("name", name), count=whole("count", count), assignments=rows or None
         )
         request = kind(topics=[topic], timeout_ms=self._timeout_ms)
 
@@ -396,7 +398,7 @@ class Admin(ClusterClient):
         """All configurations of a topic, broker (name: its id; empty: the default of all) or
         group; `resource_type` is `TOPIC`, `BROKER` or `GROUP`."""
         resource_type = resource_kind("resource_type", resource_type)
-        name = text("name", name)
+        name = short_text("name", name)
         kind = messages.DescribeConfigsRequest
         request = kind(
             resources=[
@@ -426,7 +428,7 @@ class Admin(ClusterClient):
     ) -> None:
         """Sets configurations; None takes one back to its default. The others stay."""
         resource_type = resource_kind("resource_type", resource_type)
-        name = text("name", name)
+        name = short_text("name", name)
         kind = messages.IncrementalAlterConfigsRequest
         rows = [
             kind.AlterConfigsResource.AlterableConfig(
@@ -464,7 +466,8 @@ class Admin(ClusterClient):
     def _config_node(self, resource_type: int, name: str) -> int | None:
         """Only the broker itself knows its own configuration. Raises `BrokerError` if the cluster
         has no such broker: it is not waited for, since most likely the number is wrong."""
-        is_broker = resource_type in (BROKER, BROKER_LOGGER) and name.isdecimal()
+        is_number = name.isdecimal() and len(name) <= 10
+        is_broker = resource_type in (BROKER, BROKER_LOGGER) and is_number
         if not is_broker:
             return None
         node_id = int(name)
@@ -496,23 +499,8 @@ class Admin(ClusterClient):
         }
 
         def build(partitions: Sequence[Partition]) -> Any:
-            kind = messages.ListOffsetsRequest
-            inner = kind.ListOffsetsTopic.ListOffsetsPartition
-            return kind(
-                replica_id=-1,
-                isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
-                topics=[
-                    kind.ListOffsetsTopic(
-                        name=topic,
-                        partitions=[
-                            inner(partition_index=index, timestamp=asked[topic, index])
-                            for index in indexes
-                        ],
-                    )
-                    for topic, indexes in _by_topic(partitions).items()
-                ],
-                timeout_ms=self._timeout_ms,
-            )
+            these = {partition: asked[partition] for partition in partitions}
+            return list_offsets_request(these, committed, self._timeout_ms)
 
         found: dict[Partition, ListedOffset] = {}
         least = min(asked.values(), default=0)
@@ -581,6 +569,29 @@ class Admin(ClusterClient):
             self.cluster.retry(lambda place=partition: self.cluster.leader(*place))  # type: ignore[misc]
         self.cluster.retry(ask, forget=lambda _: self.cluster.forget(), unknown_topic=True)
         return answers
+
+
+def list_offsets_request(
+    timestamps: Mapping[Partition, int], committed: bool, timeout_ms: int
+) -> Any:
+    """What `Admin.list_offsets` asks one leader."""
+    kind = messages.ListOffsetsRequest
+    inner = kind.ListOffsetsTopic.ListOffsetsPartition
+    return kind(
+        replica_id=-1,
+        isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+        topics=[
+            kind.ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    inner(partition_index=index, timestamp=timestamps[topic, index])
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in _by_topic(timestamps).items()
+        ],
+        timeout_ms=timeout_ms,
+    )
 
 
 # Kinds of ListOffsets and the version that brought them.

@@ -21,6 +21,8 @@ Offsets = (
 )
 """What `offsets` takes. The kinds of keys stand alone too: a `dict[str, int]` is no mapping of
 several kinds to type checkers."""
+SHORT_TEXT_BYTES_MAX = 2**15 - 1
+"""Before most texts the protocol has their length as an int16."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -49,6 +51,26 @@ def texts(name: str, given: object) -> list[str]:
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise wrong_type(name, given, "str, or several in a list")
     return [text(f"an element of {name}", each) for each in given]
+
+
+def short_text(name: str, given: object) -> str:
+    """A text with room in the protocol: names of topics, groups and clients. Raises TypeError;
+    InvalidArgumentError for what is too long or is no text that can be written in bytes."""
+    given = text(name, given)
+    try:
+        size = len(given.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"{name} {given[:100]!r} cannot be written in UTF-8") from error
+    if size > SHORT_TEXT_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"{name} has {size} bytes, Kafka's protocol has room for {SHORT_TEXT_BYTES_MAX}"
+        )
+    return given
+
+
+def short_texts(name: str, given: object) -> list[str]:
+    """Several; a single one is itself. Raises as `short_text` does."""
+    return [short_text(f"an element of {name}", each) for each in texts(name, given)]
 
 
 def directory(name: str, given: object) -> str:
@@ -89,7 +111,7 @@ def pair(name: str, given: object) -> tuple[str, int]:
     match given:
         case (str(topic), number) if not isinstance(number, bool):
             if isinstance(number, SupportsIndex):
-                return topic, index(number)
+                return short_text(f"a topic in {name}", topic), index(number)
     raise TypeError(f"{name} has {given!r}, which is no pair of topic and partition")
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kafkalite._native import ArrowEncoder
-from kafkalite.client.arguments import text
+from kafkalite.client.arguments import short_text
 from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.connection import Closing
 from kafkalite.client.lane import Batch
@@ -68,7 +68,7 @@ def write_arrow(
     if checked.unknown:
         raise TypeError(f"write_arrow has no setting {checked.unknown[0].replace('.', '_')}")
     if topic is not None:
-        text("topic", topic)
+        short_text("topic", topic)
     with ArrowWriter(bootstrap_servers, topic, checked) as writer:
         try:
             writer.write(rows)

@@ -14,10 +14,11 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalite.client.arguments import texts, whole
+from kafkalite.client.arguments import short_text, texts, whole
 from kafkalite.client.connection import (
     CLIENT_ID,
     CONNECT_TIMEOUT_MS,
@@ -26,6 +27,7 @@ from kafkalite.client.connection import (
     Connection,
     broker_error,
     check,
+    may_pass,
 )
 from kafkalite.errors import (
     BrokerError,
@@ -112,12 +114,22 @@ def parse_servers(bootstrap_servers: Servers) -> list[tuple[str, int]]:
             port = behind.removeprefix(":") or port
         elif part.count(":") == 1:
             host, port = part.split(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
+        if not _is_host(host) or not is_port:
             raise InvalidArgumentError(f"'{part}' is not HOST:PORT")
         servers.append((host, int(port)))
     if not servers:
         raise InvalidArgumentError("bootstrap_servers names no server")
     return servers
+
+
+def _is_host(name: str) -> bool:
+    """Whether a resolver takes it: no label of a name is empty or too long."""
+    try:
+        encoded = name.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(encoded) and b"\0" not in encoded
 
 
 class Cluster(Closing):
@@ -137,7 +149,7 @@ class Cluster(Closing):
         self._servers = parse_servers(bootstrap_servers)
         whole("timeout_ms", timeout_ms, 0)
         whole("request_timeout_ms", request_timeout_ms, 0)
-        self._client_id = client_id
+        self._client_id = short_text("client_id", client_id)
         self.timeout_ms = timeout_ms
         self.request_timeout_ms = request_timeout_ms
         self._connections: dict[int, Connection] = {}
@@ -148,7 +160,8 @@ class Cluster(Closing):
         # When the time of the operation is over that is tried again and again.
         self._deadline: float | None = None
         self._topics: dict[str, TopicMetadata] = {}
-        self._was_reached = False
+        self.was_reached = False
+        """Whether any broker has ever answered."""
         self.cluster_id: str | None = None
         self.controller_id = -1
 
@@ -227,37 +240,45 @@ class Cluster(Closing):
         Bootstrap servers of which none was ever reached are not waited for: most likely their name
         is wrong, or nothing has been started.
         """
-        around = self._deadline
-        deadline = time.monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        if around is not None:
-            deadline = min(deadline, around)
+        timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         pause_ms = float(BACKOFF_MS)
-        self._deadline = deadline
         failure: ClientError | None = None
         try:
-            while True:
-                try:
-                    return operation()
-                except ClientError as error:
-                    if not self._was_reached or not _may_pass(error, unknown_topic, passing):
-                        raise
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        if isinstance(error, RequestTimedOutError) and failure is not None:
-                            # The end of the time has cut the answer off: what came before says why.
-                            raise failure from error
-                        raise
-                    failure = error
-                time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
-                pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
-                if forget is not None:
-                    forget(failure)
+            with self.until(time.monotonic() + timeout_ms / 1000) as deadline:
+                while True:
+                    try:
+                        return operation()
+                    except ClientError as error:
+                        if not self.was_reached or not _may_pass(error, unknown_topic, passing):
+                            raise
+                        left = deadline - time.monotonic()
+                        if left <= 0:
+                            if isinstance(error, RequestTimedOutError) and failure is not None:
+                                # The end of the time has cut the answer off: what came before says
+                                # why.
+                                raise failure from error
+                            raise
+                        failure = error
+                    time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
+                    pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
+                    if forget is not None:
+                        forget(failure)
         finally:
-            self._deadline = around
             failure = None  # its traceback holds this frame, and what was open in it
 
+    @contextmanager
+    def until(self, deadline: float) -> Iterator[float]:
+        """What is asked in the block is waited for until then (monotonic seconds), or until an
+        operation around it is over: gives the sooner."""
+        around = self._deadline
+        self._deadline = deadline if around is None else min(deadline, around)
+        try:
+            yield self._deadline
+        finally:
+            self._deadline = around
+
     def _within(self, timeout_ms: int) -> int:
-        """So long, or as long as `retry` has time left."""
+        """So long, or as long as `retry` or `until` has time left."""
         if self._deadline is None:
             return timeout_ms
         left_ms = 1000 * (self._deadline - time.monotonic())
@@ -311,6 +332,7 @@ class Cluster(Closing):
         known = self._topics.get(name)
         if known is not None:
             return known
+        short_text("topic", name)
 
         def look_up() -> TopicMetadata:
             found = self.refresh([name], allow_auto_create=allow_auto_create).get(name)
@@ -401,9 +423,11 @@ class Cluster(Closing):
             port,
             client_id=self._client_id,
             connect_timeout_ms=self._within(min(CONNECT_TIMEOUT_MS, self.timeout_ms)),
-            request_timeout_ms=self.request_timeout_ms,
+            request_timeout_ms=self._within(self.request_timeout_ms),
         )
-        self._was_reached = True
+        # Other operations have more time than the one that made it.
+        connection.request_timeout_ms = self.request_timeout_ms
+        self.was_reached = True
         return connection
 
 
@@ -413,9 +437,9 @@ def _may_pass(
     if isinstance(error, BrokerError):
         if passing is not None:
             return passing(error.code)
-        is_unknown = error.code == UNKNOWN_TOPIC_OR_PARTITION
-        return error.retriable and (unknown_topic or not is_unknown)
-    return isinstance(error, ConnectionFailedError | RequestTimedOutError)
+        if error.code == UNKNOWN_TOPIC_OR_PARTITION and not unknown_topic:
+            return False
+    return may_pass(error)
 
 
 def _topic(topic: Any) -> TopicMetadata:

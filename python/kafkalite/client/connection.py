@@ -21,9 +21,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kafkalite._native import message_versions
+from kafkalite.client.arguments import short_text
 from kafkalite.errors import (
     BrokerError,
+    ClientError,
     ConnectionFailedError,
+    KafkaliteError,
     RequestTimedOutError,
     UnsupportedVersionError,
 )
@@ -31,7 +34,7 @@ from kafkalite.protocol import messages
 from kafkalite.protocol.codes import NONE, UNSUPPORTED_VERSION
 from kafkalite.protocol.error_codes import error_code
 
-__all__ = ["Connection", "broker_error", "check"]
+__all__ = ["Connection", "broker_error", "check", "may_pass"]
 
 CLIENT_ID = "kafkalite"
 CONNECT_TIMEOUT_MS = 10_000
@@ -67,6 +70,13 @@ def check(code: int, what: str, message: str | None = None) -> None:
     """Raises `BrokerError` unless the code is 0."""
     if code != NONE:
         raise broker_error(code, what, message)
+
+
+def may_pass(error: ClientError) -> bool:
+    """Whether the same may go well a moment later, of this broker or another."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, ConnectionFailedError | RequestTimedOutError)
 
 
 class Closing(ABC):
@@ -112,19 +122,25 @@ class Connection(Closing):
         self.features: dict[str, int] = {}
         """Finalized features of the cluster and their levels (KIP-584)."""
         self.request_timeout_ms = request_timeout_ms
-        self._client_id = client_id.encode()
+        self._client_id = short_text("client_id", client_id).encode()
         self._correlation_id = 0
         self._awaited: deque[_Awaited] = deque()
         self._chunks: list[bytes] = []
         self._buffered = 0
         try:
             self._socket = socket.create_connection((host, port), connect_timeout_ms / 1000)
-        except OSError as error:
-            why = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
+        except (OSError, ValueError) as error:
+            why: object = error
+            if isinstance(error, ValueError):  # of the resolver
+                why = "that is no name of a host"
+            elif isinstance(error, TimeoutError):
+                why = "no answer"
+            elif error.strerror:
+                why = error.strerror
             raise ConnectionFailedError(f"no connection to {self.peer}: {why}") from error
         self.is_open = True
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._negotiate()
         except BaseException:
             self.close()
@@ -193,8 +209,7 @@ class Connection(Closing):
         except Exception:
             raise
         except BaseException:
-            # Interrupted: what is half sent or not answered yet would be in the way of the next.
-            self.close()
+            self.close()  # interrupted: an answer that is due would be in the way of the next
             raise
 
     def send(
@@ -326,11 +341,29 @@ class Connection(Closing):
                     f"{self.peer} took no request for {self.request_timeout_ms} ms"
                 ) from error
             raise self._broken(error) from error
+        except BaseException:
+            self.close()  # interrupted: what is half sent would be in the way of the next
+            raise
 
     def _receive(self, deadline: float | None) -> Any:
         """One response; None if it is not there by the deadline, or now."""
         if not self.is_open:
             raise ConnectionFailedError(f"the connection to {self.peer} is closed")
+        try:
+            return self._receive_one(deadline)
+        except ClientError:
+            raise
+        except KafkaliteError as error:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.peer} does not answer as a broker: {error}"
+            ) from error
+        except BaseException:
+            # Interrupted: what was taken from the socket, or is still due, would be in the way.
+            self.close()
+            raise
+
+    def _receive_one(self, deadline: float | None) -> Any:
         if not self._fill(4, deadline):
             return None
         (size,) = struct.unpack_from(">i", self._joined())

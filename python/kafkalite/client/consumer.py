@@ -6,44 +6,35 @@
             for record in consumer.poll(1000):
                 …
 
-One thread; a group's heartbeats have their own. While the caller works on what was fetched, the
-next fetch is under way: of each broker at most one answer is being made and one is at the caller's.
+One thread; a group's heartbeats have their own. What is known of each partition is in `place.py`,
+what is looked up in `lookup.py`, what is fetched in `fetcher.py`, and what has come and was not
+handed out in `fetched.py`.
 
-    position       the next record that the caller gets; what `commit` commits
-    fetch offset   where the next fetch begins; ahead of the position by what was fetched
+The position of a partition is the offset of the next record that the caller gets. It moves as
+records are handed out, by `poll` all of a list, by an iterator one after the other, so `commit`
+commits what the caller has, the record that an iterator gave last included. An error of one
+partition leaves the others alone: it is raised once there is nothing else to hand out, or by the
+call after the one that had something.
 """
 
 import re
 import select
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import suppress
 
-from kafkalite._native import count_fetched, fetched_end, read_fetched
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.arguments import pairs, text, texts, whole
+from kafkalite.client.arguments import pairs, short_text, short_texts, whole
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
-from kafkalite.client.connection import Closing, Connection, broker_error, check
+from kafkalite.client.connection import Closing
+from kafkalite.client.fetched import Fetched, Record
+from kafkalite.client.fetcher import Fetcher, FetchOptions
+from kafkalite.client.lookup import Lookup
 from kafkalite.client.membership import GroupOptions, Membership
-from kafkalite.errors import (
-    BrokerError,
-    ClientError,
-    ConnectionFailedError,
-    InvalidArgumentError,
-    MessageTooLargeError,
-    OffsetOutOfRangeError,
-    RequestTimedOutError,
-)
-from kafkalite.protocol import messages
-from kafkalite.protocol.codes import NONE, OFFSET_OUT_OF_RANGE
+from kafkalite.client.place import Need, Partition, Places
+from kafkalite.errors import ClientError, InvalidArgumentError, RequestTimedOutError
 
 __all__ = ["Consumer", "Fetched", "Record"]
-
-Partition = tuple[str, int]
-Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
-
-# Later versions name topics by id, which a topic that is made anew changes.
-FETCH_BY_NAME = 12
 
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
@@ -52,77 +43,8 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 METADATA_AGE_S = 30.0
 METADATA_AGE_JOINING_S = 1.0
 
-
-class Record(NamedTuple):
-    """A record as a consumer gets it."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    """Milliseconds since 1970; -1 for none."""
-    timestamp_type: int
-    """0 create time, 1 log append time, -1 none."""
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[bytes, bytes | None], ...]
-
-
-class Fetched:
-    """What one fetch brought of one partition, as bytes until somebody looks."""
-
-    __slots__ = ("aborted", "high_watermark", "offset", "partition", "records", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        records: bytes,
-        aborted: list[tuple[int, int]],
-        high_watermark: int,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        """The first offset of interest; the first batch may begin before it."""
-        self.records = records
-        """Batches, the last one maybe cut off."""
-        self.aborted = aborted
-        """Producer id and first offset of the aborted transactions in it."""
-        self.high_watermark = high_watermark
-
-    def rows(self) -> tuple[list[Row], int]:
-        """Offset, timestamp, timestamp type, key, value and headers of each record, and the offset
-        behind. Raises `CorruptMessageError`, `InvalidRecordError`."""
-        return read_fetched(self.records, self.offset, self.aborted)
-
-    def count(self) -> tuple[int, int, int]:
-        """Number of records, bytes of their keys and values, and the offset behind."""
-        return count_fetched(self.records, self.offset, self.aborted)
-
-
-class _Place:
-    """One partition that is being read."""
-
-    __slots__ = ("fetch_offset", "is_paused", "paused_until", "position", "stop", "version")
-
-    def __init__(self) -> None:
-        self.position: int | None = None
-        self.fetch_offset = -1
-        self.version = 0
-        """Counts seeks: a fetch that was under way before one is thrown away."""
-        self.paused_until = 0.0
-        self.is_paused = False
-        self.stop: int | None = None
-        """Nothing is fetched from here on."""
-
-
-class _Flight(NamedTuple):
-    """A fetch that was not answered yet: offset and version of each partition."""
-
-    asked: dict[Partition, tuple[int, int]]
-    deadline: float
+# What an iterator waits for at a time.
+ITERATE_S = 1.0
 
 
 class Consumer(Closing):
@@ -151,7 +73,7 @@ class Consumer(Closing):
 
         Raises `InvalidArgumentError`, `TypeError`.
         """
-        text("client_id", client_id)
+        short_text("client_id", client_id)
         whole("fetch_bytes_min", fetch_bytes_min, 0)
         whole("fetch_bytes_max", fetch_bytes_max, 0)
         whole("partition_bytes_max", partition_bytes_max, 0)
@@ -166,16 +88,9 @@ class Consumer(Closing):
             )
         self.isolation = isolation
         """`read_uncommitted` or `read_committed`."""
-        self._isolation = ISOLATION[isolation]
-        self._reset = RESETS[offset_reset]
         self._commit_s = None
         if auto_commit_interval_ms is not None:
             self._commit_s = whole("auto_commit_interval_ms", auto_commit_interval_ms, 0) / 1000
-        self._bytes_min = fetch_bytes_min
-        self._bytes_max = fetch_bytes_max
-        self._partition_bytes_max = partition_bytes_max
-        self._wait_ms = fetch_wait_ms
-        self._request_timeout_ms = request_timeout_ms
         self.cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
@@ -185,19 +100,34 @@ class Consumer(Closing):
         self._admin = Admin(self.cluster)
         self._group: Membership | None = None
         if group is not None:
-            options = (
-                group if isinstance(group, GroupOptions) else GroupOptions(text("group", group))
+            options = group if isinstance(group, GroupOptions) else GroupOptions(group)
+            self._group = Membership(
+                bootstrap_servers,
+                options,
+                client_id,
+                timeout_ms=timeout_ms,
+                request_timeout_ms=request_timeout_ms,
             )
-            self._group = Membership(bootstrap_servers, options, client_id)
         self._subscription: list[str] | re.Pattern[str] | None = None
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
-        self._places: dict[Partition, _Place] = {}
-        self._order: list[Partition] = []
-        self._links: dict[int, Connection] = {}
-        self._flights: dict[int, _Flight] = {}
+        self._places = Places()
+        fetches = FetchOptions(
+            ISOLATION[isolation],
+            fetch_bytes_min,
+            fetch_bytes_max,
+            partition_bytes_max,
+            fetch_wait_ms,
+        )
+        self._fetcher = Fetcher(self.cluster, self._places, fetches)
+        self._lookup = Lookup(
+            self.cluster,
+            self._places,
+            None if self._group is None else self._group.options.group,
+            RESETS[offset_reset],
+            ISOLATION[isolation],
+        )
         self._committed_at = time.monotonic()
-        self._committed: dict[Partition, int] = {}
 
     def __repr__(self) -> str:
         return f"<kafkalite.Consumer: {self.cluster.servers_text}>"
@@ -206,12 +136,13 @@ class Consumer(Closing):
         """Commits, if it does so by itself, leaves the group and closes the connections."""
         try:
             if self._group is not None:
-                self._commit_quietly()
-                self._group.leave()
+                try:
+                    self._commit_quietly()
+                finally:
+                    self._group.close()
         finally:
-            for connection in self._links.values():
-                connection.close()
-            self._links.clear()
+            self._fetcher.close()
+            self._lookup.close()
             self.cluster.close()
 
     # --- what to read -----------------------------------------------------------------------------
@@ -222,7 +153,8 @@ class Consumer(Closing):
         stops: Mapping[Partition, int] | None = None,
     ) -> None:
         """Reads these partitions from now on; a mapping says from which offset (`EARLIEST` and
-        `LATEST` too). Without one it is the committed offset, or what `offset_reset` says.
+        `LATEST` too). Without one it is the committed offset, or what `offset_reset` says; a
+        partition that was assigned already goes on where it is.
 
         Nothing is fetched from an offset of `stops` on; what comes before it may come with records
         behind it, of the same batch or the next ones."""
@@ -230,12 +162,16 @@ class Consumer(Closing):
         places = pairs("partitions", partitions)
         for place, start in starts.items():
             whole(f"the offset of {place[0]}-{place[1]}", start)
-        self._subscription = None
-        self._take(places)
+        for topic, index in stops or {}:
+            if (topic, index) not in places:
+                raise InvalidArgumentError(f"{topic}-{index} is not assigned")
         special = {partition: start for partition, start in starts.items() if start < 0}
         found = self._admin.list_offsets(special) if special else {}
+        # Nothing fails from here on: the consumer reads what it has read, or what it is told to.
+        self._unsubscribe()
+        self._places.assign(places)
         for partition, stop in (stops or {}).items():
-            self._place(partition).stop = stop
+            self._places[partition].stop = stop
         for partition, start in starts.items():
             self.seek(partition, found[partition].offset if partition in found else start)
 
@@ -244,8 +180,16 @@ class Consumer(Closing):
         that the group gives; `poll` and `fetch` join it."""
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group can only assign")
-        self._subscription = topics if isinstance(topics, re.Pattern) else texts("topics", topics)
+        named = topics if isinstance(topics, re.Pattern) else short_texts("topics", topics)
+        self._subscription = named
         self._counts_at = 0.0
+
+    def _unsubscribe(self) -> None:
+        """The group goes on without this member, which would not join again when it has to."""
+        if self._group is not None and self._subscription is not None:
+            self._commit_quietly()
+            self._group.leave()
+        self._subscription = None
 
     @property
     def assignment(self) -> list[Partition]:
@@ -254,84 +198,123 @@ class Consumer(Closing):
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on at an offset. Raises `InvalidArgumentError` for a partition not assigned."""
-        place = self._place(partition)
-        place.position = place.fetch_offset = whole("offset", offset)
-        place.version += 1
-        place.paused_until = 0.0
+        self._places.seek(partition, whole("offset", offset))
 
     def position(self, partition: Partition) -> int:
-        """The offset of the next record."""
-        place = self._place(partition)
-        if place.position is None:
-            self._find_positions()
-        return place.position or 0
+        """The offset of the next record. Raises `OffsetOutOfRangeError` if there is nowhere to
+        begin, `RequestTimedOutError`, `BrokerError`."""
+        deadline = time.monotonic() + self.cluster.timeout_ms / 1000
+        while True:
+            place = self._places[partition]
+            if place.need is Need.NOTHING and place.position is not None:
+                return place.position
+            if place.error is not None:
+                error, place.error = place.error, None
+                raise error
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise RequestTimedOutError(
+                    f"the position of {partition[0]}-{partition[1]} was not found within "
+                    f"{self.cluster.timeout_ms} ms"
+                )
+            self._turn_lookups()
+            descriptors = self._lookup.descriptors()
+            if descriptors or place.waits_until:
+                self._wait(left, descriptors)
 
     def pause(self, partition: Partition) -> None:
-        """Fetches nothing more of a partition until `resume`."""
-        self._place(partition).is_paused = True
+        """Hands out and fetches nothing more of a partition until `resume`."""
+        self._places[partition].is_paused = True
 
     def resume(self, partition: Partition) -> None:
-        """Fetches a paused partition again."""
-        self._place(partition).is_paused = False
-
-    def _place(self, partition: Partition) -> _Place:
-        place = self._places.get(partition)
-        if place is None:
-            raise InvalidArgumentError(f"{partition[0]}-{partition[1]} is not assigned")
-        return place
-
-    def _take(self, partitions: list[Partition]) -> None:
-        """These partitions and no others; those that stay keep their positions."""
-        self._places = {
-            partition: self._places.get(partition) or _Place() for partition in partitions
-        }
-        self._order = list(self._places)
+        """Goes on with a paused partition."""
+        self._places[partition].is_paused = False
 
     # --- reading ----------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> list[Record]:
         """The next records, none if there are none in time. They count as read, and so as to be
-        committed, when `poll` is called again.
+        committed by itself, when `poll` is called again.
 
-        Raises `BrokerError`, `OffsetOutOfRangeError`, `CorruptMessageError`.
+        Raises `BrokerError`, `OffsetOutOfRangeError`, `CorruptMessageError`: once for each call, as
+        long as it is so, and in between it gives what there is of other partitions. The position
+        stays where the error is; `seek` leaves it behind.
         """
-        records = []
-        for fetched in self.fetch(timeout_ms):
-            rows, end = fetched.rows()
-            topic, partition = fetched.topic, fetched.partition
-            records += [Record(topic, partition, *row) for row in rows]
-            self.advance((topic, partition), end)
-        return records
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            self._collect(deadline)
+            records = self._fetcher.waiting.take_records()
+            if records or time.monotonic() >= deadline:
+                return records
 
     def __iter__(self) -> Iterator[Record]:
-        """Records for ever."""
+        """Records for ever. Whoever leaves the loop has had the records up to the one they left it
+        with; the next loop, or `poll`, goes on with the one behind it."""
         while True:
-            yield from self.poll(1000)
+            # Here too, not only where something is fetched: an answer may have records for hours.
+            self._commit_if_due()
+            self._join_if_due()
+            record = self._fetcher.waiting.take_record()
+            if record is None:
+                self._collect(time.monotonic() + ITERATE_S)
+            else:
+                yield record
 
     def fetch(self, timeout_ms: int = 0) -> list[Fetched]:
         """As `poll`, as bytes: for readers that want no object a record. The caller says by
         `advance` how far they have come."""
         deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            self._collect(deadline)
+            found = self._fetcher.waiting.take_bytes()
+            if found or time.monotonic() >= deadline:
+                return found
+
+    def advance(self, partition: Partition, offset: int) -> None:
+        """The records below an offset, of those that `fetch` gave, have been dealt with."""
+        self._places.advance(partition, offset)
+
+    def _collect(self, deadline: float) -> None:
+        """Returns when something may be handed out, or the time is over. Raises what a partition
+        has met since the last call, and in this one if there is nothing to hand out."""
         self._commit_if_due()
         while True:
             self._join_if_due()
-            self._find_positions()
-            now = time.monotonic()
-            self._send_fetches(now)
-            found = self._take_fetches()
-            if found:
-                self._send_fetches(now)
-                return found
+            self._raise_error()
+            self._turn_lookups()
+            self._fetcher.send(time.monotonic())
+            self._fetcher.take(time.monotonic())
+            if self._fetcher.waiting.is_ready:
+                self._fetcher.send(time.monotonic())
+                return
+            self._raise_error()
             left = deadline - time.monotonic()
             if left <= 0:
-                return []
-            self._wait(left)
+                return
+            self._wait(left, self._fetcher.descriptors() + self._lookup.descriptors())
 
-    def advance(self, partition: Partition, offset: int) -> None:
-        """The records below an offset have been dealt with."""
-        place = self._places.get(partition)
-        if place is not None:
-            place.position = offset
+    def _turn_lookups(self) -> None:
+        self._lookup.take(time.monotonic())
+        self._lookup.send(time.monotonic())
+
+    def _raise_error(self) -> None:
+        error = self._places.take_error(time.monotonic() + BACKOFF_MS / 1000)
+        if error is not None:
+            raise error
+
+    def _wait(self, seconds: float, descriptors: list[int]) -> None:
+        """Until an answer comes, or a pause may be over."""
+        now = time.monotonic()
+        has_pause = any(place.waits_until > now for _, place in self._places.items())
+        at_most = 1.0 if descriptors and not has_pause else BACKOFF_MS / 1000
+        seconds = min(seconds, at_most)
+        if not descriptors:
+            time.sleep(seconds)
+            return
+        poller = select.poll()
+        for descriptor in descriptors:
+            poller.register(descriptor, select.POLLIN)
+        poller.poll(seconds * 1000)
 
     # --- committing -------------------------------------------------------------------------------
 
@@ -342,15 +325,15 @@ class Consumer(Closing):
         """
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group commits nothing")
-        if offsets is None:
-            offsets = {
-                partition: place.position
-                for partition, place in self._places.items()
-                if place.position is not None
-            }
+        self._commit(self._group, self._places.positions() if offsets is None else offsets)
+
+    def _commit(
+        self, group: Membership, offsets: Mapping[Partition, int], *, once: bool = False
+    ) -> None:
         if offsets:
-            self._group.commit(offsets)
-            self._committed.update(offsets)
+            group.commit(offsets, once=once)
+            for partition, place in self._places.items():
+                place.committed = offsets.get(partition, place.committed)
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the group has committed, of those partitions that have an offset."""
@@ -364,22 +347,20 @@ class Consumer(Closing):
         now = time.monotonic()
         if now - self._committed_at >= self._commit_s:
             self._committed_at = now
-            self._commit_quietly()
+            # Its turn comes again: records are not held up for a coordinator that is away.
+            self._commit_quietly(once=True)
 
-    def _commit_quietly(self) -> None:
+    def _commit_quietly(self, *, once: bool = False) -> None:
         """What cannot be committed is read again by whoever gets the partition."""
-        if self._commit_s is None:
+        if self._group is None or self._commit_s is None:
             return
         changed = {
-            partition: place.position
-            for partition, place in self._places.items()
-            if place.position is not None and self._committed.get(partition) != place.position
+            partition: offset
+            for partition, offset in self._places.positions().items()
+            if self._places[partition].committed != offset
         }
-        try:
-            if changed:
-                self.commit(changed)
-        except ClientError:
-            pass
+        with suppress(ClientError):
+            self._commit(self._group, changed, once=once)
 
     # --- the group --------------------------------------------------------------------------------
 
@@ -394,15 +375,10 @@ class Consumer(Closing):
         self._commit_quietly()
         topics = sorted(self._counts)
         if not topics:
-            self._take([])
+            self._places.assign([])
             return
-        partitions = group.join(topics, self._partition_counts)
-        kept = set(self._places) & set(partitions)
-        self._take(partitions)
-        for partition in kept:
-            # Another member may have had it in between.
-            self._places[partition].position = None
-        self._committed.clear()
+        self._places.assign(group.join(topics, self._partition_counts))
+        self._places.forget_positions()
 
     def _topics_changed(self, is_joined: bool) -> bool:
         """Looks the subscribed topics up now and then."""
@@ -432,161 +408,3 @@ class Consumer(Closing):
             return {name: len(topic.partitions) for name, topic in found.items()}
 
         return self.cluster.retry(ask)
-
-    # --- positions --------------------------------------------------------------------------------
-
-    def _find_positions(self) -> None:
-        unknown = [partition for partition, place in self._places.items() if place.position is None]
-        if not unknown:
-            return
-        committed = self._group.committed(unknown) if self._group is not None else {}
-        self._committed.update(committed)
-        for partition, offset in committed.items():
-            self.seek(partition, offset)
-        rest = [partition for partition in unknown if partition not in committed]
-        if rest:
-            self._reset_positions(rest)
-
-    def _reset_positions(self, partitions: list[Partition]) -> None:
-        if self._reset is None:
-            names = ", ".join(f"{topic}-{index}" for topic, index in partitions)
-            raise OffsetOutOfRangeError(f"no offset to begin at for {names}")
-        found = self._admin.list_offsets(
-            dict.fromkeys(partitions, self._reset), committed=self._isolation == 1
-        )
-        for partition, listed in found.items():
-            self.seek(partition, listed.offset)
-
-    # --- fetches ----------------------------------------------------------------------------------
-
-    def _send_fetches(self, now: float) -> None:
-        by_node: dict[int, list[Partition]] = {}
-        for partition in self._order:
-            place = self._places[partition]
-            if place.is_paused or place.position is None or now < place.paused_until:
-                continue
-            if place.stop is not None and place.fetch_offset >= place.stop:
-                continue
-            try:
-                node_id = self.cluster.leader(*partition)
-            except ClientError as error:
-                self._pass_or_raise(error, [partition], now)
-                continue
-            by_node.setdefault(node_id, []).append(partition)
-        for node_id, partitions in by_node.items():
-            if node_id in self._flights:
-                continue
-            try:
-                self._send_fetch(node_id, partitions, now)
-            except ClientError as error:
-                self._pass_or_raise(error, partitions, now)
-
-    def _send_fetch(self, node_id: int, partitions: list[Partition], now: float) -> None:
-        connection = self._links.get(node_id)
-        if connection is None or not connection.is_open:
-            connection = self._links[node_id] = self.cluster.new_connection(node_id)
-        kind = messages.FetchRequest
-        topics: dict[str, Any] = {}
-        asked = {}
-        for partition in partitions:
-            place = self._places[partition]
-            asked[partition] = (place.fetch_offset, place.version)
-            row = kind.FetchTopic.FetchPartition(
-                partition=partition[1],
-                fetch_offset=place.fetch_offset,
-                partition_max_bytes=self._partition_bytes_max,
-            )
-            topic = topics.setdefault(partition[0], kind.FetchTopic(topic=partition[0]))
-            topic.partitions.append(row)
-        request = kind(
-            max_wait_ms=self._wait_ms,
-            min_bytes=self._bytes_min,
-            max_bytes=self._bytes_max,
-            isolation_level=self._isolation,
-            topics=list(topics.values()),
-        )
-        connection.send(request, at_most=FETCH_BY_NAME)
-        wait_s = (self._wait_ms + self._request_timeout_ms) / 1000
-        self._flights[node_id] = _Flight(asked, now + wait_s)
-
-    def _take_fetches(self) -> list[Fetched]:
-        """What has been answered by now."""
-        found: list[Fetched] = []
-        now = time.monotonic()
-        for node_id, flight in list(self._flights.items()):
-            connection = self._links[node_id]
-            try:
-                response = connection.receive_ready()
-                if response is None:
-                    if now < flight.deadline:
-                        continue
-                    raise RequestTimedOutError(f"no answer from {connection.peer} to Fetch")
-                del self._flights[node_id]
-                check(response.error_code, f"Fetch from {connection.peer}")
-            except ClientError as error:
-                self._flights.pop(node_id, None)
-                connection.close()
-                self._pass_or_raise(error, list(flight.asked), now)
-                continue
-            for topic in response.responses:
-                for row in topic.partitions:
-                    self._take_row((topic.topic, row.partition_index), row, flight, found, now)
-        return found
-
-    def _take_row(
-        self, partition: Partition, row: Any, flight: _Flight, found: list[Fetched], now: float
-    ) -> None:
-        place = self._places.get(partition)
-        offset, version = flight.asked.get(partition, (-1, -1))
-        if place is None or place.version != version:
-            return
-        if row.error_code == OFFSET_OUT_OF_RANGE:
-            if self._reset is None:
-                raise OffsetOutOfRangeError(
-                    f"offset {offset} is outside the log of {partition[0]}-{partition[1]}"
-                )
-            self._reset_positions([partition])
-            return
-        if row.error_code != NONE:
-            error = broker_error(row.error_code, f"partition {partition[0]}-{partition[1]}")
-            self._pass_or_raise(error, [partition], now)
-            return
-        if not row.records:
-            return
-        end = fetched_end(row.records, offset)
-        if end == offset:
-            raise MessageTooLargeError(
-                f"{partition[0]}-{partition[1]} has a batch at offset {offset} of which the broker "
-                "sends no more than a part: raise partition_bytes_max"
-            )
-        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
-        place.fetch_offset = end
-        # Whoever had something goes to the end of the line.
-        self._order.remove(partition)
-        self._order.append(partition)
-        found.append(Fetched(*partition, offset, row.records, aborted, row.high_watermark))
-
-    def _pass_or_raise(self, error: ClientError, partitions: list[Partition], now: float) -> None:
-        """What may pass is tried again after a pause."""
-        passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
-            isinstance(error, BrokerError) and error.retriable
-        )
-        if not passes:
-            raise error
-        for partition in partitions:
-            if partition in self._places:
-                self._places[partition].paused_until = now + BACKOFF_MS / 1000
-            self.cluster.forget(partition[0])
-
-    def _wait(self, seconds: float) -> None:
-        """Until an answer comes, or a pause may be over."""
-        seconds = min(seconds, 1.0 if self._flights else BACKOFF_MS / 1000)
-        if any(place.paused_until for place in self._places.values()):
-            seconds = min(seconds, BACKOFF_MS / 1000)
-        poller = select.poll()
-        for node_id in self._flights:
-            poller.register(self._links[node_id].fileno(), select.POLLIN)
-        if self._flights:
-            poller.poll(seconds * 1000)
-        else:
-            time.sleep(seconds)

@@ -13,7 +13,7 @@ that has moved or is gone is looked up anew, and any other refusal is the caller
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalite.client.arguments import offsets_by_pair, pairs, text, texts
+from kafkalite.client.arguments import offsets_by_pair, pairs, short_text, texts
 from kafkalite.client.cluster import ClusterClient, Node
 from kafkalite.client.connection import check
 from kafkalite.errors import BrokerError, ClientError
@@ -118,7 +118,7 @@ class GroupAdmin(ClusterClient):
 
     def describe(self, name: str) -> GroupDescription:
         """A group, of the classic or the new protocol."""
-        name = text("name", name)
+        name = short_text("name", name)
 
         def ask(coordinator: int) -> GroupDescription:
             node = self.cluster.node(coordinator)
@@ -143,7 +143,7 @@ class GroupAdmin(ClusterClient):
 
     def committed(self, name: str) -> dict[Partition, Committed]:
         """All offsets that a group has committed, by topic and partition."""
-        name = text("name", name)
+        name = short_text("name", name)
 
         def ask(coordinator: int) -> dict[Partition, Committed]:
             kind = messages.OffsetFetchRequest
@@ -172,7 +172,7 @@ class GroupAdmin(ClusterClient):
 
         Raises `BrokerError` (UNKNOWN_MEMBER_ID) if it has some.
         """
-        name = text("name", name)
+        name = short_text("name", name)
         kind = messages.OffsetCommitRequest
         inner = kind.OffsetCommitRequestTopic
         topics: dict[str, Any] = {}
@@ -200,7 +200,7 @@ class GroupAdmin(ClusterClient):
 
         Raises `BrokerError` if the whole was refused.
         """
-        name = text("name", name)
+        name = short_text("name", name)
         kind = messages.OffsetDeleteRequest
         inner = kind.OffsetDeleteRequestTopic
         topics: dict[str, Any] = {}
@@ -223,7 +223,7 @@ class GroupAdmin(ClusterClient):
 
     def delete(self, name: str) -> None:
         """Deletes a group without members, its offsets with it."""
-        name = text("name", name)
+        name = short_text("name", name)
         request = messages.DeleteGroupsRequest(groups_names=[name])
 
         def ask(coordinator: int) -> None:

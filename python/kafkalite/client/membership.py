@@ -10,12 +10,13 @@ records for long stays in the group, up to `max_poll_interval_ms`.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalite.client.cluster import Cluster, Servers
-from kafkalite.client.connection import Connection, broker_error, check
-from kafkalite.errors import BrokerError, ClientError
+from kafkalite.client.arguments import short_text
+from kafkalite.client.cluster import TIMEOUT_MS, Cluster, Servers
+from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check
+from kafkalite.errors import BrokerError, ClientError, RequestTimedOutError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
     FENCED_INSTANCE_ID,
@@ -26,7 +27,14 @@ from kafkalite.protocol.codes import (
     UNKNOWN_MEMBER_ID,
 )
 
-__all__ = ["GroupOptions", "Membership", "assign_range"]
+__all__ = [
+    "OFFSETS_BY_NAME",
+    "GroupOptions",
+    "Membership",
+    "assign_range",
+    "fetched_offsets",
+    "offset_fetch_request",
+]
 
 Partition = tuple[str, int]
 Result = TypeVar("Result")
@@ -36,8 +44,11 @@ RANGE = "range"
 SUBSCRIPTION_VERSION = 1
 ASSIGNMENT_VERSION = 0
 
-# Later versions of OffsetCommit and OffsetFetch name topics by id.
+ONCE_MS = 1_000
+"""What a commit that is not tried again takes at most."""
+
 OFFSETS_BY_NAME = 9
+"""Later versions of OffsetCommit and OffsetFetch name topics by id."""
 
 
 class GroupOptions(NamedTuple):
@@ -82,17 +93,35 @@ def assign_range(
 
 
 class Membership:
-    """One member of one group. `join`, `commit` and `leave` are called by one thread; heartbeats
-    run beside them."""
+    """One member of one group. One thread; heartbeats run beside it."""
 
-    def __init__(self, bootstrap_servers: Servers, options: GroupOptions, client_id: str) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: Servers,
+        options: GroupOptions,
+        client_id: str,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """The times are those of `Cluster`; a join has as long as the group lets it take."""
+        short_text("group", options.group)
+        if options.instance_id is not None:
+            short_text("instance_id", options.instance_id)
         self.options = options
         self.member_id = ""
         self.generation = -1
-        self._cluster = Cluster(bootstrap_servers, client_id=client_id)
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            timeout_ms=timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
         self._lock = threading.RLock()
-        self._connection: Connection | None = None
+        self._coordinator: int | None = None
         self._joined = False
+        self._is_forgotten = False
+        """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,8 +147,9 @@ class Membership:
         Waits for the other members, at most as long as the group lets them take.
         """
         with self._lock:
+            self._joined = False  # until it has: a join that fails is tried again
             partitions = self._retry(lambda: self._join(sorted(topics), counts))
-            self._joined = True
+            self._joined, self._is_forgotten = True, False
             self._polled_at = time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(
@@ -129,16 +159,23 @@ class Membership:
         return partitions
 
     def leave(self) -> None:
-        """Leaves the group, unless it is a static member, and ends the heartbeats."""
-        self._stop.set()
+        """Leaves the group, unless it is a static member, and sends no heartbeats until it joins
+        again."""
         with self._lock:
+            self._joined = self._is_forgotten = False
             try:
                 if self.member_id and self.options.instance_id is None:
                     self._leave()
             except ClientError:
                 pass  # the session time-out does it
-            finally:
-                self._joined = False
+
+    def close(self) -> None:
+        """Leaves the group and ends the heartbeats."""
+        self._stop.set()
+        try:
+            self.leave()
+        finally:
+            with self._lock:
                 self._cluster.close()
         if self._thread is not None and self._thread.is_alive():
             # Else it has ended, or an interrupt came as it was to start: it ends as it begins.
@@ -173,7 +210,7 @@ class Membership:
             if joined.error_code == MEMBER_ID_REQUIRED:
                 self.member_id = joined.member_id
                 continue
-            if self._is_forgotten(joined.error_code):
+            if self._forgets(joined.error_code):
                 continue
             check(joined.error_code, f"group '{options.group}'")
             self.member_id, self.generation = joined.member_id, joined.generation_id
@@ -183,7 +220,7 @@ class Membership:
             synced = self._sync(assigned)
             if synced.error_code == REBALANCE_IN_PROGRESS:
                 continue
-            if self._is_forgotten(synced.error_code):
+            if self._forgets(synced.error_code):
                 continue
             check(synced.error_code, f"group '{options.group}'")
             return _decode_assignment(synced.assignment)
@@ -217,10 +254,11 @@ class Membership:
         topics = {topic for _, _, subscribed in members for topic in subscribed}
         return assign_range(members, counts(topics))
 
-    def _is_forgotten(self, code: int) -> bool:
+    def _forgets(self, code: int) -> bool:
+        """Whether the coordinator has told that this is no member any more."""
         if code not in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
             return False
-        self.member_id, self.generation = "", -1
+        self.member_id, self.generation, self._is_forgotten = "", -1, True
         return True
 
     # --- heartbeats -------------------------------------------------------------------------------
@@ -234,12 +272,19 @@ class Membership:
                 silent_s = time.monotonic() - self._polled_at
                 try:
                     if silent_s * 1000 > self.options.max_poll_interval_ms:
-                        self._joined = False
-                        self._leave()
+                        self._give_up()
                         continue
                     self._heartbeat()
                 except ClientError:
-                    self._connection = None  # the next one looks the coordinator up again
+                    self._coordinator = None  # the next one looks it up again
+
+    def _give_up(self) -> None:
+        """Nobody polls. A static member's partitions wait for the end of its session, as
+        `max.poll.interval.ms` of Kafka's consumer says."""
+        self._joined = False
+        if self.options.instance_id is None:
+            self._is_forgotten = True
+            self._leave()
 
     def _heartbeat(self) -> None:
         request = messages.HeartbeatRequest(
@@ -251,7 +296,7 @@ class Membership:
         code = self._ask(request).error_code
         if code == NONE:
             return
-        if self._is_forgotten(code) or code == REBALANCE_IN_PROGRESS:
+        if self._forgets(code) or code == REBALANCE_IN_PROGRESS:
             self._joined = False
         elif code == FENCED_INSTANCE_ID:
             self._joined = False
@@ -261,8 +306,9 @@ class Membership:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Commits the offset of the next record of each partition.
+    def commit(self, offsets: Mapping[Partition, int], *, once: bool = False) -> None:
+        """Commits the offset of the next record of each partition; `once`: what fails is not tried
+        again, and nobody is waited for longer than `ONCE_MS`.
 
         Raises `BrokerError` (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, …) if the partitions are
         not this member's any more.
@@ -277,6 +323,10 @@ class Membership:
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
 
         def ask() -> None:
+            if self._is_forgotten:
+                # Without member and generation it would be taken, once the group is empty, over
+                # what the others have committed since.
+                raise broker_error(UNKNOWN_MEMBER_ID, f"commit of group '{self.options.group}'")
             request = kind(
                 group_id=self.options.group,
                 generation_id_or_member_epoch=self.generation,
@@ -289,40 +339,23 @@ class Membership:
                 for row in topic.partitions:
                     check(row.error_code, f"commit of {topic.name}-{row.partition_index}")
 
-        with self._lock:
-            self._retry(ask)
+        if once:
+            self._once(ask)
+        else:
+            with self._lock:
+                self._retry(ask)
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The committed offsets, of those partitions that have one."""
-        kind = messages.OffsetFetchRequest
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            by_topic.setdefault(topic, []).append(index)
-        group = kind.OffsetFetchRequestGroup(
-            group_id=self.options.group,
-            topics=[
-                kind.OffsetFetchRequestGroup.OffsetFetchRequestTopics(
-                    name=topic, partition_indexes=indexes
-                )
-                for topic, indexes in by_topic.items()
-            ],
-        )
-        old = [
-            kind.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-            for topic, indexes in by_topic.items()
-        ]
-        request = kind(group_id=self.options.group, topics=old, groups=[group], require_stable=True)
+        request = offset_fetch_request(self.options.group, partitions)
 
         def ask() -> dict[Partition, int]:
             response = self._ask(request, at_most=OFFSETS_BY_NAME)
-            found = response.groups[0] if response.groups else response
-            check(found.error_code, f"group '{self.options.group}'")
             offsets = {}
-            for topic in found.topics:
-                for row in topic.partitions:
-                    check(row.error_code, f"offset of {topic.name}-{row.partition_index}")
-                    if row.committed_offset >= 0:
-                        offsets[topic.name, row.partition_index] = row.committed_offset
+            for partition, code, offset in fetched_offsets(self.options.group, response):
+                check(code, f"offset of {partition[0]}-{partition[1]}")
+                if offset >= 0:
+                    offsets[partition] = offset
             return offsets
 
         with self._lock:
@@ -333,22 +366,66 @@ class Membership:
     def _ask(
         self, request: Any, *, timeout_ms: int | None = None, at_most: int | None = None
     ) -> Any:
-        connection = self._connection
-        if connection is None or not connection.is_open:
-            node_id = self._cluster.coordinator(self.options.group)
-            connection = self._connection = self._cluster.connection(node_id)
-        return connection.request(request, timeout_ms=timeout_ms, at_most=at_most)
+        if self._coordinator is None:
+            self._coordinator = self._cluster.coordinator(self.options.group)
+        return self._cluster.ask(
+            request, node_id=self._coordinator, timeout_ms=timeout_ms, at_most=at_most
+        )
 
     def _retry(self, operation: Callable[[], Result]) -> Result:
-        def attempt() -> Result:
-            try:
-                return operation()
-            except ClientError as error:
-                if not isinstance(error, BrokerError) or error.retriable:
-                    self._connection = None
-                raise
+        return self._cluster.retry(lambda: self._attempt(operation))
 
-        return self._cluster.retry(attempt)
+    def _once(self, operation: Callable[[], Result]) -> Result:
+        wait_s = min(self._cluster.request_timeout_ms, ONCE_MS) / 1000
+        deadline = time.monotonic() + wait_s
+        if not self._lock.acquire(timeout=wait_s):
+            raise RequestTimedOutError(f"group '{self.options.group}' waits for its coordinator")
+        try:
+            with self._cluster.until(deadline):
+                return self._attempt(operation)
+        finally:
+            self._lock.release()
+
+    def _attempt(self, operation: Callable[[], Result]) -> Result:
+        """After what may pass the coordinator is looked up anew."""
+        try:
+            return operation()
+        except ClientError as error:
+            if not isinstance(error, BrokerError) or error.retriable:
+                self._coordinator = None
+            raise
+
+
+def offset_fetch_request(group: str, partitions: Iterable[Partition]) -> Any:
+    """Asks for committed offsets, and for none that a transaction is about to change."""
+    kind = messages.OffsetFetchRequest
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    asked = kind.OffsetFetchRequestGroup(
+        group_id=group,
+        topics=[
+            kind.OffsetFetchRequestGroup.OffsetFetchRequestTopics(
+                name=topic, partition_indexes=indexes
+            )
+            for topic, indexes in by_topic.items()
+        ],
+    )
+    old = [
+        kind.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+        for topic, indexes in by_topic.items()
+    ]
+    return kind(group_id=group, topics=old, groups=[asked], require_stable=True)
+
+
+def fetched_offsets(group: str, response: Any) -> Iterator[tuple[Partition, int, int]]:
+    """Error code and offset (-1 for none) of each partition. Raises `BrokerError` for the group's
+    own error."""
+    found = response.groups[0] if response.groups else response
+    check(found.error_code, f"group '{group}'")
+    for topic in found.topics:
+        for row in topic.partitions:
+            yield (topic.name, row.partition_index), row.error_code, row.committed_offset
 
 
 def _encode_assignment(partitions: Iterable[Partition]) -> bytes:

@@ -27,20 +27,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
-from kafkalite.client.arguments import Bytes, bytes_of, header, text, whole
+from kafkalite.client.arguments import Bytes, bytes_of, header, short_text, text, whole
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     Cluster,
     Servers,
     TopicMetadata,
 )
-from kafkalite.client.connection import Connection, broker_error, check
+from kafkalite.client.connection import Connection, broker_error, check, may_pass
 from kafkalite.client.lane import SEQUENCES, Batch, Lane, OnDelivery, OpenBatch
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
     ClientError,
-    ConnectionFailedError,
     InvalidArgumentError,
     KafkaliteError,
     RequestTimedOutError,
@@ -114,7 +113,7 @@ class Producer:
         Raises `InvalidArgumentError` for what contradicts itself, `TypeError`.
         """
         text("codec", codec)
-        text("client_id", client_id)
+        short_text("client_id", client_id)
         whole("linger_ms", linger_ms, 0)
         whole("batch_bytes", batch_bytes, 0)
         whole("request_bytes_max", request_bytes_max, 1)
@@ -167,6 +166,11 @@ class Producer:
         """Records that were given up."""
         self.first_error: KafkaliteError | None = None
         """Why the first of them was, until `flush` raises it."""
+        self._told: deque[tuple[Batch, KafkaliteError | None, int]] = deque()
+        """Batches that are done, with what their callbacks are to be told."""
+        self._is_calling_back = False
+        self._callback_error: Exception | None = None
+        """What the first callback raised, until `poll` or `flush` does."""
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +215,8 @@ class Producer:
 
         Raises `BrokerError` for a topic or partition that there is not, `TypeError` for what is no
         text and what are no bytes. What happens to the record later, `on_delivery` is told and
-        `flush` raises.
+        `flush` raises. What `on_delivery` itself raises comes out of the next `poll` or `flush`,
+        as in confluent-kafka, after all that were due have been called; of several the first.
         """
         if type(topic) is not str:
             topic = text("topic", topic)
@@ -257,7 +262,7 @@ class Producer:
         if has_closed or now >= self._next_linger:
             self._turn(now)
         while self._pending_bytes > self._buffer_bytes:
-            self.poll(100)
+            self._poll(100)
 
     def send_batch(
         self,
@@ -275,7 +280,11 @@ class Producer:
 
     def poll(self, timeout_ms: int = 0) -> None:
         """Moves on what is under way: sends what is due and takes answers, waiting for one as long
-        as there is nothing else to do."""
+        as there is nothing else to do. Raises what a callback has raised."""
+        self._poll(timeout_ms)
+        self._raise_callback_error()
+
+    def _poll(self, timeout_ms: int) -> None:
         now = time.monotonic()
         self._turn(now)
         if timeout_ms <= 0:
@@ -289,10 +298,11 @@ class Producer:
         self._turn(time.monotonic())
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Returns once everything sent before is on its broker or given up.
+        """Returns once everything sent before is on its broker or given up, and its callbacks have
+        been called.
 
-        Raises the first error of a record since the last flush, and `RequestTimedOutError` if
-        something is still under way when the time is over.
+        Raises what a callback has raised; else the first error of a record since the last flush.
+        `RequestTimedOutError` if something is still under way when the time is over.
         """
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         for lane in self._lanes.values():
@@ -302,7 +312,9 @@ class Producer:
                 raise RequestTimedOutError(
                     f"{self.pending_count} batches were not acknowledged within {timeout_ms} ms"
                 )
-            self.poll(100)
+            self._poll(100)
+        self._call_back()
+        self._raise_callback_error()
         if self.first_error is not None:
             error, self.first_error = self.first_error, None
             raise error
@@ -381,7 +393,7 @@ class Producer:
                 if not batch.begin <= index < batch.begin + batch.count:
                     continue  # in another batch, since it was split
                 offset = base_offset + index - batch.begin if base_offset >= 0 else -1
-                on_delivery(error, batch.topic, batch.partition, offset)
+                self._call(on_delivery, error, batch.topic, batch.partition, offset)
 
         on_done = done if callbacks else None
         made_at, count = opened.made_at, opened.count
@@ -402,7 +414,32 @@ class Producer:
             self.failed_count += batch.count
             self.first_error = self.first_error or error
         if batch.on_done is not None:
-            batch.on_done(batch, error, base_offset)
+            self._told.append((batch, error, base_offset))
+
+    def _call_back(self) -> None:
+        """Callbacks are called when nothing is half done: they may send, and may raise. One after
+        the other: what is told within a callback that sends waits for its end."""
+        if self._is_calling_back:
+            return
+        self._is_calling_back = True
+        try:
+            while self._told:
+                batch, error, base_offset = self._told.popleft()
+                if batch.on_done is not None:
+                    self._call(batch.on_done, batch, error, base_offset)
+        finally:
+            self._is_calling_back = False
+
+    def _call(self, callback: Callable[..., None], *told: Any) -> None:
+        try:
+            callback(*told)
+        except Exception as error:  # noqa: BLE001 - the caller's own, who gets it back
+            self._callback_error = self._callback_error or error
+
+    def _raise_callback_error(self) -> None:
+        if self._callback_error is not None:
+            error, self._callback_error = self._callback_error, None
+            raise error
 
     # --- the turn ---------------------------------------------------------------------------------
 
@@ -412,6 +449,7 @@ class Producer:
         if now >= self._next_linger:
             self._close_old(now)
         self._send_ready(now)
+        self._call_back()
 
     def _close_old(self, now: float) -> None:
         due = float("inf")
@@ -635,10 +673,7 @@ class Producer:
 
     def _come_back(self, lane: Lane, batches: list[Batch], error: ClientError, now: float) -> None:
         """Batches that could not be sent, or of which it is not known what became of them."""
-        passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
-            isinstance(error, BrokerError) and error.retriable
-        )
-        if passes:
+        if may_pass(error):
             lane.put_back(batches)
             lane.pause(now, error)
         else:

@@ -41,12 +41,41 @@ REFUSED = {
     "transaction.two.phase.commit.enable": "transactions end within transaction.timeout.ms",
 }
 PLAINTEXT_ONLY = re.compile(r"sasl\.|ssl\.|security\.protocol$")
-# Batches leave when they are full or the rows are over, so nothing lingers.
-IGNORED = re.compile(
-    r"linger\.ms$|retries$|retry\.|reconnect\.|metadata\.|metric|enable\.metrics|max\.block\.ms$|"
-    r"send\.buffer|receive\.buffer|socket\.connection|connections\.max|client\.dns|"
-    r"partitioner\.a|security\.providers|config\.providers|auto\.include"
+# Settings of Kafka's `ProducerConfig` that change nothing here: batches leave when they are full or
+# the rows are over, so nothing lingers. By their whole names, for one that merely begins like them
+# is a mistake that the user is to hear of.
+IGNORED = frozenset(
+    (
+        "client.dns.lookup",
+        "config.providers",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "linger.ms",
+        "max.block.ms",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "security.providers",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    )
 )
+# Behind these Kafka takes names of the user's own.
+IGNORED_FAMILIES = ("config.providers.", "metrics.context.")
 
 
 @dataclass(frozen=True)
@@ -133,7 +162,7 @@ def _is_ignored(prefix: str, name: str, text: str) -> bool:
         raise InvalidArgumentError(
             f"Kafka option '{prefix}{name}' is not supported: kafkalite speaks PLAINTEXT alone"
         )
-    return IGNORED.match(name) is not None
+    return name in IGNORED or name.startswith(IGNORED_FAMILIES)
 
 
 def _number(name: str, text: str, lowest: int, highest: int) -> int:

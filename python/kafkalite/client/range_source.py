@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite._native import fetched_end
-from kafkalite.client.admin import EARLIEST, Admin
+from kafkalite.client.admin import EARLIEST, EARLIEST_LOCAL, Admin
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
-from kafkalite.client.connection import Closing, Connection, broker_error, check
+from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -32,6 +32,7 @@ from kafkalite.errors import (
     MessageTooLargeError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
+    UnsupportedVersionError,
 )
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import NONE, OFFSET_OUT_OF_RANGE
@@ -146,17 +147,31 @@ class RangeSource(Closing):
 
     def next_chunk(self) -> Chunk | None:
         """See `_native.FetchRead`. Raises `KafkaliteError`."""
+        # What the caller did since the last chunk is no time in which nothing came.
+        self._progress_at = time.monotonic()
         while True:
             if self._position >= self._stop and not self._begin():
                 return None
+            start = self._position
             try:
-                answer = self._fetch()
-            except ClientError as error:
-                self._pause_or_raise(error)
-                continue
-            chunk = self._take(answer)
+                chunk = self._attempt()
+            except Exception:
+                raise
+            except BaseException:
+                # Interrupted: in the midst of an answer, or with one that nobody was given.
+                self._hang_up()
+                self._position = start
+                raise
             if chunk is not None:
                 return chunk
+
+    def _attempt(self) -> Chunk | None:
+        try:
+            answer = self._fetch()
+        except ClientError as error:
+            self._pause_or_raise(error)
+            return None
+        return self._take(answer)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -168,8 +183,8 @@ class RangeSource(Closing):
         while self._ahead:
             self._topic, self._partition, self._position, self._stop = self._ahead.popleft()
             if self._position < self._stop:
-                self._progress_at = time.monotonic()
                 self._is_empty = False
+                self._progress_at = time.monotonic()
                 self._offset_bytes = float(OFFSET_BYTES)
                 return True
         return False
@@ -286,7 +301,6 @@ class RangeSource(Closing):
             )
         self._position = end
         self._offset_bytes = len(answer.records) / (end - start)
-        self._progress_at = time.monotonic()
         self._is_empty = False
         if end < self._stop and self._connection is not None:
             try:
@@ -299,7 +313,7 @@ class RangeSource(Closing):
         """Nothing came: not yet, or there is nothing left (compaction removed it)."""
         if answer.records is None:
             time.sleep(answer.throttle_ms / 1000)
-        elif answer.end >= self._stop and self._is_empty:
+        elif answer.end >= self._stop and self._is_empty and self._is_local():
             self._position = self._stop
             return
         else:
@@ -310,10 +324,20 @@ class RangeSource(Closing):
                 f"{self._settings.poll_timeout_ms} ms"
             )
 
-    def _skip_lost(self) -> None:
+    def _is_local(self) -> bool:
+        """Whether the position is in the broker's own log, where there is nothing for good; what is
+        tiered (KIP-405) a broker may only not have fetched in time."""
+        try:
+            return self._listed(EARLIEST_LOCAL) <= self._position
+        except UnsupportedVersionError:
+            return True
+
+    def _listed(self, kind: int) -> int:
         place = (self._topic, self._partition)
-        admin = Admin(self._cluster)
-        first = admin.list_offsets({place: EARLIEST})[place].offset
+        return Admin(self._cluster).list_offsets({place: kind})[place].offset
+
+    def _skip_lost(self) -> None:
+        first = self._listed(EARLIEST)
         sentence = (
             f"offset {self._position} is outside the log of {self._name}, which starts at {first}"
         )
@@ -324,11 +348,8 @@ class RangeSource(Closing):
 
     def _pause_or_raise(self, error: ClientError) -> None:
         """What may pass is tried again after a pause, until nothing has come for too long."""
-        passes = isinstance(error, ConnectionFailedError | RequestTimedOutError) or (
-            isinstance(error, BrokerError) and error.retriable
-        )
         late = time.monotonic() - self._progress_at > self._settings.poll_timeout_ms / 1000
-        if not passes or late:
+        if not may_pass(error) or late:
             kind = type(error)
             sentence = f"{self._name}: {error} (at offset {self._position}, before {self._stop})"
             if isinstance(error, BrokerError):

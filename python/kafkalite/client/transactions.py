@@ -14,6 +14,7 @@ nobody ends is aborted by its coordinator after `timeout_ms`.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kafkalite.client.arguments import short_text
 from kafkalite.client.cluster import TRANSACTION, Cluster
 from kafkalite.client.connection import check
 from kafkalite.errors import BrokerError, UnsupportedVersionError
@@ -49,7 +50,7 @@ class Transaction:
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
         """Asks nobody yet."""
-        self.transactional_id = transactional_id
+        self.transactional_id = short_text("transactional_id", transactional_id)
         self.producer_id = -1
         self.epoch = -1
         self._cluster = cluster

@@ -42,15 +42,21 @@ def kafka_broker(kafka_broker_config: Mapping[str, str]) -> Iterator[Broker]:
 
 @pytest.fixture
 def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of a new topic with one partition that no other test has."""
+    """The name of a new topic with one partition that no other test has. Where the broker does not
+    answer, the end of its log says why."""
     import os
 
     from kafkalite.client.admin import Admin
+    from kafkalite.errors import ClientError
 
     words = "".join(
         each if each.isascii() and each.isalnum() else "-" for each in request.node.name
     )
     name = f"{words[:TOPIC_NAME_ROOM].strip('-')}-{os.urandom(4).hex()}"
-    with Admin(kafka_broker.bootstrap_servers) as admin:
-        admin.create_topic(name, partitions=1)
+    try:
+        with Admin(kafka_broker.bootstrap_servers) as admin:
+            admin.create_topic(name, partitions=1)
+    except ClientError as error:
+        error.add_note(f"The broker's log ends:\n{kafka_broker.log_tail()}")
+        raise
     return name

@@ -1,0 +1,195 @@
+"""Fetches of a consumer: what is asked of which broker, and what its answer means.
+
+While the caller works on what came, the next fetch is under way: of each broker at most one answer
+is being made and one is at the caller's. What goes wrong with one partition concerns that partition
+alone: it waits, is looked up anew, or has an error that the caller is told (`Places`).
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kafkalite._native import count_fetched, fetched_end
+from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
+from kafkalite.client.fetched import Fetched, Waiting, unreadable
+from kafkalite.client.place import Partition, Places
+from kafkalite.errors import (
+    ClientError,
+    KafkaliteError,
+    MessageTooLargeError,
+    RequestTimedOutError,
+)
+from kafkalite.protocol import messages
+from kafkalite.protocol.codes import NONE, OFFSET_OUT_OF_RANGE
+
+__all__ = ["FetchOptions", "Fetcher"]
+
+# Later versions name topics by id, which a topic that is made anew changes.
+FETCH_BY_NAME = 12
+
+
+class FetchOptions(NamedTuple):
+    """What every fetch asks for: sizes in bytes, `isolation` as the protocol counts."""
+
+    isolation: int
+    bytes_min: int
+    bytes_max: int
+    partition_bytes_max: int
+    wait_ms: int
+
+
+class _Flight(NamedTuple):
+    """A fetch that was not answered yet: offset and epoch of each partition."""
+
+    asked: dict[Partition, tuple[int, int]]
+    deadline: float
+
+
+class Fetcher(Closing):
+    """Sends fetches and puts what comes into `waiting`. One thread; nothing of it waits for an
+    answer to a fetch."""
+
+    def __init__(self, cluster: Cluster, places: Places, options: FetchOptions) -> None:
+        self.waiting = Waiting(places)
+        self._cluster = cluster
+        self._places = places
+        self._options = options
+        self._links: dict[int, Connection] = {}
+        self._flights: dict[int, _Flight] = {}
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for connection in self._links.values():
+            connection.close()
+        self._links.clear()
+        self._flights.clear()
+
+    def descriptors(self) -> list[int]:
+        """Sockets on which answers are due."""
+        return [self._links[node_id].fileno() for node_id in self._flights]
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Asks each broker that has nothing to answer for whatever may be fetched of it."""
+        by_node: dict[int, dict[Partition, int]] = {}
+        for partition, place in list(self._places.items()):
+            if not place.may_be_fetched(now):
+                continue
+            try:
+                node_id = self._cluster.leader(*partition)
+            except ClientError as error:
+                self._failed({partition: place.epoch}, error, now)
+                continue
+            by_node.setdefault(node_id, {})[partition] = place.epoch
+        for node_id, epochs in by_node.items():
+            if node_id in self._flights:
+                continue
+            try:
+                self._send(node_id, epochs, now)
+            except ClientError as error:
+                self._failed(epochs, error, now)
+
+    def _send(self, node_id: int, partitions: Iterable[Partition], now: float) -> None:
+        connection = self._links.get(node_id)
+        if connection is None or not connection.is_open:
+            connection = self._links[node_id] = self._cluster.new_connection(node_id)
+        kind, options = messages.FetchRequest, self._options
+        topics: dict[str, Any] = {}
+        asked = {}
+        for partition in partitions:
+            place = self._places[partition]
+            asked[partition] = (place.fetch_offset, place.epoch)
+            row = kind.FetchTopic.FetchPartition(
+                partition=partition[1],
+                fetch_offset=place.fetch_offset,
+                partition_max_bytes=options.partition_bytes_max,
+            )
+            topic = topics.setdefault(partition[0], kind.FetchTopic(topic=partition[0]))
+            topic.partitions.append(row)
+        request = kind(
+            max_wait_ms=options.wait_ms,
+            min_bytes=options.bytes_min,
+            max_bytes=options.bytes_max,
+            isolation_level=options.isolation,
+            topics=list(topics.values()),
+        )
+        connection.send(request, at_most=FETCH_BY_NAME)
+        wait_s = (options.wait_ms + self._cluster.request_timeout_ms) / 1000
+        self._flights[node_id] = _Flight(asked, now + wait_s)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def take(self, now: float) -> None:
+        """Takes what has been answered by now."""
+        for node_id, flight in list(self._flights.items()):
+            connection = self._links[node_id]
+            try:
+                response = connection.receive_ready()
+                if response is None:
+                    if now < flight.deadline:
+                        continue
+                    raise RequestTimedOutError(f"no answer from {connection.peer} to Fetch")
+                check(response.error_code, f"Fetch from {connection.peer}")
+            except ClientError as error:
+                del self._flights[node_id]
+                connection.close()
+                self._failed({each: epoch for each, (_, epoch) in flight.asked.items()}, error, now)
+                continue
+            del self._flights[node_id]
+            for topic in response.responses:
+                for row in topic.partitions:
+                    partition = (topic.topic, row.partition_index)
+                    if partition in flight.asked:
+                        self._take_row(partition, *flight.asked[partition], row, now)
+
+    def _take_row(
+        self, partition: Partition, offset: int, epoch: int, row: Any, now: float
+    ) -> None:
+        if self._places.of(partition, epoch) is None:
+            return
+        if row.error_code == NONE and not row.records:
+            return
+        error = _error_of(partition, offset, row)
+        if error is None:
+            aborted = [
+                (each.producer_id, each.first_offset) for each in row.aborted_transactions or ()
+            ]
+            fetched = Fetched(*partition, offset, row.records, aborted, row.high_watermark)
+            self.waiting.put(fetched, epoch)
+        elif self.waiting.has(partition):
+            # Asked again once the caller has what comes before it: the answer is the same then.
+            self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+        elif row.error_code == OFFSET_OUT_OF_RANGE:
+            self._places.needs_reset(partition, epoch)
+        else:
+            self._failed({partition: epoch}, error, now)
+
+    def _failed(self, asked: dict[Partition, int], error: KafkaliteError, now: float) -> None:
+        """What may pass is tried again after a pause. An answer that cannot be read is told: the
+        next one is most likely the same."""
+        cause = error.__cause__
+        is_unreadable = isinstance(cause, KafkaliteError) and not isinstance(cause, ClientError)
+        passes = isinstance(error, ClientError) and may_pass(error) and not is_unreadable
+        for partition, epoch in asked.items():
+            if passes:
+                self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+                self._cluster.forget(partition[0])
+            else:
+                self._places.fail(partition, epoch, error)
+
+
+def _error_of(partition: Partition, offset: int, row: Any) -> KafkaliteError | None:
+    """What is wrong with an answer for a partition, as far as its first batch."""
+    if row.error_code != NONE:
+        return broker_error(row.error_code, f"partition {partition[0]}-{partition[1]}")
+    if fetched_end(row.records, offset) > offset:
+        return None
+    try:
+        count_fetched(row.records, offset)
+    except KafkaliteError as error:
+        return unreadable(partition, offset, row.records, error)
+    return MessageTooLargeError(
+        f"{partition[0]}-{partition[1]} has a batch at offset {offset} of which the broker "
+        "sends no more than a part: raise partition_bytes_max"
+    )

@@ -1,0 +1,218 @@
+"""Where partitions are read from: asked of the group's coordinator and of leaders.
+
+No answer about positions is waited for, so that those partitions go on whose positions are known;
+connecting, and finding out who leads or coordinates, is. Each question has a connection of its own,
+since on that of the fetches it would wait behind them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kafkalite.client.admin import list_offsets_request
+from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.connection import Closing, Connection, broker_error, may_pass
+from kafkalite.client.membership import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
+from kafkalite.client.place import Need, Partition, Places
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    KafkaliteError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+)
+from kafkalite.protocol.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
+
+__all__ = ["Lookup"]
+
+Epochs = dict[Partition, int]
+
+
+class _Question(NamedTuple):
+    """What was asked and not answered yet, and who understands the answer."""
+
+    connection: Connection
+    asked: Epochs
+    deadline: float
+    take: Callable[[Any, Epochs, float], None]
+
+
+class Lookup(Closing):
+    """Finds the positions that `places` need. One thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        places: Places,
+        group: str | None,
+        reset: int | None,
+        isolation: int,
+    ) -> None:
+        """`reset`: what ListOffsets is asked for where there is no offset to begin at; without it
+        the caller is told."""
+        self._cluster = cluster
+        self._places = places
+        self._group = group
+        self._reset = reset
+        self._isolation = isolation
+        self._questions: list[_Question] = []
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for question in self._questions:
+            question.connection.close()
+        self._questions.clear()
+
+    def descriptors(self) -> list[int]:
+        """Sockets on which answers are due."""
+        return [question.connection.fileno() for question in self._questions]
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Asks for what has not been asked for yet."""
+        committed = self._unasked(Need.COMMITTED, now)
+        if committed and self._group is None:
+            for partition, epoch in committed.items():
+                self._places.needs_reset(partition, epoch)
+        elif committed and self._group is not None:
+            self._ask_coordinator(self._group, committed, now)
+        resets = self._unasked(Need.RESET, now)
+        if resets and self._reset is None:
+            self._refuse(resets)
+        elif resets and self._reset is not None:
+            self._ask_leaders(self._reset, resets, now)
+
+    def _unasked(self, need: Need, now: float) -> Epochs:
+        asked = {item for question in self._questions for item in question.asked.items()}
+        needing = self._places.needing(need, now)
+        return {each: epoch for each, epoch in needing.items() if (each, epoch) not in asked}
+
+    def _refuse(self, epochs: Epochs) -> None:
+        """All of them in one error, but those that have left their log, which say where."""
+        beginning = []
+        for (topic, index), epoch in epochs.items():
+            place = self._places[topic, index]
+            if place.position is None:
+                beginning.append((topic, index))
+                continue
+            outside = f"offset {place.fetch_offset} is outside the log of {topic}-{index}"
+            self._places.refuse_reset((topic, index), epoch, OffsetOutOfRangeError(outside))
+        names = ", ".join(f"{topic}-{index}" for topic, index in beginning)
+        nowhere = OffsetOutOfRangeError(f"no offset to begin at for {names}")
+        for partition in beginning:
+            self._places.refuse_reset(partition, epochs[partition], nowhere)
+
+    def _ask_coordinator(self, group: str, epochs: Epochs, now: float) -> None:
+        try:
+            node_id = self._cluster.coordinator(group)
+            request = offset_fetch_request(group, epochs)
+            self._ask(node_id, request, OFFSETS_BY_NAME, epochs, self._take_committed, now)
+        except ClientError as error:
+            self._failed(epochs, error, now, passes=self._cluster.was_reached and may_pass(error))
+
+    def _ask_leaders(self, reset: int, epochs: Epochs, now: float) -> None:
+        by_node: dict[int, Epochs] = {}
+        for partition, epoch in epochs.items():
+            try:
+                node_id = self._cluster.leader(*partition)
+            except ClientError as error:
+                # What the cluster does not know, or where nobody was ever reached, is a mistake
+                # in a name, most likely.
+                code = error.code if isinstance(error, BrokerError) else NONE
+                passes = self._cluster.was_reached and code != UNKNOWN_TOPIC_OR_PARTITION
+                self._failed({partition: epoch}, error, now, passes=passes and may_pass(error))
+                continue
+            by_node.setdefault(node_id, {})[partition] = epoch
+        for node_id, asked in by_node.items():
+            request = list_offsets_request(
+                dict.fromkeys(asked, reset),
+                self._isolation == 1,
+                self._cluster.request_timeout_ms,
+            )
+            try:
+                self._ask(node_id, request, None, asked, self._take_listed, now)
+            except ClientError as error:
+                self._failed(asked, error, now, passes=may_pass(error))
+
+    def _ask(
+        self,
+        node_id: int,
+        request: Any,
+        at_most: int | None,
+        asked: Epochs,
+        take: Callable[[Any, Epochs, float], None],
+        now: float,
+    ) -> None:
+        connection = self._cluster.new_connection(node_id)
+        deadline = now + self._cluster.request_timeout_ms / 1000
+        self._questions.append(_Question(connection, asked, deadline, take))
+        try:
+            connection.send(request, at_most=at_most)
+        except BaseException:
+            self._end(self._questions[-1])
+            raise
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def take(self, now: float) -> None:
+        """Takes what has been answered by now."""
+        for question in list(self._questions):
+            connection = question.connection
+            try:
+                response = connection.receive_ready()
+                if response is None:
+                    if now < question.deadline:
+                        continue
+                    raise RequestTimedOutError(f"no answer from {connection.peer} in time")
+                question.take(response, question.asked, now)
+                # Those that the answer leaves out still have the epoch that they were asked with.
+                for partition, epoch in question.asked.items():
+                    self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+            except ClientError as error:
+                self._failed(question.asked, error, now, passes=may_pass(error))
+            self._end(question)
+
+    def _end(self, question: _Question) -> None:
+        question.connection.close()
+        self._questions.remove(question)
+
+    def _take_committed(self, response: Any, asked: Epochs, now: float) -> None:
+        for partition, code, offset in fetched_offsets(self._group or "", response):
+            if partition not in asked:
+                continue
+            if code != NONE:
+                self._refused(partition, code, asked, now)
+            elif offset >= 0:
+                self._places.found(partition, asked[partition], offset, committed=True)
+            else:
+                self._places.needs_reset(partition, asked[partition])
+
+    def _take_listed(self, response: Any, asked: Epochs, now: float) -> None:
+        for topic in response.topics:
+            for row in topic.partitions:
+                partition = (topic.name, row.partition_index)
+                if partition not in asked:
+                    continue
+                if row.error_code != NONE:
+                    self._refused(partition, row.error_code, asked, now)
+                else:
+                    self._places.found(partition, asked[partition], row.offset)
+
+    def _refused(self, partition: Partition, code: int, asked: Epochs, now: float) -> None:
+        error = broker_error(code, f"partition {partition[0]}-{partition[1]}")
+        self._failed({partition: asked[partition]}, error, now, passes=may_pass(error))
+
+    def _failed(self, asked: Epochs, error: KafkaliteError, now: float, *, passes: bool) -> None:
+        """What may pass is asked again, as long as a whole operation may take."""
+        for partition, epoch in asked.items():
+            place = self._places.of(partition, epoch)
+            if place is None:
+                continue
+            if place.sought_since is None:
+                place.sought_since = now
+            if passes and now - place.sought_since < self._cluster.timeout_ms / 1000:
+                self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+                self._cluster.forget(partition[0])
+            else:
+                place.sought_since = None
+                self._places.fail(partition, epoch, error)
