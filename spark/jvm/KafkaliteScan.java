@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -21,9 +22,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** What one query reads: the columns that it uses, and the ranges that its filters leave. */
 record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, RangeFilters filters)
     implements Scan, Batch {
-  /** Columns that are there whether or not a value can be decoded. */
-  private static final Set<String> UNDECODED = Set.of("key", "topic", "partition", "offset",
-      "timestamp", "timestampType", "headers", "key_size", "value_size");
+  /** Columns that are there whether or not keys and values can be decoded. */
+  private static final Set<String> UNDECODED = Set.of("topic", "partition", "offset", "timestamp",
+      "timestampType", "headers", "key_size", "value_size");
+
+  /** Formats of keys that every key has. */
+  private static final Set<String> UNTYPED = Set.of("binary", "string");
 
   @Override
   public String description() {
@@ -43,7 +47,7 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
-    return new KafkaliteStream(this);
+    return new KafkaliteStream(this, checkpoint);
   }
 
   @Override
@@ -112,7 +116,7 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
       this.options = options;
     }
 
-    /** Where a value that cannot be decoded is seen in other columns, or fails, all is decoded. */
+    /** Where what cannot be decoded is seen in other columns, or fails, all is decoded. */
     @Override
     public void pruneColumns(StructType required) {
       String corrupt = options.getOrDefault("columnNameOfCorruptRecord", "_corrupt_record");
@@ -124,10 +128,15 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
       }
       wanted = new StructType();
       for (var field : whole.fields()) {
-        if (names.contains(field.name()) || !UNDECODED.contains(field.name())) {
+        if (names.contains(field.name()) || isDecoded(field.name())) {
           wanted = wanted.add(field);
         }
       }
+    }
+
+    private boolean isDecoded(String column) {
+      String format = options.getOrDefault("key.format", "binary").trim().toLowerCase(Locale.ROOT);
+      return column.equals("key") ? !UNTYPED.contains(format) : !UNDECODED.contains(column);
     }
 
     @Override

@@ -30,23 +30,40 @@ final class KafkaliteStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
   private final KafkaliteScan scan;
 
+  /** The folder of this source in the checkpoint of the query. */
+  private final String checkpoint;
+
+  /** Where the query began; null until Spark has asked. */
+  private Offset initial;
+
   /** The ends of the partitions when they were last asked for; null before. */
   private JsonNode latest;
 
-  /** Where a run with {@code Trigger.AvailableNow} ends; null without. */
+  private boolean isAvailableNow;
+
+  /** Where a run with {@code Trigger.AvailableNow} ends; null until Spark has asked. */
   private JsonNode target;
 
   /** When Spark was last not told to wait, whether or not there was anything to read; null before. */
   private Long waitsSinceNanos;
 
-  KafkaliteStream(KafkaliteScan scan) {
+  KafkaliteStream(KafkaliteScan scan, String checkpoint) {
     this.scan = scan;
+    this.checkpoint = checkpoint;
   }
 
+  /** Spark asks more than once, also when it repeats the first micro-batch after a restart. */
   @Override
   public Offset initialOffset() {
+    if (initial == null) {
+      initial = deserializeOffset(new InitialOffsets(checkpoint).orKeep(this::resolvedStart));
+    }
+    return initial;
+  }
+
+  private String resolvedStart() {
     ObjectNode request = Endpoint.request("initial", scan.options());
-    return new Offsets(Endpoint.plan(request.put("schema", scan.sentSchema())).get("offsets"));
+    return Endpoint.plan(request.put("schema", scan.sentSchema())).get("offsets").toString();
   }
 
   @Override
@@ -73,9 +90,10 @@ final class KafkaliteStream
     };
   }
 
+  /** What is there when Spark first asks is read: to ask before it knows the start could end there. */
   @Override
   public void prepareForTriggerAvailableNow() {
-    target = ask(Endpoint.JSON.createObjectNode(), ReadLimit.allAvailable()).get("offsets");
+    isAvailableNow = true;
   }
 
   @Override
@@ -87,6 +105,9 @@ final class KafkaliteStream
   public Offset latestOffset(Offset start, ReadLimit limit) {
     JsonNode answer = ask(parsed(start.json()), limit);
     latest = answer.get("latest");
+    if (isAvailableNow) {
+      target = latest;
+    }
     if (!answer.get("delayed").asBoolean()) {
       waitsSinceNanos = System.nanoTime();
     }
@@ -105,7 +126,7 @@ final class KafkaliteStream
     for (ReadLimit each : all) {
       if (each instanceof ReadMaxRows most) {
         limits.put("maxRows", most.maxRows());
-      } else if (each instanceof ReadMinRows least && target == null) {
+      } else if (each instanceof ReadMinRows least && !isAvailableNow) {
         // A run that ends by itself does not wait: nothing more would come.
         limits.put("minRows", least.minRows());
       }

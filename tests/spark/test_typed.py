@@ -158,6 +158,33 @@ def test_a_value_that_does_not_parse_fails_fast_by_its_place(
         read(spark, engine, servers, options).collect()
 
 
+@pytest.fixture(scope="module")
+def bad_keys(broker: Broker) -> str:
+    """A topic of four records, of which the second has a key that does not parse."""
+    create(broker.bootstrap_servers, "typed-keys")
+    keys = [b'{"id":1}', b"no JSON", b'{"id":3}', b'{"id":4}']
+    send(broker.bootstrap_servers, [Record("typed-keys", b"v", key=each) for each in keys])
+    return "typed-keys"
+
+
+@pytest.mark.parametrize("columns", [[], ["offset"]])
+def test_a_key_that_does_not_parse_is_seen_where_a_query_leaves_keys_out(
+    spark: SparkSession, servers: str, engine: str, bad_keys: str, columns: list[str]
+) -> None:
+    """The columnar engine did not decode keys that were not selected: a query in FAILFAST did not
+    fail, DROPMALFORMED left nothing out, and _corrupt_record was null."""
+    typed = {"key.format": "json", "key.schema": "id INT, _corrupt_record STRING"}
+    modes = {
+        mode: read(spark, engine, servers, {"subscribe": bad_keys, "mode": mode, **typed})
+        for mode in ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+    }
+    with pytest.raises(Exception, match=r"typed-keys-0.* offset 1"):
+        modes["FAILFAST"].select(*columns).collect()
+    assert len(modes["DROPMALFORMED"].select(*columns).collect()) == 3
+    corrupt = modes["PERMISSIVE"].select(*columns, "_corrupt_record").collect()
+    assert [row[-1] for row in corrupt] == [None, "no JSON", None, None]
+
+
 def test_csv_is_what_from_csv_makes_of_it(spark: SparkSession, servers: str, engine: str) -> None:
     parsed = connector(spark, servers, "typed-csv").selectExpr(
         *PLACE, f"from_csv(CAST(value AS STRING), '{CSV_SCHEMA}') AS value"

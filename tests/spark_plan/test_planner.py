@@ -13,6 +13,7 @@ import kafkalite
 from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.spark import planner
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import DataLossError, Logs, answer
 
@@ -226,6 +227,33 @@ def test_a_plan_says_how_it_is_read(orders: dict[str, str], logs: Logs) -> None:
     assert len(directories) == (0 if "subscribe" in orders else 2)
 
 
+def test_an_endpoint_that_is_not_this_clusters_is_not_read_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a broker elsewhere, or one that is gone, tasks asked whoever had the port here."""
+    asked: list[tuple[str, str]] = []
+    listener = {"kafkalite.arrow.listener": "127.0.0.1:0"}
+    with kafkalite.Broker(config=listener) as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("here", partitions=1)
+        servers = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "here"}
+        for is_here in (True, False):
+
+            def serves(address: str, cluster_id: str, *, is_here: bool = is_here) -> bool:
+                asked.append((address, cluster_id))
+                return is_here
+
+            monkeypatch.setattr(planner, "serves_cluster", serves)
+            with Logs() as logs:
+                plans = [answer({"op": "batch", "options": servers}, logs) for _ in range(2)]
+            address, cluster_id = asked[-1]
+            wanted = (address, cluster_id) if is_here else (None, None)
+            assert [(each["endpoint"], each["read"].get("cluster.id")) for each in plans] == [
+                wanted,
+                wanted,
+            ]
+
+
 def test_a_schema_comes_as_ddl(logs: Logs, orders: dict[str, str]) -> None:
     options = orders | {"columns": "value", "maxOffsetsPerTrigger": "9"}
     found = answer({"op": "schema", "options": options, "streaming": True}, logs)
@@ -317,6 +345,18 @@ def test_a_schema_that_records_cannot_have_is_refused_before_anything_is_read(
     for op in ("batch", "initial"):
         with pytest.raises(InvalidArgumentError, match="offset"):
             answer({"op": op, "options": orders, "schema": encoded(offset=pyarrow.string())}, logs)
+
+
+@pytest.mark.parametrize("name", [b"value", b"abcde", b"zone."])
+def test_a_schema_with_text_that_is_not_utf8_is_refused(
+    orders: dict[str, str], logs: Logs, name: bytes
+) -> None:
+    """pyarrow failed over the names of columns, arrow-rs panicked over those of fields."""
+    fields = [("value", pyarrow.struct({"abcde": pyarrow.timestamp("us", "zone.")}))]
+    bad = pyarrow.schema(fields).serialize().to_pybytes().replace(name, b"\xff" * 5)
+    asked = {"op": "batch", "options": orders, "schema": base64.b64encode(bad).decode()}
+    with pytest.raises(InvalidArgumentError, match="schema"):
+        answer(asked, logs)
 
 
 @pytest.mark.parametrize(

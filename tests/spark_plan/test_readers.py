@@ -1,7 +1,9 @@
 """The readers as Spark's Python processes use them, without Spark: batches, streams, refusals."""
 
 import pickle
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -18,8 +20,10 @@ from pyspark.sql.types import (
 )
 
 import kafkalite
+from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.spark.planner import DataLossError
 from kafkalite.spark.source import KafkaliteDataSource
 from kafkalite.spark.stream import StreamReader
 from pyspark_kafkalite import DefaultSource
@@ -138,6 +142,88 @@ def test_records_that_are_gone_name_their_partition_or_are_skipped(
     assert numbers(rows(lenient, plans[1])) == [*range(1, 40, 2), *range(40, 100)]
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> LogWriter:
+    """A partition's files, with five records a segment and the offsets for values."""
+    log = LogWriter(tmp_path / "orders-0")
+    for segment in range(4):
+        if segment:
+            log.roll()
+        log.append([Record(value=b"%d" % (5 * segment + each)) for each in range(5)])
+    return log
+
+
+def of_files(log: LogWriter, **options: str) -> KafkaliteDataSource:
+    return KafkaliteDataSource({"path": str(log.directory), **options})
+
+
+@pytest.mark.parametrize("when", ["planned before", "planned after"])
+def test_records_that_are_gone_from_files_fail_a_stream_or_are_skipped(
+    files: LogWriter, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What retention had removed failed the tasks of a query that was to go on with what there
+    is."""
+    start, end = {"orders": {"0": 2}}, {"orders": {"0": 18}}
+    strict, lenient = (
+        of_files(files, failOnDataLoss=word, startingOffsets="earliest").streamReader(SCHEMA)
+        for word in ("true", "false")
+    )
+    delete = files.path(base_offset=0).unlink
+    if when == "planned after":
+        delete()
+        with pytest.raises(DataLossError, match=r"orders-0: offset 2 is no longer there, .* at 5 "):
+            strict.partitions(start, end)
+        assert numbers(rows(lenient, lenient.partitions(start, end))) == list(range(5, 18))
+    else:
+        plans = [list(reader.partitions(start, end)) for reader in (strict, lenient)]
+        delete()
+        with pytest.raises(KafkaliteError, match=r"^orders-0: offset 2 is no longer there"):
+            rows(strict, plans[0])
+        assert numbers(rows(lenient, plans[1])) == list(range(5, 18))
+    assert "may have been lost: orders-0: offset 2 is no longer there" in caplog.text
+
+
+def test_files_that_end_earlier_than_planned_fail_a_query_or_are_read_to_their_end(
+    files: LogWriter,
+) -> None:
+    """Rows were missing without a word."""
+    readers = [of_files(files, failOnDataLoss=word).reader(SCHEMA) for word in ("true", "false")]
+    plans = [list(reader.partitions()) for reader in readers]
+    files.path(base_offset=15).unlink()
+    with pytest.raises(KafkaliteError, match=r"^orders-0: offset 20 is not there yet.*ends at 15$"):
+        rows(readers[0], plans[0])
+    assert numbers(rows(readers[1], plans[1])) == list(range(15))
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["no directory", "an empty directory"])
+def test_a_partition_whose_files_go_after_the_plan_fails_a_query_or_is_left_out(
+    files: LogWriter, is_left: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It failed either way."""
+    readers = [of_files(files, failOnDataLoss=word).reader(SCHEMA) for word in ("true", "false")]
+    plans = [list(reader.partitions()) for reader in readers]
+    shutil.rmtree(files.directory)
+    if is_left:
+        files.directory.mkdir()
+    with pytest.raises(KafkaliteError, match="orders-0"):
+        rows(readers[0], plans[0])
+    assert rows(readers[1], plans[1]) == []
+    assert "may have been lost: the partition orders-0 is gone: " in caplog.text
+
+
+def test_a_partition_whose_files_are_gone_fails_a_stream_or_is_left_out(files: LogWriter) -> None:
+    """Its task asked brokers, of which there are none."""
+    start, end = {"orders": {"0": 2}}, {"orders": {"0": 18}}
+    root = {"path": str(files.directory.parent), "startingOffsets": "earliest"}
+    shutil.rmtree(files.directory)
+    LogWriter(files.directory.with_name("orders-1"))
+    strict = KafkaliteDataSource(root).streamReader(SCHEMA)
+    with pytest.raises(DataLossError, match="the partition orders-0 is gone"):
+        strict.partitions(start, end)
+    lenient = KafkaliteDataSource({**root, "failOnDataLoss": "false"}).streamReader(SCHEMA)
+    assert list(lenient.partitions(start, end)) == []
+
+
 def test_a_broker_that_goes_away_is_named_with_the_partition() -> None:
     with kafkalite.Broker() as broker:
         with Admin(broker.bootstrap_servers) as admin:
@@ -185,10 +271,81 @@ def test_a_partition_that_is_added_is_read_from_its_start(servers: str, topic: s
     with Admin(servers) as admin:
         admin.create_partitions(topic, 3)
     append(servers, topic, 100, 106, partitions=3)
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
     end = reader.latestOffset(start, ReadAllAvailable())
     assert end == {topic: {"0": 52, "1": 52, "2": 2}}
     assert numbers(rows(reader, reader.partitions(start, end))) == list(range(100, 106))
     reader.stop()
+
+
+def repeat_the_first_micro_batch(reader: StreamReader, end: Any) -> list[Any]:
+    """As Spark does after a restart: the end is in the checkpoint, the start is asked for anew."""
+    return rows(reader, reader.partitions(reader.initialOffset(), end))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"TOPIC":{"0":-1,"1":-1}}'},
+        {"startingTimestamp": "4102444800000", "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+    ids=["latest", "offsets", "timestamp"],
+)
+def test_a_stream_from_the_end_that_fails_in_its_first_micro_batch_loses_nothing(
+    servers: str, request: pytest.FixtureRequest, where: dict[str, str]
+) -> None:
+    """The first micro-batch had what came in between, and began where the log ended by then when
+    it was repeated: it had no rows any more, or failed over an end that went back."""
+    topic = f"failed-at-first-{request.node.callspec.id}"
+    with Admin(servers) as admin:
+        admin.create_topic(topic, partitions=2)
+    append(servers, topic, 0, 100)
+    where = {name: value.replace("TOPIC", topic) for name, value in where.items()}
+    reader = stream(servers, topic, **where)
+    start = reader.initialOffset()
+    append(servers, topic, 100, 110)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    rows(reader, reader.partitions(start, end))
+    reader.stop()
+    append(servers, topic, 110, 120)
+    again = stream(servers, topic, **where)
+    found = repeat_the_first_micro_batch(again, end)
+    found += rows(again, again.partitions(end, again.latestOffset(end, ReadAllAvailable())))
+    assert numbers(found) == list(range(100, 120))
+    again.stop()
+
+
+def test_a_repeated_first_micro_batch_is_not_surprised_by_a_partition_that_was_added(
+    servers: str, topic: str
+) -> None:
+    """It was told as a partition that is gone, since the end in the checkpoint does not have it."""
+    first = stream(servers, topic)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.stop()
+    with Admin(servers) as admin:
+        admin.create_partitions(topic, 3)
+    append(servers, topic, 100, 130, partitions=3)
+    again = stream(servers, topic)
+    found = repeat_the_first_micro_batch(again, end)
+    found += rows(again, again.partitions(end, again.latestOffset(end, ReadAllAvailable())))
+    assert numbers(found) == list(range(130))
+    again.stop()
+
+
+def test_a_repeated_first_micro_batch_tells_that_its_beginning_may_have_been_deleted(
+    servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = stream(servers, topic)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.stop()
+    with Admin(servers) as admin:
+        admin.delete_records({(topic, 0): 20})
+    again = stream(servers, topic)
+    assert numbers(repeat_the_first_micro_batch(again, end)) == [*range(1, 40, 2), *range(40, 100)]
+    assert f"of {topic}-0 from offset 20 on" in caplog.text
+    assert f"{topic}-1" not in caplog.text
+    again.stop()
 
 
 def test_available_now_ends_where_it_began_to_look(servers: str, topic: str) -> None:

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.allocator import keep_freed_memory
 from kafkalite.client.range_source import RangeSource
-from kafkalite.errors import KafkaliteError
+from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.filters import push
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import open_log, plan_batch, tell
-from kafkalite.spark.ranges import Cut, Range, name_of
+from kafkalite.spark.ranges import Cut, Range, name_of, within
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
@@ -107,11 +107,13 @@ def read_range(
     keep_freed_memory()
     wanted = to_arrow_schema(schema, timezone="UTC")
     each = partition.range
-    read: FetchRead | LogRead
+    read: FetchRead | LogRead | None
     if partition.directory is None:
         read = _fetch(options, wanted, each)
     else:
         read = _read_files(options, wanted, each, partition.directory)
+        if read is None:
+            return
     try:
         yield from pyarrow.RecordBatchReader.from_stream(read)
     except (pyarrow.ArrowException, OSError) as error:
@@ -144,18 +146,36 @@ def _tell_loss(sentence: str) -> None:
 
 def _read_files(
     options: ReadOptions, wanted: "pyarrow.Schema", each: Range, directory: str
-) -> LogRead:
-    return LogRead(
-        [directory],
-        topic=None,
-        start=each.start,
-        start_by_partition={},
-        stop=each.stop,
-        stop_by_partition={},
-        columns=None,
-        schema=wanted,
-        formats=dict(options.formats),
-        isolation=options.client.fetch.isolation,
-        batch_rows=options.batch_rows,
-        batch_bytes=options.batch_bytes,
-    )
+) -> LogRead | None:
+    """What the files have of a range by now, None if they are gone. Raises `KafkaliteError` where
+    that is not all of it, unless lost data is no failure."""
+
+    def read(isolation: str, start: int | None = None, stop: int | None = None) -> LogRead:
+        return LogRead(
+            [directory],
+            topic=None,
+            start=start,
+            start_by_partition={},
+            stop=stop,
+            stop_by_partition={},
+            columns=None,
+            schema=wanted,
+            formats=dict(options.formats),
+            isolation=isolation,
+            batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
+        )
+
+    try:
+        ((_, _, first, last),) = read("read_uncommitted").ranges
+    except LogDirRefusedError as error:
+        if options.fail_on_data_loss:
+            raise
+        _tell_loss(f"the partition {name_of((each.topic, each.partition))} is gone: {error}")
+        return None
+    left, losses = within(each, first, last)
+    if losses and options.fail_on_data_loss:
+        raise KafkaliteError("; ".join(losses))
+    for loss in losses:
+        _tell_loss(loss)
+    return read(options.client.fetch.isolation, left.start, left.stop)

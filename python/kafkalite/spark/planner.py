@@ -19,7 +19,8 @@ files with the partition's directory as a fifth.
 
 `batch` and `initial` take the `schema` of the rows, as a read request has it, and refuse one that
 records cannot have. Where there are ranges, there are also `endpoint` (host:port of the broker's
-Arrow listener, or null), `read` (what a read request has beside range and schema) and `warnings`.
+Arrow listener, if it answers here, or null), `read` (what a read request has beside range and
+schema) and `warnings`.
 A refusal is a `KafkaliteError` with one sentence.
 """
 
@@ -37,9 +38,19 @@ from kafkalite.client.cluster import Cluster, TopicMetadata
 from kafkalite.client.connection import Closing
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark import ranges as decide
+from kafkalite.spark.endpoint import serves_cluster
 from kafkalite.spark.java_regex import java_pattern
 from kafkalite.spark.options import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.ranges import OPERATORS, Bound, Cut, Offsets, Partition, PartitionTest, Range
+from kafkalite.spark.ranges import (
+    OPERATORS,
+    Bound,
+    Cut,
+    Offsets,
+    Partition,
+    PartitionTest,
+    Range,
+    Start,
+)
 
 __all__ = ["DataLossError", "FileLog", "Log", "Logs", "Plan", "WireLog", "answer", "open_log"]
 
@@ -57,6 +68,13 @@ class Plan(NamedTuple):
     warnings: list[str]
 
 
+class Endpoint(NamedTuple):
+    """An Arrow endpoint, and whose it is."""
+
+    address: str
+    cluster_id: str
+
+
 class Log(Protocol):
     """What planning asks."""
 
@@ -72,8 +90,8 @@ class Log(Protocol):
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
         """The first offset at or after a timestamp; -1 for none."""
 
-    def endpoint(self) -> str | None:
-        """Where the broker serves Arrow, if it does."""
+    def endpoint(self) -> "Endpoint | None":
+        """Where the broker serves Arrow on this machine, if it does."""
 
     def directory(self, partition: Partition) -> str | None:
         """Where the files of a partition are, if they are read in place of a broker."""
@@ -111,13 +129,13 @@ def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
     return _plan(options, found, losses)
 
 
-def initial_offsets(options: ReadOptions, log: Log) -> dict[Partition, int]:
+def initial_offsets(options: ReadOptions, log: Log) -> Start:
     """Where a new stream starts."""
     partitions = log.partitions(options.topics)
     decide.check_names(options.start, partitions)
     first, last = log.first(partitions), log.last(partitions)
     at_time = _at_time(options.start, partitions, log)
-    return decide.resolve(
+    found = decide.resolve(
         options.start,
         partitions,
         first,
@@ -125,6 +143,15 @@ def initial_offsets(options: ReadOptions, log: Log) -> dict[Partition, int]:
         at_time,
         latest_if_none=options.latest_if_none,
     )
+    return decide.starts_of(options.start, found, first, at_time)
+
+
+def repeated_start(
+    options: ReadOptions, start: Start, end: Offsets
+) -> tuple[dict[Partition, int], list[str]]:
+    """See `ranges.repeated_start`."""
+    by_time = options.start.kind in ("timestamp", "timestamps") and options.latest_if_none
+    return decide.repeated_start(start, end, by_time=by_time)
 
 
 def latest_offsets(options: ReadOptions, log: Log, known: Offsets) -> dict[Partition, int]:
@@ -152,7 +179,27 @@ def plan_between(options: ReadOptions, log: Log, start: Offsets, stop: Offsets) 
     """The tasks of a micro-batch: the same for the same offsets, as long as the log is there."""
     new = [each for each in stop if each not in start]
     found, losses = decide.between(start, stop, log.first(new) if new else {})
+    if options.topics.kind == "path":
+        found, more = _still_there(log, found)
+        losses += more
     return _plan(options, found, losses)
+
+
+def _still_there(log: Log, ranges: Iterable[Range]) -> tuple[list[Range], list[str]]:
+    """What files still have of ranges: they may have been moved, or restored, since."""
+    wanted = [each for each in ranges if each.size > 0]
+    places = [(each.topic, each.partition) for each in wanted]
+    first, last = log.first(places), log.last(places)
+    found: list[Range] = []
+    losses: list[str] = []
+    for place, each in zip(places, wanted, strict=True):
+        if place not in first or place not in last:
+            losses.append(f"the partition {decide.name_of(place)} is gone")
+            continue
+        left, lost = decide.within(each, first[place], last[place])
+        found.append(left)
+        losses += lost
+    return found, losses
 
 
 def _at_time(bound: Bound, partitions: Sequence[Partition], log: Log) -> Offsets:
@@ -195,7 +242,7 @@ class WireLog(Closing):
             request_timeout_ms=client.fetch.request_timeout_ms,
         )
         self._admin = Admin(self._cluster)
-        self._endpoint: list[str | None] = []
+        self._endpoint: list[Endpoint | None] = []
 
     def close(self) -> None:
         """Closes the connections."""
@@ -247,18 +294,24 @@ class WireLog(Closing):
         found = self._admin.list_offsets(timestamps, committed=self._committed)
         return {partition: listed.offset for partition, listed in found.items()}
 
-    def endpoint(self) -> str | None:
+    def endpoint(self) -> Endpoint | None:
         """See `Log`. The one broker's: a partition of another broker would be refused there."""
-        if not self._endpoint:
-            nodes = self._cluster.nodes
-            found = None
-            if len(nodes) == 1:
-                (node_id,) = nodes
-                configs = self._admin.describe_configs(BROKER, str(node_id), synonyms=False)
-                values = {each.name: each.value for each in configs}
-                found = values.get(ARROW_LISTENER) or None
-            self._endpoint = [found]
+        known = self._endpoint[0] if self._endpoint else None
+        is_stale = known is not None and not serves_cluster(*known)
+        if is_stale or not self._endpoint:
+            found = self._told_endpoint()
+            is_here = found is not None and serves_cluster(*found)
+            self._endpoint = [found if is_here else None]
         return self._endpoint[0]
+
+    def _told_endpoint(self) -> Endpoint | None:
+        nodes, cluster_id = self._cluster.nodes, self._cluster.cluster_id
+        if len(nodes) != 1 or cluster_id is None:
+            return None
+        (node_id,) = nodes
+        configs = self._admin.describe_configs(BROKER, str(node_id), synonyms=False)
+        address = {each.name: each.value for each in configs}.get(ARROW_LISTENER)
+        return Endpoint(address, cluster_id) if address else None
 
     def directory(self, partition: Partition) -> str | None:
         """None: brokers are asked."""
@@ -298,7 +351,7 @@ class FileLog:
         """See `Log`. As a broker looks them up: by the time index, then headers, then one batch."""
         return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
 
-    def endpoint(self) -> str | None:
+    def endpoint(self) -> Endpoint | None:
         """None: nobody serves."""
 
     def directory(self, partition: Partition) -> str | None:
@@ -308,6 +361,7 @@ class FileLog:
         return self._directories.get(partition)
 
     def _look(self) -> dict[Partition, Range]:
+        self._directories = {}
         found: dict[Partition, Range] = {}
         for path in self._paths:
             for topic, partition, start, stop in self._read(path).ranges:
@@ -390,11 +444,12 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
         start, stop = _offsets(request, "start"), _offsets(request, "end")
         return _ranges(options, log, plan_between(options, log, start, stop))
     if op == "initial":
-        return {"offsets": decide.offsets_to_json(initial_offsets(options, log))}
+        return {"offsets": decide.offsets_to_json(initial_offsets(options, log).offsets)}
     if op == "latest":
         return _latest(request, options, log)
     if op == "endpoint":
-        return {"endpoint": log.endpoint()}
+        endpoint = log.endpoint()
+        return {"endpoint": endpoint and endpoint.address}
     raise InvalidArgumentError(f"unknown op {op!r}")
 
 
@@ -434,10 +489,13 @@ def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
     for each in plan.ranges:
         directory = log.directory((each.topic, each.partition))
         rows.append([*each] if directory is None else [*each, directory])
+    endpoint, read = log.endpoint(), read_request(options)
+    if endpoint is not None:
+        read["cluster.id"] = endpoint.cluster_id
     return {
         "ranges": rows,
-        "endpoint": log.endpoint(),
-        "read": read_request(options),
+        "endpoint": endpoint and endpoint.address,
+        "read": read,
         "warnings": [*options.warnings, *plan.warnings],
     }
 
@@ -467,9 +525,10 @@ def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
 
     try:
         schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(base64.b64decode(str(text))))
+        names = schema.names
     except (ValueError, OSError) as error:
         raise InvalidArgumentError(f"schema is no schema message of Arrow IPC: {error}") from error
-    if not schema.names:
+    if not names:
         return  # rows are counted
     FetchRead(
         lambda: iter(()),  # nothing is read

@@ -9,7 +9,8 @@
 
 A batch query gives each attempt of a task a transactional id of its own, so that of two attempts
 of one task only the one that Spark counts is committed; the driver aborts what the others left
-open. It commits nothing unless every transaction is still open.
+open, for as long as tasks that Spark has killed may go on. It commits nothing unless every
+transaction is still open.
 
 A stream uses the same ids in each micro-batch, `<prefix>-<query id>-<task>`: a task that begins
 fences and aborts what an earlier run left. In its transaction it also notes the batch's number, as
@@ -18,11 +19,12 @@ committed finds that and writes nothing. So each row is there once, provided tha
 replayed task the same rows, as Spark's sources do.
 """
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -56,6 +58,12 @@ __all__ = ["BatchWriter", "StreamWriter"]
 # Names of the local properties by which Spark tells tasks of a stream where they belong.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+
+KILLED_TASKS_GO_ON_S: Final = 3.0
+"""How long a task that Spark kills may write: its Python worker has two seconds to end
+(`spark.python.task.killTimeout`)."""
+ABORT_PAUSE_S: Final = 0.25
+"""Between two looks at what such tasks have begun."""
 
 
 @dataclass
@@ -102,19 +110,26 @@ class BatchWriter(DataSourceArrowWriter):
             self._abort_others(cluster)
 
     def abort(self, messages: Messages) -> None:
-        """On the driver, after a task or the commit has failed."""
+        """On the driver, after a task or the commit has failed. Spark does not wait for the tasks
+        that it then kills: one that began its transaction after a single look would leave it open,
+        and readers waiting, for `kafka.transaction.timeout.ms`."""
         if self._options.transactional_id_prefix is None:
             return
+        until = time.monotonic() + KILLED_TASKS_GO_ON_S
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             _abort(cluster, _transactions(messages))
             self._abort_others(cluster)
+            while time.monotonic() < until:
+                time.sleep(ABORT_PAUSE_S)
+                self._abort_others(cluster)
 
     def _abort_others(self, cluster: Cluster) -> None:
         """What attempts that Spark does not count, or has killed, left open."""
         timeout_ms = self._options.settings.transaction_timeout_ms
         with suppress(KafkaliteError):
             for name in open_ids(cluster, self._ids):
-                Transaction(cluster, name, timeout_ms).begin()
+                with suppress(KafkaliteError):  # the task itself may be ending it
+                    Transaction(cluster, name, timeout_ms).begin()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -3,7 +3,8 @@
 Spark keeps one reader per query in a Python process of the driver, which asks brokers; tasks read
 as those of a batch do. Offsets in the checkpoint are the connector's JSON, `{"orders":{"0":17}}`,
 each the next record of a partition. The same two offsets always give the same rows, so that a
-query that is killed reads again exactly what its checkpoint says.
+query that is killed reads again exactly what its checkpoint says. Where the first micro-batch began
+is in no checkpoint, as Spark does not tell a Python source where that is: see `_begins`.
 """
 
 import time
@@ -30,9 +31,17 @@ from kafkalite.spark.planner import (
     next_offsets,
     open_log,
     plan_between,
+    repeated_start,
     tell,
 )
-from kafkalite.spark.ranges import Partition, is_delayed, offsets_from_json, offsets_to_json
+from kafkalite.spark.ranges import (
+    Partition,
+    Start,
+    first_end,
+    is_delayed,
+    offsets_from_json,
+    offsets_to_json,
+)
 
 __all__ = ["RefusedStream", "StreamReader"]
 
@@ -49,7 +58,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _forget(self) -> None:
         self._log: Log | None = None
-        self._initial: Json | None = None
+        self._start: Start | None = None
+        self._begins = False
+        """Whether the first micro-batch comes next: a new one does not go beyond a start that would
+        be another when it is repeated, and one that is repeated begins accordingly."""
         self._latest: dict[Partition, int] | None = None
         self._is_available_now = False
         self._target: dict[Partition, int] | None = None
@@ -68,11 +80,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Json:  # noqa: N802
         """Where a new query starts; Spark asks more than once and must hear the same."""
-        if self._initial is None:
+        if self._start is None:
             tell(self._options.warnings)
             check_schema(self._options, self._schema)
-            self._initial = offsets_to_json(initial_offsets(self._options, self._opened()))
-        return self._initial
+            self._start = initial_offsets(self._options, self._opened())
+            self._begins = True
+        return offsets_to_json(self._start.offsets)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Spark's limits do not combine: with both, `latestOffset` sees to the minimum."""
@@ -89,6 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the next micro-batch ends; `start`, if there is none yet."""
         log, begin = self._opened(), offsets_from_json(start)
+        first = self._taken_start(begin)
         if self._target is not None:
             latest = self._target
         else:
@@ -99,7 +113,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable) and self._waits(begin, latest):
             return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets_to_json(next_offsets(log, begin, latest, rows_max))
+        end = next_offsets(log, begin, latest, rows_max)
+        return offsets_to_json(end if first is None else first_end(first, end))
+
+    def _taken_start(self, begin: dict[Partition, int]) -> Start | None:
+        """The start of the stream, if the first micro-batch is it that begins there."""
+        begins, self._begins = self._begins, False
+        return self._start if begins and self._start and self._start.offsets == begin else None
 
     def _waits(self, start: dict[Partition, int], latest: dict[Partition, int]) -> bool:
         """A query that ends by itself does not wait: nothing more would come."""
@@ -120,8 +140,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a micro-batch. Raises `KafkaliteError`."""
-        log = self._opened()
-        plan = plan_between(self._options, log, offsets_from_json(start), offsets_from_json(end))
+        log, begin, stop = self._opened(), offsets_from_json(start), offsets_from_json(end)
+        first = self._taken_start(begin)
+        if first is not None:
+            begin, doubts = repeated_start(self._options, first, stop)
+            tell(doubts)
+        plan = plan_between(self._options, log, begin, stop)
         tell(plan.warnings)
         return [
             RangePartition(each, log.directory((each.topic, each.partition)))
