@@ -378,33 +378,38 @@ impl LogDirectory {
     /// offsets: those of a topic that was deleted are nobody's (`LogManager.asyncDelete`). Done when
     /// the name is given again, so that it does not matter how the old one went.
     fn forget_offsets(&self, new: &[NewLog]) -> Result<()> {
-        let mut keys: Vec<TopicPartition> = new.iter().map(NewLog::key).collect();
-        let gone = self.gone.lock();
-        keys.retain(|key| gone.contains(key));
-        drop(gone);
+        let mut keys: HashSet<TopicPartition> = new.iter().map(NewLog::key).collect();
+        keys.retain(|key| self.gone.lock().contains(key));
         if keys.is_empty() {
             return Ok(());
         }
         let _checkpointing = self.checkpointing.lock();
-        for name in [
+        for file in [
             RECOVERY_POINT_FILE,
             HIGH_WATERMARK_FILE,
             LOG_START_OFFSET_FILE,
             CLEANER_OFFSET_CHECKPOINT_FILE,
         ] {
-            let path = self.path.join(name);
-            let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
-                // Nobody takes offsets out of such a file.
-                Err(Error::CorruptFile { .. }) => continue,
-                read => read?,
-            };
-            let known = keys.iter().map(|key| checkpoint.offsets.remove(key));
-            if known.fold(false, |any, offset| any | offset.is_some()) {
-                checkpoint.write(self.storage(), &path)?;
-            }
+            self.take_out_of(file, &keys)?;
         }
         self.gone.lock().retain(|name| !keys.contains(name));
         Ok(())
+    }
+
+    /// Takes names out of a checkpoint file, durably. To be called under the checkpoint lock.
+    fn take_out_of(&self, file: &str, names: &HashSet<TopicPartition>) -> Result<()> {
+        let path = self.path.join(file);
+        let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
+            // Nobody takes offsets out of such a file.
+            Err(Error::CorruptFile { .. }) => return Ok(()),
+            read => read?,
+        };
+        let known = checkpoint.offsets.len();
+        checkpoint.offsets.retain(|name, _| !names.contains(name));
+        if checkpoint.offsets.len() == known {
+            return Ok(());
+        }
+        checkpoint.write(self.storage(), &path)
     }
 
     /// One of `create_logs`. Its directory is noted in `begun`, if it is not an older one.
@@ -485,7 +490,8 @@ impl LogDirectory {
     }
 
     fn forget(&self, topic: &str, partition: i32) -> Option<Arc<Log>> {
-        let log = self.logs.write().remove(&(Arc::from(topic), partition))?;
+        let mut logs = self.logs.write();
+        let log = logs.remove(&(Arc::from(topic), partition))?;
         let topic = topic.to_owned();
         self.gone.lock().insert(TopicPartition { topic, partition });
         Some(log)
@@ -550,6 +556,8 @@ impl LogDirectory {
 
     fn write_checkpoint_files(&self) -> Result<()> {
         let _checkpointing = self.checkpointing.lock();
+        // Before the look at the logs: none of these is among them, nor made anew while the lock is held.
+        let gone = self.gone.lock().clone();
         let mut checkpoints = Checkpoints::default();
         for log in self.logs() {
             let key = TopicPartition {
@@ -585,7 +593,14 @@ impl LogDirectory {
             .write(storage, &self.path.join(HIGH_WATERMARK_FILE))?;
         checkpoints
             .log_start_offset
-            .write(storage, &self.path.join(LOG_START_OFFSET_FILE))
+            .write(storage, &self.path.join(LOG_START_OFFSET_FILE))?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        // Else each topic that ever was would be remembered until the next start.
+        self.take_out_of(CLEANER_OFFSET_CHECKPOINT_FILE, &gone)?;
+        self.gone.lock().retain(|name| !gone.contains(name));
+        Ok(())
     }
 
     /// The clean stop: all logs flushed and snapshotted, checkpoints, then the marker, last. If any

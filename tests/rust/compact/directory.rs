@@ -130,6 +130,25 @@ fn a_checkpoint_outside_of_the_log_is_set_to_its_start_and_all_is_cleaned_again(
     assert_eq!(partition.records(), ["2 a=2"]);
 }
 
+/// No log of the directory was compacted any more.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_written_anew() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let partition = dirty_log(&directory, "t", 0, 3);
+    let path = home.path().join("cleaner-offset-checkpoint");
+    std::fs::write(&path, "0\n1\nt 0 ").unwrap();
+    let report = Cleaner::new(MAP_BYTES, 0.9)
+        .clean_dirtiest(&directory, NOW_MS, &AtomicBool::new(false))
+        .unwrap();
+    assert_eq!(report.unwrap().end_offset, 3);
+    assert_eq!(partition.records(), ["2 a=2"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "0\n1\nt 0 3\n");
+}
+
 #[test]
 fn what_is_appended_after_a_cut_is_dirty_again() {
     let home = home();

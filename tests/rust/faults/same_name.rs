@@ -123,6 +123,26 @@ fn a_new_topic_takes_no_offsets_of_a_deleted_one_of_its_name() {
     }
 }
 
+/// The names of deleted topics stayed in memory until the next start, and in the cleaner's file.
+#[test]
+fn nothing_is_known_of_a_deleted_topic_behind_the_next_checkpoint() {
+    let storage = new_home();
+    let (directory, old) = with_a_deleted_topic(&storage);
+    directory.write_checkpoints().unwrap();
+    // As by a round of the cleaner that was under way.
+    checkpoints::set(&directory, &old, 13).unwrap();
+    for name in FILES {
+        assert_eq!(entries(&storage, name), [], "{name}");
+    }
+    let calls_for = |topic: &str| {
+        let before = storage.calls();
+        let made = directory.create_log(topic, 0, NEW, config(), NOW_MS);
+        made.unwrap();
+        storage.calls() - before
+    };
+    assert_eq!(calls_for("t"), calls_for("u"), "no file is looked at");
+}
+
 #[test]
 fn wherever_the_new_topic_fails_to_be_made_it_takes_nothing_of_the_old_one_later() {
     let mut failures = 0;

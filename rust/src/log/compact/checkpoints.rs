@@ -5,14 +5,18 @@
 
 use std::path::PathBuf;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
 
-/// The offsets as the file has them now.
+/// The offsets as the file has them now. One that cannot be read says nothing, and the next `set` writes
+/// it anew: until then all is cleaned again, which is slow and right.
 pub fn read(directory: &LogDirectory) -> Result<OffsetCheckpoint> {
-    OffsetCheckpoint::read(directory.storage(), &path_of(directory))
+    match OffsetCheckpoint::read(directory.storage(), &path_of(directory)) {
+        Err(Error::CorruptFile { .. }) => Ok(OffsetCheckpoint::default()),
+        read => read,
+    }
 }
 
 /// Where the next round of `log` begins, if there was one before.
