@@ -1,6 +1,8 @@
 //! Numbers from a seed (SplitMix64), so that every run of a test is the same and a failure names the
 //! seed that repeats it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 pub struct Random(u64);
 
 impl Random {
@@ -32,6 +34,16 @@ pub fn is_long_run() -> bool {
     ["KAFKALITE_TEST_LONG", "KAFKALITE_LONG"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| value == "1"))
+}
+
+/// Raises a flag at the end of its scope, also when that is a panic: threads that go on until the flag is
+/// up would else keep `thread::scope` from ever telling of it.
+pub struct RaiseAtEnd<'f>(pub &'f AtomicBool);
+
+impl Drop for RaiseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Says that a test cannot run here; `make test` counts and prints the reasons at its end.

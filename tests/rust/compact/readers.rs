@@ -10,6 +10,7 @@ use kafkalite::log::log::Log;
 use kafkalite::log::read::ReadIsolation;
 
 use super::partition::{MAP_BYTES, NOW_MS, Partition, build, home};
+use crate::random::RaiseAtEnd;
 
 #[test]
 fn what_a_reader_holds_stays_what_it_was_beside_the_swap() {
@@ -103,6 +104,7 @@ fn readers_appends_and_the_cleaner_go_on_beside_each_other() {
     let is_done = || done.load(std::sync::atomic::Ordering::Acquire);
     let rounds = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
+        let _end = RaiseAtEnd(&done);
         for slot in 0..2 {
             let (log, is_done) = (&log, &is_done);
             scope.spawn(move || {
@@ -115,7 +117,7 @@ fn readers_appends_and_the_cleaner_go_on_beside_each_other() {
                 }
             });
         }
-        scope.spawn(|| {
+        let cleaning = scope.spawn(|| {
             let mut cleaner = Cleaner::new(MAP_BYTES, 0.9);
             let mut checkpoint = None;
             while !is_done() {
@@ -145,10 +147,9 @@ fn readers_appends_and_the_cleaner_go_on_beside_each_other() {
             }
         }
         log.flush().unwrap();
-        while rounds.load(std::sync::atomic::Ordering::Acquire) == 0 {
+        while rounds.load(std::sync::atomic::Ordering::Acquire) == 0 && !cleaning.is_finished() {
             std::thread::yield_now();
         }
-        done.store(true, std::sync::atomic::Ordering::Release);
     });
     partition.clean();
     let kept = partition

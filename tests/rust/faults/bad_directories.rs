@@ -16,6 +16,7 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::DiskStorage;
 
+use super::power_cuts::unmount;
 use super::workbench::{
     HOME, NOBODY, NOW_MS, append, batch, identity, open_directory, options, serve,
 };
@@ -195,8 +196,7 @@ fn a_read_only_directory_is_refused() {
         return skip("a read-only bind mount is not allowed here");
     }
     let sentence = std::panic::catch_unwind(|| refusal(&path));
-    let unmounted = Command::new("umount").arg(&path).status().unwrap();
-    assert!(unmounted.success());
+    unmount(&path);
     let sentence = sentence.unwrap();
     assert!(sentence.contains("Read-only file system"), "{sentence}");
     open(&path).unwrap();
@@ -274,7 +274,6 @@ fn a_used_directory_on_a_full_disk_is_read_and_resumes_without_a_restart() {
         assert_eq!(log.offsets().high_watermark, 3 + appended as i64 + 1);
         directory.close(1).unwrap();
     });
-    let unmounted = Command::new("umount").arg(&path).status().unwrap();
-    assert!(unmounted.success());
+    unmount(&path);
     outcome.unwrap();
 }

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::Error;
@@ -20,7 +21,7 @@ use kafkalite::log::storage::{Storage, read_full_at};
 use super::plain::valid_prefix;
 use super::workbench::{HOME, NOBODY, NOW_MS, PARTITION, append, batch, create};
 use crate::memory_storage::MemoryStorage;
-use crate::random::{Random, is_long_run};
+use crate::random::{RaiseAtEnd, Random, is_long_run};
 
 /// Ten thousand segments with 1,024 descriptors, and then every one of them read.
 #[test]
@@ -85,10 +86,9 @@ fn batch_at(offset: i64) -> Vec<u8> {
     batch(Codec::None, NOBODY, offset, 1, 30 + (offset % 50) as usize)
 }
 
-/// Reads from anywhere until told to stop; returns how many batches it has seen.
-fn read_until(log: &Log, is_over: &AtomicBool, seed: u64) -> u64 {
+/// Reads from anywhere until told to stop; counts the batches that it has seen.
+fn read_until(log: &Log, is_over: &AtomicBool, seen: &AtomicUsize, seed: u64) {
     let mut random = Random::new(seed);
-    let mut seen = 0;
     while !is_over.load(Ordering::Acquire) {
         let offsets = log.offsets();
         let (start, end) = (offsets.log_start_offset, offsets.log_end_offset);
@@ -126,9 +126,8 @@ fn read_until(log: &Log, is_over: &AtomicBool, seed: u64) -> u64 {
             Ok(_) | Err(Error::OffsetOutOfRange { .. }) => {}
             Err(error) => panic!("the timestamp of {offset}: {error}"),
         }
-        seen += batches.len() as u64;
+        seen.fetch_add(batches.len(), Ordering::AcqRel);
     }
-    seen
 }
 
 /// One thread appends, rolls, flushes, cuts, retains and cleans; the others read all the while.
@@ -143,15 +142,17 @@ fn readers_beside_everything_see_right_bytes_or_the_agreed_error() {
     };
     let opened = create(&storage, &config).unwrap();
     let (log, open_segments) = (opened.log, opened.open_segments);
-    let is_over = AtomicBool::new(false);
+    let (is_over, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let rounds = if is_long_run() { 20_000 } else { 1_500 };
     std::thread::scope(|scope| {
+        let _end = RaiseAtEnd(&is_over);
         let readers: Vec<_> = (0..3)
             .map(|seed| {
-                let (log, is_over) = (&log, &is_over);
-                scope.spawn(move || read_until(log, is_over, seed))
+                let (log, is_over, seen) = (&log, &is_over, &seen);
+                scope.spawn(move || read_until(log, is_over, seen, seed))
             })
             .collect();
+        let has_failed = || readers.iter().any(ScopedJoinHandle::is_finished);
         let mut random = Random::new(77);
         for round in 0..rounds {
             let end = log.offsets().log_end_offset;
@@ -180,19 +181,13 @@ fn readers_beside_everything_see_right_bytes_or_the_agreed_error() {
                 5 => clean_one(&log, &open_segments),
                 _ => {}
             }
-            if readers
-                .iter()
-                .any(std::thread::ScopedJoinHandle::is_finished)
-            {
-                panic!("a reader has failed in round {round}");
-            }
+            assert!(!has_failed(), "a reader has failed in round {round}");
         }
-        is_over.store(true, Ordering::Release);
-        let seen: u64 = readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .sum();
-        assert!(seen > 0, "nobody has read anything");
+        append(&log, batch_at(log.offsets().log_end_offset), 1).unwrap();
+        // On a busy machine all rounds may be over before a reader has had its first turn.
+        while seen.load(Ordering::Acquire) == 0 && !has_failed() {
+            std::thread::yield_now();
+        }
     });
 }
 

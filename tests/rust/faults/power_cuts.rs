@@ -30,6 +30,9 @@ use crate::random::{Random, is_long_run, skip};
 const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
 const SHUTDOWN_WITHOUT_LOG_FLUSH: u32 = 2;
 
+/// How often a mount or unmount is tried that has to succeed; each try is a process.
+const TRIES_MAX: usize = 1000;
+
 /// Where the writer shall write; this binary is the writer if it is set.
 const WRITER_HOME: &str = "KAFKALITE_TEST_WRITER_HOME";
 
@@ -157,6 +160,14 @@ fn run(program: &str, arguments: &[&str]) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// A process that was killed a moment ago may still hold a file, and so may the child of another test
+/// between its fork and its exec.
+pub fn unmount(point: &Path) {
+    let point = point.to_str().unwrap();
+    let has_gone = (0..TRIES_MAX).any(|_| run("umount", &[point]));
+    assert!(has_gone, "{point} cannot be unmounted");
+}
+
 /// An ext4 in a file, mounted.
 struct LoopMount {
     image: PathBuf,
@@ -190,15 +201,10 @@ impl LoopMount {
         )
     }
 
-    fn unmount(&self) {
-        // A process that was killed a moment ago may still hold a file.
-        for _ in 0..1000 {
-            if run("umount", &[self.point.to_str().unwrap()]) {
-                return;
-            }
-            std::thread::yield_now();
-        }
-        panic!("{} cannot be unmounted", self.point.display());
+    /// Mounts again what was unmounted a moment ago: Linux may still be letting go of the loop device.
+    fn mount_again(&self) {
+        let has_come = (0..TRIES_MAX).any(|_| self.mount());
+        assert!(has_come, "{} does not come back", self.point.display());
     }
 
     /// Takes the power away. Nothing but a loop mount is ever shut down.
@@ -263,12 +269,12 @@ fn a_power_cut_takes_nothing_that_was_flushed() {
         mount.cut();
         kill_group(&writer);
         writer.wait().unwrap();
-        mount.unmount();
-        assert!(mount.mount(), "{case}: the file system does not come back");
+        unmount(&mount.point);
+        mount.mount_again();
         check(&data, flushed, &case);
     }
     assert!(flushed > 100, "the writer has flushed up to {flushed} only");
-    mount.unmount();
+    unmount(&mount.point);
 }
 
 /// SIGKILL in the middle of each kind of system call that changes something.

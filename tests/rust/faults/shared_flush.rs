@@ -172,7 +172,7 @@ fn a_pool_with_many_requests_flushes_them_all() {
         world.directory.request_flush(log);
     }
     for _ in &world.logs {
-        let offset = flushed.recv_timeout(std::time::Duration::from_secs(20));
+        let offset = flushed.recv_timeout(std::time::Duration::from_secs(100));
         assert_eq!(offset, Ok(3));
     }
     let left = world.storage.crash(Crash::LoseUnsynced);
