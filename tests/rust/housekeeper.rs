@@ -195,6 +195,33 @@ fn unflushed_records_are_flushed_when_flush_ms_is_over() {
     );
 }
 
+/// What was known of a deleted topic's records counted for those of a new one of its name, and stayed in
+/// memory if there was none.
+#[test]
+fn records_of_a_new_topic_have_their_own_flush_ms() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        flush_ms: 1_000,
+        ..LogConfig::default()
+    };
+    let create = |id: u8| {
+        let made = directory.create_log("t", 0, Uuid([id; 16]), config.clone(), START_MS);
+        made.unwrap()
+    };
+    let mut housekeeper = housekeeper(&directory);
+    append(&create(1), START_MS);
+    housekeeper.tick(START_MS + 100);
+    directory.delete_log("t", 0, "4f6bd0c0", START_MS).unwrap();
+    housekeeper.tick(START_MS + 200);
+    let log = create(2);
+    append(&log, START_MS + 1_000);
+    housekeeper.tick(START_MS + 1_100);
+    // Its end waits for every flush that was asked for.
+    drop((housekeeper, directory));
+    assert_eq!(log.offsets().flushed_offset, 0, "seen unflushed just now");
+}
+
 #[test]
 fn a_deleted_log_is_out_of_use_and_its_directory_can_go() {
     let home = tempfile::tempdir().unwrap();

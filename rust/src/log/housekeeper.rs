@@ -18,7 +18,6 @@ use crate::error::Error;
 use super::compact::Cleaner;
 use super::deadline::Deadline;
 use super::directory::LogDirectory;
-use super::log::Log;
 
 /// How often, in milliseconds; the defaults are Kafka's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +110,10 @@ impl Housekeeper {
             }
             return;
         }
+        if chore == Chore::Flush {
+            self.flush_what_is_late(now_ms);
+            return;
+        }
         if chore == Chore::Delete
             && let Err(error) = self.directory.remove_condemned(now_ms)
         {
@@ -120,15 +123,11 @@ impl Housekeeper {
             let done = match chore {
                 Chore::Retention => log.delete_old_segments(now_ms).map(drop),
                 Chore::Delete => log.delete_due_files(now_ms).map(drop),
-                Chore::Flush => {
-                    self.flush_if_late(&log, now_ms);
-                    Ok(())
-                }
                 Chore::Producers => {
                     log.expire_producers(now_ms);
                     Ok(())
                 }
-                Chore::Checkpoint => Ok(()),
+                Chore::Flush | Chore::Checkpoint => Ok(()),
             };
             match done {
                 // Deleted between the list and here.
@@ -138,22 +137,24 @@ impl Housekeeper {
         }
     }
 
-    fn flush_if_late(&mut self, log: &Arc<Log>, now_ms: i64) {
-        let offsets = log.offsets();
-        let path = log.directory();
-        if offsets.flushed_offset >= offsets.log_end_offset {
-            self.unflushed.remove(&path);
-            return;
-        }
-        let flush_ms = log.config().flush_ms;
-        let first_seen = (Deadline::after(flush_ms, now_ms), offsets.flushed_offset);
-        let seen = self.unflushed.entry(path).or_insert(first_seen);
-        if seen.1 != offsets.flushed_offset {
-            *seen = first_seen;
-        }
-        seen.0.wait_ms = flush_ms;
-        if seen.0.is_over(now_ms) {
-            self.directory.request_flush(log);
+    fn flush_what_is_late(&mut self, now_ms: i64) {
+        // What is not seen again is flushed, or of a log that is gone: another may get its name.
+        let mut seen_before = std::mem::take(&mut self.unflushed);
+        for log in self.directory.logs() {
+            let offsets = log.offsets();
+            if offsets.flushed_offset >= offsets.log_end_offset {
+                continue;
+            }
+            let (path, flush_ms) = (log.directory(), log.config().flush_ms);
+            let mut seen = match seen_before.remove(&path) {
+                Some(seen) if seen.1 == offsets.flushed_offset => seen,
+                _ => (Deadline::after(flush_ms, now_ms), offsets.flushed_offset),
+            };
+            seen.0.wait_ms = flush_ms;
+            if seen.0.is_over(now_ms) {
+                self.directory.request_flush(&log);
+            }
+            self.unflushed.insert(path, seen);
         }
     }
 }
