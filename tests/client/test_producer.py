@@ -2,6 +2,8 @@
 
 import random
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from client.fake import Close, FakeBroker
 from kafkalite._native import partition_for_key, read_batches
 from kafkalite.client import Producer
+from kafkalite.client.lane import Lane
 from kafkalite.errors import (
     BrokerError,
     InvalidArgumentError,
@@ -177,10 +180,9 @@ def test_a_producer_that_was_forgotten_goes_on_under_the_next_epoch() -> None:
 def test_what_is_never_acknowledged_is_given_up_after_the_delivery_time_out() -> None:
     with (
         FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
-        Producer(
-            broker.servers, linger_ms=0, request_timeout_ms=300, delivery_timeout_ms=3_000
-        ) as producer,
+        Producer(broker.servers, linger_ms=0, delivery_timeout_ms=3_000) as producer,
     ):
+        producer._request_timeout_ms = 300  # of Produce alone: a busy machine has longer to connect
         producer.send("orders", b"value")
         with pytest.raises(RequestTimedOutError, match=r"1 records .* 3 s: no answer"):
             producer.flush()
@@ -467,3 +469,146 @@ def test_a_failure_of_a_record_is_still_told_after_a_callback_that_raised() -> N
             producer.flush()
         with pytest.raises(BrokerError, match="INVALID_RECORD"):
             producer.flush()
+
+
+# --- what is not known to have been taken ---------------------------------------------------------
+
+
+def poll_until(producer: Producer, reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        producer.poll(10)
+
+
+def lane_of(producer: Producer) -> Lane:
+    return producer._lanes["orders", 0]
+
+
+def lose_two(producer: Producer) -> None:
+    """Sends 0 and 1, whose answers are lost, and gives up 0."""
+    producer.send("orders", b"0", partition=0)
+    lane = lane_of(producer)
+    lane.pause_ms = 3_600_000  # nothing is sent again before the end of this function
+    producer.send("orders", b"1", partition=0)
+    poll_until(producer, lambda: len(lane.ready) == 2)
+    lane.ready[0].deadline = lane.paused_until = 0.0
+    producer.send("orders", b"2", partition=0)
+    with pytest.raises(RequestTimedOutError):
+        producer.flush()
+    assert (producer.sent_count, producer.failed_count) == (2, 1)
+
+
+def test_what_was_taken_behind_a_batch_that_is_given_up_is_there_once() -> None:
+    """The answers of two batches were lost, and the first was given up. The second was sent again
+    under the next epoch, and stood in the log twice. Kafka's producer asks under its old number."""
+    log = Log()
+    answers: list[Any] = [None, Close()]
+
+    def lose(name: str, request: Any) -> Any:
+        answer = log(name, request)
+        return answers.pop(0) if name == "Produce" and answers else answer
+
+    with (
+        FakeBroker(lose) as broker,
+        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+    ):
+        lose_two(producer)
+    assert log.values == values(3)
+
+
+def test_what_was_not_taken_behind_a_batch_that_is_given_up_goes_under_the_next_epoch() -> None:
+    log = Log()
+    answers: list[Any] = [None, Close()]
+
+    def lose(name: str, request: Any) -> Any:
+        return answers.pop(0) if name == "Produce" and answers else log(name, request)
+
+    with (
+        FakeBroker(lose) as broker,
+        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+    ):
+        lose_two(producer)
+    assert log.values == [b"1", b"2"]
+    assert log.stamps == [(7, 1, 0), (7, 1, 1)]
+
+
+def test_a_batch_that_a_broker_cannot_place_goes_under_the_next_epoch() -> None:
+    """It was given up where the log had lost what was before it. Kafka's producer sends it again
+    (`TransactionManager.canRetry`)."""
+    log = Log({3: 45})
+    with (
+        FakeBroker(log) as broker,
+        Producer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
+    ):
+        for number in range(4):
+            producer.send("orders", str(number).encode(), partition=0)
+            producer.flush()
+    assert log.values == values(4)
+    assert log.stamps == [(7, 0, 0), (7, 0, 1), (7, 1, 0), (7, 1, 1)]
+
+
+def test_after_the_last_epoch_comes_another_producer_id() -> None:
+    """An epoch of 32768 was an OverflowError in `flush`, again and again."""
+    log = Log({2: 87})
+    ids = iter((7, 8))
+
+    def handle(name: str, request: Any) -> Any:
+        if name == "InitProducerId":
+            return messages.InitProducerIdResponse(producer_id=next(ids), producer_epoch=0)
+        return log(name, request)
+
+    with (
+        FakeBroker(handle) as broker,
+        Producer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
+    ):
+        producer.send("orders", b"0", partition=0)
+        producer.flush()
+        lane_of(producer).begin_epoch(7, 2**15 - 1)
+        producer.send("orders", b"refused", partition=0)
+        with pytest.raises(BrokerError, match="INVALID_RECORD"):
+            producer.flush()
+        producer.send("orders", b"1", partition=0)
+        producer.flush()
+    assert log.values == values(2)
+    assert log.stamps == [(7, 0, 0), (8, 0, 0)]
+
+
+def test_a_record_with_a_key_waits_for_a_broker_that_is_away() -> None:
+    """Once a batch had come back, who leads was to be looked up anew, and `send` raised a
+    ConnectionFailedError for every record with a key until the broker was there again."""
+    log = Log()
+    closed: list[str] = []
+
+    def handle(name: str, request: Any) -> Any:
+        if name in ("Produce", "Metadata") and closed and len(closed) < 4:
+            closed.append(name)
+            return Close()
+        return log(name, request)
+
+    with FakeBroker(handle) as broker, Producer(broker.servers, linger_ms=0) as producer:
+        producer.send("orders", b"0", key=b"key")
+        producer.flush()
+        closed.append("from now on")
+        for number in range(1, 4):
+            producer.cluster.forget("orders")  # as after a batch that has come back
+            producer.send("orders", str(number).encode(), key=b"key")
+        producer.flush()
+    assert log.values == values(4)
+    assert len(closed) == 4
+
+
+def test_open_batches_make_room_before_they_are_old() -> None:
+    """`send` waited for the end of linger_ms where all of buffer_bytes were batches that nothing
+    had closed."""
+    with (
+        FakeBroker(Log(), partitions=4) as broker,
+        Producer(
+            broker.servers, linger_ms=3_600_000, buffer_bytes=1_500, idempotent=False
+        ) as producer,
+    ):
+        for partition in range(4):
+            producer.send("orders", bytes(1_000), partition=partition)
+        assert producer.pending_bytes <= 1_500
+        producer.flush()
+        assert producer.sent_count == 4

@@ -26,10 +26,12 @@ class Batch:
         "count",
         "deadline",
         "epoch",
+        "is_missing",
         "made_at",
         "number",
         "on_done",
         "partition",
+        "producer_id",
         "records",
         "sequence",
         "topic",
@@ -57,6 +59,9 @@ class Batch:
         """Where its records began in the batch that was made, if that was split since."""
         self.sequence = -1
         self.epoch = -1
+        self.producer_id = -1
+        self.is_missing = False
+        """The broker has said that it has no batch of this number, and takes none for now."""
         self.deadline = 0.0
 
     @property
@@ -79,7 +84,8 @@ class Batch:
             records, count = builder.finish(), end - begin
             half = Batch(self.topic, self.partition, records, count, self.made_at, self.on_done)
             half.number, half.begin = self.number, self.begin + begin
-            half.epoch, half.deadline = self.epoch, self.deadline
+            half.producer_id, half.epoch = self.producer_id, self.epoch
+            half.deadline = self.deadline
             if self.sequence >= 0:
                 half.sequence = (self.sequence + begin) % SEQUENCES
             made.append(half)
@@ -111,6 +117,7 @@ class Lane:
         "partition",
         "pause_ms",
         "paused_until",
+        "producer_id",
         "ready",
         "renumber",
         "sequence",
@@ -118,13 +125,13 @@ class Lane:
         "trouble",
     )
 
-    def __init__(self, topic: str, partition: int, epoch: int) -> None:
+    def __init__(self, topic: str, partition: int, producer_id: int, epoch: int) -> None:
         self.topic = topic
         self.partition = partition
         self.open: OpenBatch | None = None
         self.ready: deque[Batch] = deque()
         self.flying: deque[Batch] = deque()
-        self.epoch = epoch
+        self.producer_id, self.epoch = producer_id, epoch
         self.sequence = 0
         self.acknowledged = 0
         """The sequence number after the last that the broker has taken."""
@@ -135,15 +142,28 @@ class Lane:
         self.trouble: KafkaliteError | None = None
         """Why it was paused last."""
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the next batch may be in the log already: its answer was lost, or told nothing
+        about that. Under other numbers it would be there twice."""
+        return bool(self.ready) and self.ready[0].sequence >= 0 and not self.ready[0].is_missing
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the next batch may go: alone, as long as others are to be renumbered."""
+        return not self.renumber or (self.is_unsure and not self.flying)
+
     def number(self, batch: Batch) -> None:
         """Gives a batch its sequence numbers, unless it has been sent before."""
+        batch.is_missing = False
         if batch.sequence < 0:
-            batch.sequence, batch.epoch = self.sequence, self.epoch
+            batch.producer_id, batch.epoch = self.producer_id, self.epoch
+            batch.sequence = self.sequence
             self.sequence = (self.sequence + batch.count) % SEQUENCES
 
-    def begin_epoch(self) -> None:
-        """What is ready goes under the next producer epoch. Nothing may be flying."""
-        self.epoch += 1
+    def begin_epoch(self, producer_id: int, epoch: int) -> None:
+        """What is ready goes under another producer epoch. Nothing may be flying or unsure."""
+        self.producer_id, self.epoch = producer_id, epoch
         self.sequence = self.acknowledged = 0
         for batch in self.ready:
             batch.sequence = -1

@@ -15,7 +15,8 @@ without one fill a batch of one partition, then one of another.
 Idempotent unless told otherwise: a batch keeps its sequence number however often it is sent, and
 batches of a partition that come back are sent again in their order, one that is larger than the
 topic allows as two halves. A batch that is given up leaves a hole in the sequence, so the partition
-goes on under the next producer epoch (KIP-360).
+goes on under the next producer epoch (KIP-360): once those batches behind it that may be in the log
+have been sent under their old numbers, one after the other, and were taken or found missing.
 """
 
 import random
@@ -40,6 +41,7 @@ from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
     ClientError,
+    ConnectionFailedError,
     InvalidArgumentError,
     KafkaliteError,
     RequestTimedOutError,
@@ -67,6 +69,8 @@ RECORD_OVERHEAD_BYTES = 21
 """A record without key, value and headers takes no more of a batch."""
 HEADER_OVERHEAD_BYTES = 10
 """A header without name and content takes no more of a record."""
+EPOCH_MAX = 2**15 - 1
+"""The last epoch of a producer id."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -262,6 +266,8 @@ class Producer:
         if has_closed or now >= self._next_linger:
             self._turn(now)
         while self._pending_bytes > self._buffer_bytes:
+            if not any(lane.ready or lane.flying for lane in self._lanes.values()):
+                self._close_all()  # nothing else makes room before linger_ms is over
             self._poll(100)
 
     def send_batch(
@@ -305,8 +311,7 @@ class Producer:
         `RequestTimedOutError` if something is still under way when the time is over.
         """
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        for lane in self._lanes.values():
-            self._close_batch(lane)
+        self._close_all()
         while self.pending_count:
             if deadline is not None and time.monotonic() >= deadline:
                 raise RequestTimedOutError(
@@ -349,7 +354,13 @@ class Producer:
         return len(self._topic(topic).partitions)
 
     def _topic(self, name: str) -> TopicMetadata:
-        return self.cluster.topic(name, allow_auto_create=True)
+        """A broker that was there is waited for, as `max.block.ms` of Kafka's producer says."""
+        try:
+            return self.cluster.topic(name, allow_auto_create=True)
+        except (ConnectionFailedError, RequestTimedOutError):
+            if not self.cluster.was_reached:
+                raise
+        return self.cluster.retry(lambda: self.cluster.topic(name, allow_auto_create=True))
 
     def _lane(self, topic: str, partition: int | None, key: bytes | None) -> Lane:
         if partition is None:
@@ -368,7 +379,8 @@ class Producer:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
                 )
-            lane = self._lanes[topic, partition] = Lane(topic, partition, self._epoch)
+            lane = Lane(topic, partition, self._producer_id, self._epoch)
+            self._lanes[topic, partition] = lane
         return lane
 
     def _draw(self, topic: str) -> int:
@@ -398,6 +410,10 @@ class Producer:
         on_done = done if callbacks else None
         made_at, count = opened.made_at, opened.count
         self._enqueue(lane, Batch(lane.topic, lane.partition, records, count, made_at, on_done))
+
+    def _close_all(self) -> None:
+        for lane in self._lanes.values():
+            self._close_batch(lane)
 
     def _enqueue(self, lane: Lane, batch: Batch) -> None:
         self._made_count += 1
@@ -468,8 +484,8 @@ class Producer:
         for lane in list(self._lanes.values()):
             self._give_up_old(lane, now)
             if lane.renumber and not lane.flying:
-                self._renumber(lane)
-            waits = lane.renumber or now < lane.paused_until
+                self._renumber(lane, now)
+            waits = not lane.may_send or now < lane.paused_until
             if not lane.ready or waits:
                 continue
             try:
@@ -497,7 +513,7 @@ class Producer:
             batches: list[Batch] = []
             size = 0
             for lane in lanes:
-                if not lane.ready:
+                if not lane.ready or not lane.may_send:
                     continue
                 size += len(lane.ready[0].records)
                 if batches and size > self._request_bytes_max:
@@ -547,7 +563,7 @@ class Producer:
     def _stamped(self, batch: Batch) -> bytes:
         lane = self._lanes[batch.topic, batch.partition]
         lane.number(batch)
-        return stamp_producer(batch.records, self._producer_id, batch.epoch, batch.sequence)
+        return stamp_producer(batch.records, batch.producer_id, batch.epoch, batch.sequence)
 
     @property
     def _at_most(self) -> int:
@@ -557,23 +573,28 @@ class Producer:
         if self._transaction is not None:
             self._take_id(self._transaction.producer_id, self._transaction.epoch)
             return
-        request = messages.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=60_000
-        )
         try:
-            response = self.cluster.ask(request)
+            found = self._ask_producer_id()
         except UnsupportedVersionError:
             if self._idempotent:
                 raise
             self._wants_id = False
             return
+        self._take_id(*found)
+
+    def _ask_producer_id(self) -> tuple[int, int]:
+        """A producer id that nobody else has, and its epoch."""
+        request = messages.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60_000
+        )
+        response = self.cluster.ask(request)
         check(response.error_code, "a producer id")
-        self._take_id(response.producer_id, response.producer_epoch)
+        return response.producer_id, response.producer_epoch
 
     def _take_id(self, producer_id: int, epoch: int) -> None:
         self._producer_id, self._epoch = producer_id, epoch
         for lane in self._lanes.values():
-            lane.epoch = epoch
+            lane.producer_id, lane.epoch = producer_id, epoch
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -631,19 +652,21 @@ class Producer:
 
     def _refused(self, lane: Lane, batch: Batch, error: BrokerError, now: float) -> None:
         numbered = batch.sequence >= 0
+        is_odd = numbered and error.code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
         # The batch before it has not been taken yet: its turn comes again.
-        follows_a_gap = (
-            numbered
-            and error.code == OUT_OF_ORDER_SEQUENCE_NUMBER
-            and batch.sequence != lane.acknowledged
+        follows_a_gap = error.code == OUT_OF_ORDER_SEQUENCE_NUMBER and (
+            batch.sequence != lane.acknowledged
         )
-        if numbered and error.code == UNKNOWN_PRODUCER_ID and self._transaction is None:
+        batch.is_missing = is_odd
+        if is_odd and follows_a_gap:
+            lane.put_back([batch])
+        elif is_odd and self._transaction is None:
+            # The broker has lost what was before it.
             lane.renumber = True
             lane.put_back([batch])
+            lane.pause(now, error)
         elif error.retriable:
             self._come_back(lane, [batch], error, now)
-        elif follows_a_gap:
-            lane.put_back([batch])
         elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(lane, batch)
         else:
@@ -691,10 +714,20 @@ class Producer:
             late += f": {lane.trouble}" if lane.trouble is not None else ""
             self._finish(batch, RequestTimedOutError(late), -1)
 
-    def _renumber(self, lane: Lane) -> None:
-        lane.renumber = False
+    def _renumber(self, lane: Lane, now: float) -> None:
         if self._transaction is not None and self.first_error is not None:
+            lane.renumber = False
             while lane.ready:
                 self._finish(lane.ready.popleft(), self.first_error, -1)
             return
-        lane.begin_epoch()
+        if lane.is_unsure or now < lane.paused_until:
+            return
+        producer_id, epoch = lane.producer_id, lane.epoch + 1
+        if epoch > EPOCH_MAX:
+            try:
+                producer_id, epoch = self._ask_producer_id()
+            except ClientError as error:
+                lane.pause(now, error)
+                return
+        lane.renumber = False
+        lane.begin_epoch(producer_id, epoch)
