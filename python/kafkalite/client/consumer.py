@@ -26,7 +26,7 @@ from contextlib import suppress
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.arguments import pairs, short_text, short_texts, whole
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
-from kafkalite.client.connection import Closing
+from kafkalite.client.connection import Closing, may_pass
 from kafkalite.client.fetched import Fetched, Record
 from kafkalite.client.fetcher import Fetcher, FetchOptions
 from kafkalite.client.lookup import Lookup
@@ -43,8 +43,16 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 METADATA_AGE_S = 30.0
 METADATA_AGE_JOINING_S = 1.0
 
+# How long a look at the topics may hold up a consumer that has something to read.
+LOOK_S = 1.0
+
 # What an iterator waits for at a time.
 ITERATE_S = 1.0
+
+# What `close` waits for its group (`CloseOptions` of Kafka's consumer), and what of it is left for
+# leaving the group though the commit took it all.
+CLOSE_S = 30.0
+LEAVE_S = 1.0
 
 
 class Consumer(Closing):
@@ -133,13 +141,15 @@ class Consumer(Closing):
         return f"<kafkalite.Consumer: {self.cluster.servers_text}>"
 
     def close(self) -> None:
-        """Commits, if it does so by itself, leaves the group and closes the connections."""
+        """Commits, if it does so by itself, leaves the group and closes the connections. A group
+        that does not answer is waited for no longer than by Kafka's consumer, 30 s."""
         try:
             if self._group is not None:
+                deadline = time.monotonic() + CLOSE_S
                 try:
-                    self._commit_quietly()
+                    self._commit_quietly(deadline=deadline)
                 finally:
-                    self._group.close()
+                    self._group.close(max(deadline, time.monotonic() + LEAVE_S))
         finally:
             self._fetcher.close()
             self._lookup.close()
@@ -328,10 +338,15 @@ class Consumer(Closing):
         self._commit(self._group, self._places.positions() if offsets is None else offsets)
 
     def _commit(
-        self, group: Membership, offsets: Mapping[Partition, int], *, once: bool = False
+        self,
+        group: Membership,
+        offsets: Mapping[Partition, int],
+        *,
+        once: bool = False,
+        deadline: float | None = None,
     ) -> None:
         if offsets:
-            group.commit(offsets, once=once)
+            group.commit(offsets, once=once, deadline=deadline)
             for partition, place in self._places.items():
                 place.committed = offsets.get(partition, place.committed)
 
@@ -350,7 +365,7 @@ class Consumer(Closing):
             # Its turn comes again: records are not held up for a coordinator that is away.
             self._commit_quietly(once=True)
 
-    def _commit_quietly(self, *, once: bool = False) -> None:
+    def _commit_quietly(self, *, once: bool = False, deadline: float | None = None) -> None:
         """What cannot be committed is read again by whoever gets the partition."""
         if self._group is None or self._commit_s is None:
             return
@@ -360,7 +375,7 @@ class Consumer(Closing):
             if self._places[partition].committed != offset
         }
         with suppress(ClientError):
-            self._commit(self._group, changed, once=once)
+            self._commit(self._group, changed, once=once, deadline=deadline)
 
     # --- the group --------------------------------------------------------------------------------
 
@@ -372,7 +387,9 @@ class Consumer(Closing):
         changed = self._topics_changed(is_joined)
         if is_joined and not changed:
             return
-        self._commit_quietly()
+        # Beyond that the group has gone on without this member (`onJoinPrepare` of Kafka's).
+        wait_s = group.options.max_poll_interval_ms / 1000
+        self._commit_quietly(deadline=time.monotonic() + wait_s)
         topics = sorted(self._counts)
         if not topics:
             self._places.assign([])
@@ -383,24 +400,39 @@ class Consumer(Closing):
     def _topics_changed(self, is_joined: bool) -> bool:
         """Looks the subscribed topics up now and then."""
         now = time.monotonic()
-        age = METADATA_AGE_S if is_joined and self._counts else METADATA_AGE_JOINING_S
+        has_all = bool(self._counts) and all(self._counts.values())
+        age = METADATA_AGE_S if is_joined and has_all else METADATA_AGE_JOINING_S
         if self._counts_at and now - self._counts_at < age:
             return False
-        subscription = self._subscription
-        if isinstance(subscription, re.Pattern):
-            found = {
-                name: len(topic.partitions)
-                for name, topic in self.cluster.retry(lambda: self.cluster.refresh(None)).items()
-                if not topic.is_internal and subscription.fullmatch(name)
-            }
-        else:
-            found = self._partition_counts(set(subscription or ()))
-            if not is_joined:
-                found = {**dict.fromkeys(subscription or (), 0), **found}
+        try:
+            if is_joined:
+                with self.cluster.until(now + LOOK_S):
+                    found = self._subscribed_topics()
+            else:
+                found = self._subscribed_topics()
+        except ClientError as error:
+            if not is_joined or not may_pass(error):
+                raise
+            # The next look is soon: nobody waits for brokers that are away to be told of topics.
+            self._counts_at = time.monotonic() - age + METADATA_AGE_JOINING_S
+            return False
         self._counts_at = now
         changed = found != self._counts
         self._counts = found
         return changed
+
+    def _subscribed_topics(self) -> dict[str, int]:
+        """Their partitions; none of a topic that is named and that there is not."""
+        subscription = self._subscription
+        if not isinstance(subscription, re.Pattern):
+            named = subscription or ()
+            return {**dict.fromkeys(named, 0), **self._partition_counts(set(named))}
+        found = self.cluster.retry(lambda: self.cluster.refresh(None))
+        return {
+            name: len(topic.partitions)
+            for name, topic in found.items()
+            if not topic.is_internal and subscription.fullmatch(name)
+        }
 
     def _partition_counts(self, topics: set[str]) -> dict[str, int]:
         def ask() -> dict[str, int]:

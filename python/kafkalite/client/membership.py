@@ -11,6 +11,7 @@ records for long stays in the group, up to `max_poll_interval_ms`.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import short_text
@@ -158,24 +159,27 @@ class Membership:
             self._thread.start()
         return partitions
 
-    def leave(self) -> None:
+    def leave(self, deadline: float | None = None) -> None:
         """Leaves the group, unless it is a static member, and sends no heartbeats until it joins
-        again."""
-        with self._lock:
-            self._joined = self._is_forgotten = False
-            try:
+        again. Nobody is waited for beyond the deadline (monotonic seconds)."""
+        self._joined = False
+        try:
+            with self._alone(deadline):
+                self._joined = self._is_forgotten = False
                 if self.member_id and self.options.instance_id is None:
                     self._leave()
-            except ClientError:
-                pass  # the session time-out does it
+        except ClientError:
+            pass  # the session time-out does it
 
-    def close(self) -> None:
-        """Leaves the group and ends the heartbeats."""
+    def close(self, deadline: float | None = None) -> None:
+        """Leaves the group and ends the heartbeats; the coordinator is not waited for beyond the
+        deadline."""
         self._stop.set()
         try:
-            self.leave()
+            self.leave(deadline)
         finally:
-            with self._lock:
+            # Whoever has the lock for longer asks a coordinator that does not answer: `_beat`.
+            with suppress(RequestTimedOutError), self._alone(deadline):
                 self._cluster.close()
         if self._thread is not None and self._thread.is_alive():
             # Else it has ended, or an interrupt came as it was to start: it ends as it begins.
@@ -277,6 +281,9 @@ class Membership:
                     self._heartbeat()
                 except ClientError:
                     self._coordinator = None  # the next one looks it up again
+                finally:
+                    if self._stop.is_set():
+                        self._cluster.close()  # `close` has not waited for this answer
 
     def _give_up(self) -> None:
         """Nobody polls. A static member's partitions wait for the end of its session, as
@@ -306,9 +313,16 @@ class Membership:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[Partition, int], *, once: bool = False) -> None:
+    def commit(
+        self,
+        offsets: Mapping[Partition, int],
+        *,
+        once: bool = False,
+        deadline: float | None = None,
+    ) -> None:
         """Commits the offset of the next record of each partition; `once`: what fails is not tried
-        again, and nobody is waited for longer than `ONCE_MS`.
+        again, and nobody is waited for longer than `ONCE_MS`; else not beyond the deadline
+        (monotonic seconds), if there is one.
 
         Raises `BrokerError` (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, …) if the partitions are
         not this member's any more.
@@ -340,9 +354,11 @@ class Membership:
                     check(row.error_code, f"commit of {topic.name}-{row.partition_index}")
 
         if once:
-            self._once(ask)
+            wait_ms = min(self._cluster.request_timeout_ms, ONCE_MS)
+            with self._alone(time.monotonic() + wait_ms / 1000):
+                self._attempt(ask)
         else:
-            with self._lock:
+            with self._alone(deadline):
                 self._retry(ask)
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -375,14 +391,19 @@ class Membership:
     def _retry(self, operation: Callable[[], Result]) -> Result:
         return self._cluster.retry(lambda: self._attempt(operation))
 
-    def _once(self, operation: Callable[[], Result]) -> Result:
-        wait_s = min(self._cluster.request_timeout_ms, ONCE_MS) / 1000
-        deadline = time.monotonic() + wait_s
-        if not self._lock.acquire(timeout=wait_s):
+    @contextmanager
+    def _alone(self, deadline: float | None) -> Iterator[None]:
+        """What is asked in the block is asked under the lock, and neither is waited for beyond the
+        deadline. Raises `RequestTimedOutError`."""
+        left_s = -1 if deadline is None else max(deadline - time.monotonic(), 0)
+        if not self._lock.acquire(timeout=left_s):
             raise RequestTimedOutError(f"group '{self.options.group}' waits for its coordinator")
         try:
-            with self._cluster.until(deadline):
-                return self._attempt(operation)
+            if deadline is None:
+                yield
+            else:
+                with self._cluster.until(deadline):
+                    yield
         finally:
             self._lock.release()
 
