@@ -356,6 +356,23 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(run: Run, server
     assert (done.stdout.count("\n"), done.stderr) == (2, "")
 
 
+def test_what_could_not_be_written_is_not_committed(
+    run: Run, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that wrote to a full disk went on behind the records that nobody had."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is written waits for more
+    assert run("topics", "create", "no-room").exit == 0
+    assert produce(servers, "a\nb\n", "no-room").exit == 0
+    arguments = ("consume", "no-room", "--group", "writes", "--from-beginning")
+    with Path("/dev/full").open("w") as full:
+        pipes = {"stdout": full, "stderr": subprocess.PIPE}
+        with start(servers, *arguments, "--max-messages", "2", **pipes) as process:
+            _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.count("\n")) == (1, 1)
+    with Consumer(servers, group="writes") as consumer:
+        assert consumer.committed([("no-room", 0)]).get(("no-room", 0), 0) == 0
+
+
 def test_groups_are_listed_described_reset_and_deleted(run: Run, servers: str) -> None:
     assert run("topics", "create", "grouped", "--partitions", "2").exit == 0
     for partition, count in ((0, 3), (1, 5)):

@@ -231,8 +231,8 @@ def _print(
     while left is None or left > 0:
         if ends is not None and all(consumer.position(place) >= end for place, end in ends.items()):
             break
-        found = consumer.fetch(500)
-        for fetched in found:
+        printed: list[tuple[Partition, int]] = []
+        for fetched in consumer.fetch(500):
             place = (fetched.topic, fetched.partition)
             rows, end = fetched.rows()
             if ends is not None:
@@ -243,9 +243,12 @@ def _print(
             if rows:
                 heard = time.monotonic()
             output.write(b"".join(to_bytes(*place, row) for row in rows))
-            consumer.advance(place, end)
+            printed.append((place, end))
             left = left if left is None else left - len(rows)
         output.flush()
+        # Not before: what had no room where it was to go is not committed.
+        for place, end in printed:
+            consumer.advance(place, end)
         silent_ms = (time.monotonic() - heard) * 1000
         if options.timeout_ms is not None and silent_ms >= options.timeout_ms:
             sys.stderr.write(f"kafkalite: no record came for {options.timeout_ms} ms\n")
