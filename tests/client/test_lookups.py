@@ -1,5 +1,6 @@
 """Positions are looked up beside the reading of partitions whose positions are known."""
 
+import socket
 import threading
 import time
 from typing import Any
@@ -143,10 +144,12 @@ def test_a_topic_that_there_is_not_is_told_at_once() -> None:
 
 
 def test_brokers_that_were_never_reached_are_told_at_once() -> None:
-    with FakeBroker() as broker:
-        servers = broker.servers
-    for group in (None, "never-reached"):
-        with Consumer(servers, group=group) as consumer:
-            consumer.assign([ZERO])
-            with pytest.raises(ConnectionFailedError, match="no connection"):
-                consumer.poll(60_000)
+    # It has the port meanwhile, so that no other gets it, and does not listen.
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        host, port = silent.getsockname()
+        for group in (None, "never-reached"):
+            with Consumer(f"{host}:{port}", group=group) as consumer:
+                consumer.assign([ZERO])
+                with pytest.raises(ConnectionFailedError, match="no connection"):
+                    consumer.poll(60_000)

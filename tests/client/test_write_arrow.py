@@ -191,14 +191,14 @@ def test_batches_larger_than_the_topic_allows_are_written_in_parts() -> None:
 def test_a_broker_that_stays_silent_is_given_up_in_time_and_the_partition_named() -> None:
     with (
         FakeBroker(lambda name, _: None if name == "Produce" else ...) as broker,
-        pytest.raises(Exception, match=r"partition orders-0 were not acknowledged within 3 s"),
+        pytest.raises(Exception, match=r"partition orders-0 were not acknowledged within 4 s"),
     ):
         kafkalite.write_arrow(
             table_of(10),
             "orders",
             broker.servers,
-            request_timeout_ms=1_000,
-            delivery_timeout_ms=3_000,
+            request_timeout_ms=4_000,
+            delivery_timeout_ms=4_000,
         )
 
 
