@@ -14,7 +14,9 @@ from kafkalite.client import Cluster
 from kafkalite.client.transactions import OpenTransaction, Transaction, end, is_open, open_ids
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
+from kafkalite.protocol.codes import OPERATION_NOT_ATTEMPTED
 
+TOPIC_AUTHORIZATION_FAILED = 29
 CONCURRENT_TRANSACTIONS = 51
 PRODUCER_FENCED = 90
 OPEN = OpenTransaction("etl-0", 7, 3)
@@ -138,6 +140,29 @@ def test_a_coordinator_that_is_busy_or_gone_is_asked_again() -> None:
     assert len(broker.of("InitProducerId")) == 2
     assert len(broker.of("AddPartitionsToTxn")) == 2
     assert [each.committed for each in broker.of("EndTxn")] == [True] * 3
+
+
+def test_the_partition_that_is_refused_is_told_not_those_that_were_not_tried() -> None:
+    """It was the first in the answer: OPERATION_NOT_ATTEMPTED, which says nothing, and is not tried
+    again where the reason may pass."""
+    broker, coordinator = broker_with()
+
+    def handler(name: str, request: Any) -> Any:
+        answer = coordinator(name, request)
+        if name == "AddPartitionsToTxn":
+            (topic,) = answer.results_by_topic_v3_and_below
+            for row in topic.results_by_partition:
+                is_refused = row.partition_index == 1
+                code = TOPIC_AUTHORIZATION_FAILED if is_refused else OPERATION_NOT_ATTEMPTED
+                row.partition_error_code = code
+        return answer
+
+    broker._handler = handler
+    with broker, Cluster(broker.servers) as cluster:
+        transaction = Transaction(cluster, "etl-0", 60_000)
+        transaction.begin()
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            transaction.add([("orders", 0), ("orders", 1)])
 
 
 def test_a_transaction_without_partitions_is_not_ended() -> None:

@@ -21,6 +21,8 @@ from kafkalite.errors import BrokerError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
     INVALID_PRODUCER_EPOCH,
+    NONE,
+    OPERATION_NOT_ATTEMPTED,
     PRODUCER_FENCED,
     TRANSACTIONAL_ID_NOT_FOUND,
 )
@@ -235,9 +237,11 @@ def _ask(cluster: Cluster, transactional_id: str, request: Any, at_most: int) ->
 
 
 def _first_error(response: Any) -> int:
+    """The first that is one of its own: for what is wrong with one partition the others were not
+    tried."""
     for topic in getattr(response, "results_by_topic_v3_and_below", ()):
         for row in topic.results_by_partition:
-            if row.partition_error_code:
+            if row.partition_error_code not in (NONE, OPERATION_NOT_ATTEMPTED):
                 return int(row.partition_error_code)
     return int(response.error_code)
 
