@@ -251,6 +251,26 @@ def test_heartbeats_go_on_after_an_answer_that_is_none() -> None:
         until(lambda: len(broker.of("Heartbeat")) > seen + 2)
 
 
+def test_heartbeats_go_on_while_the_group_waits_for_a_member_that_works() -> None:
+    """They ended when the group began to rebalance. Whoever then worked on records for longer than
+    its session was put out, and others read the records once more."""
+    group = Group()
+    with (
+        broker_of(group) as broker,
+        Consumer(broker.servers, group=GroupOptions("works", **QUICK)) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        group.heartbeat_code = REBALANCE_IN_PROGRESS
+        until(lambda: consumer._group and not consumer._group._joined)
+        seen = len(broker.of("Heartbeat"))
+        until(lambda: len(broker.of("Heartbeat")) > seen + 2)
+        group.heartbeat_code = UNKNOWN_MEMBER_ID  # the time to join again is over
+        until(lambda: consumer._group and not consumer._group._is_member)
+        with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+            consumer.commit()
+
+
 def test_whoever_assigns_after_all_leaves_the_group() -> None:
     """The member stayed, so that each rebalance waited for it."""
     group = Group()

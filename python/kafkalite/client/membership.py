@@ -121,6 +121,8 @@ class Membership:
         self._lock = threading.RLock()
         self._coordinator: int | None = None
         self._joined = False
+        self._is_member = False
+        """Its session has to be kept alive; also while the group rebalances and waits for it."""
         self._is_forgotten = False
         """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
@@ -150,7 +152,7 @@ class Membership:
         with self._lock:
             self._joined = False  # until it has: a join that fails is tried again
             partitions = self._retry(lambda: self._join(sorted(topics), counts))
-            self._joined, self._is_forgotten = True, False
+            self._joined, self._is_member, self._is_forgotten = True, True, False
             self._polled_at = time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(
@@ -162,10 +164,10 @@ class Membership:
     def leave(self, deadline: float | None = None) -> None:
         """Leaves the group, unless it is a static member, and sends no heartbeats until it joins
         again. Nobody is waited for beyond the deadline (monotonic seconds)."""
-        self._joined = False
+        self._joined = self._is_member = False
         try:
             with self._alone(deadline):
-                self._joined = self._is_forgotten = False
+                self._joined = self._is_member = self._is_forgotten = False
                 if self.member_id and self.options.instance_id is None:
                     self._leave()
         except ClientError:
@@ -263,6 +265,7 @@ class Membership:
         if code not in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
             return False
         self.member_id, self.generation, self._is_forgotten = "", -1, True
+        self._is_member = False
         return True
 
     # --- heartbeats -------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ class Membership:
         interval_s = self.options.heartbeat_interval_ms / 1000
         while not self._stop.wait(interval_s):
             with self._lock:
-                if not self._joined or self._stop.is_set():
+                if not self._is_member or self._stop.is_set():
                     continue
                 silent_s = time.monotonic() - self._polled_at
                 try:
@@ -288,7 +291,7 @@ class Membership:
     def _give_up(self) -> None:
         """Nobody polls. A static member's partitions wait for the end of its session, as
         `max.poll.interval.ms` of Kafka's consumer says."""
-        self._joined = False
+        self._joined = self._is_member = False
         if self.options.instance_id is None:
             self._is_forgotten = True
             self._leave()
@@ -306,7 +309,7 @@ class Membership:
         if self._forgets(code) or code == REBALANCE_IN_PROGRESS:
             self._joined = False
         elif code == FENCED_INSTANCE_ID:
-            self._joined = False
+            self._joined = self._is_member = False
             self._fatal = broker_error(code, f"group '{self.options.group}'")
         else:
             check(code, f"group '{self.options.group}'")
