@@ -54,6 +54,7 @@ TEMPORARY_DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 """Of a broker whose directory goes with it."""
+POLL_MS_MAX = 2**31 - 1
 READY_PREFIX = "kafkalite ready bootstrap.servers="
 TEMPORARY_PREFIX = "kafkalite-"
 
@@ -365,6 +366,12 @@ class Broker:
         """`host:port`, for the clients' setting of that name; empty before the first start."""
 
     @property
+    def data(self) -> str | None:
+        """Its log directory; None where the configuration names it. A temporary one is there from
+        `start` to `close`, and None before and afterwards."""
+        return self._data
+
+    @property
     def pid(self) -> int:
         """Of the broker's process. Raises if it has not been started."""
         if self._process is None:
@@ -430,14 +437,12 @@ class Broker:
         self._at_exit = weakref.finalize(
             self, _end_forgotten, self._process, self._temporary, self._owner_id
         )
-        timer = threading.Timer(self._start_timeout_s, self._process.kill)
-        timer.daemon = True
-        try:
-            # Ctrl-C comes in here too, and a timer that went on would hold up the program's end.
-            timer.start()
-            line: str = self._process.stdout.readline().decode()
-        finally:
-            timer.cancel()
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        # No thread that waits: a program that forks now should have none but its own.
+        if not poll.poll(min(max(0, self._start_timeout_s * 1000), POLL_MS_MAX)):
+            self._process.kill()
+        line: str = self._process.stdout.readline().decode()
         return line
 
     def _command(self) -> list[str]:
