@@ -12,6 +12,7 @@ WORDS = st.sampled_from(
         "--data",
         "--listen",
         "--config",
+        "--override",
         "--log-level",
         "127.0.0.1:0",
         "[::1]:9092",
@@ -31,9 +32,10 @@ WORDS = st.sampled_from(
 
 
 def test_every_option_is_read() -> None:
-    arguments = ["--data", "d", "f", "--config", "a=1", "--config", "b=", "--listen", "h:1"]
+    arguments = ["--data", "d", "f", "--config", "a=1", "--override", "b=", "--listen", "h:1"]
     expected = Options("f", "d", "h:1", ["a=1", "b="], "error")
     assert plain_options([*arguments, "--log-level", "error"]) == expected
+    assert parsed_options([*arguments, "--log-level=error"]) == expected
     assert plain_options([]) == Options(None, None, None, [], "info")
 
 

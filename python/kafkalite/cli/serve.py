@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SINGLE = ("properties", "--data", "--listen", "--log-level")
 """What may come once; `properties` is the word without an option."""
+SETTINGS = ("--config", "--override")
+"""What may come several times; the second is the word of `kafka-server-start`."""
 
 LEVELS = ("debug", "info", "warning", "error")
 PORT_MAX = 65_535
@@ -80,7 +82,7 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
             name, value = "properties", word
         else:
             name, value = word, next(remaining, "-")
-        if name == "--config" and "=" in value and value[0] not in "-=":
+        if name in SETTINGS and "=" in value and value[0] not in "-=":
             config.append(value)
         elif name in SINGLE and name not in values and not value.startswith("-"):
             values[name] = value
@@ -127,7 +129,8 @@ def _parser() -> "ArgumentParser":
         "--listen", metavar="HOST:PORT", help="default 127.0.0.1:9092; port 0 takes a free one"
     )
     parser.add_argument(
-        "--config",
+        *SETTINGS,
+        dest="config",
         metavar="KEY=VALUE",
         action="append",
         default=[],
