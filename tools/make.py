@@ -13,9 +13,9 @@
     jar          Spark's columnar engine, which later builds pack, and make anew if need be
     wheel        a release wheel in dist/, with the jar
 
-Python 3.11, cargo and (for the tests) a full JDK 17 must be there; all else is fetched, and kept
-in the user's cache. A missing JDK is installed if this is Debian and the user is root. A failed
-download fails the target.
+Python 3.11, cargo and (for the tests, the jar and the wheel) a full JDK 17 must be there; all else
+is fetched, and kept in the user's cache. A missing JDK is installed if this is Debian and the user
+is root. A failed download fails the target.
 """
 
 import hashlib
@@ -468,12 +468,12 @@ def need_compiler() -> None:
 
 
 def need_jdk() -> None:
-    """A full JDK: the tests compile classes and run Apache Kafka and Spark. Where there is none,
-    root gets Debian's."""
+    """A full JDK: the jar and the tests compile classes, and the tests run Apache Kafka and Spark.
+    Where there is none, root gets Debian's."""
     wrong = jdk_wrong()
     if wrong and (shutil.which("apt-get") is None or os.geteuid() != 0):
-        needed = f"a full JDK {JDK_VERSION_MIN} (Debian: {JDK_PACKAGE})"
-        raise StopError(f"{wrong}: the tests need {needed}")
+        needed = f"a full JDK of {JDK_VERSION_MIN} or newer (Debian: {JDK_PACKAGE})"
+        raise StopError(f"{wrong}: needed is {needed}")
     if wrong:
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
         download(["apt-get", "update", "-qq"], environment=quiet)
@@ -484,7 +484,7 @@ def need_jdk() -> None:
 
 
 def jdk_wrong() -> str:
-    """What keeps the JDK of the path from running the tests; empty if nothing does."""
+    """What is wrong with the JDK of the path; empty if nothing is."""
     javac, java = shutil.which("javac"), shutil.which("java")
     if java is None or javac is None:
         return "java or javac is missing"

@@ -94,7 +94,7 @@ pub fn open_segments(segments_max: usize) -> Arc<OpenSegments> {
 }
 
 /// Writes and deletes a file, so that what is measured next gets pages that this machine has
-/// already: the first use of a guest's page can cost more than everything else (HOTPATH trap 1).
+/// already: the first use of a guest's page can cost more than everything else.
 pub fn recycle_pages(directory: &Path, bytes: usize) {
     let path = directory.join("warm-up");
     let chunk = vec![1_u8; 1 << 20];

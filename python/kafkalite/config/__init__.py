@@ -89,7 +89,7 @@ class Config(Mapping[str, Any]):
     def default_text(self, name: str) -> str | None:
         """The text of a key that nobody has set. Raises KeyError for a name without a row."""
         if name == "num.network.threads":
-            # Network threads never wait for Python; more than three contend (HOTPATH.md).
+            # Network threads never wait for Python, and more than three contend.
             return str(max(1, min(3, len(os.sched_getaffinity(0)) - 1)))
         return self.broker_keys[name].default
 
