@@ -446,7 +446,7 @@ class Broker:
         return line
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "kafkalite", "serve"]
+        command = [sys.executable, *_path_options(), "-m", "kafkalite", "serve"]
         if self._listen is not None and not self._bound:
             command += ["--listen", self._listen]
         if self._data is not None:
@@ -553,6 +553,16 @@ class Broker:
         import asyncio
 
         await asyncio.to_thread(self.close)
+
+
+def _path_options() -> list[str]:
+    """What keeps `python -m` from importing out of the current directory, unless this program does
+    so itself: under pytest a `signal.py` of the project is not in the way, and must not be here."""
+    try:
+        is_mine = not {"", os.getcwd()}.isdisjoint(sys.path)  # noqa: PTH109 - no object is wanted
+    except FileNotFoundError:  # it has been deleted
+        is_mine = False
+    return [] if is_mine else ["-P"]
 
 
 def _end_forgotten(process: Any, temporary: str | None, owner_id: int) -> None:

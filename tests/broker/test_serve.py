@@ -295,6 +295,23 @@ def test_a_broker_of_python_serves_and_leaves_nothing_behind() -> None:
     assert broker.data is None
 
 
+def test_modules_of_the_current_directory_are_not_the_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project with a `signal.py`, which its tests never met, had no broker."""
+    (tmp_path / "signal.py").write_text("raise RuntimeError('of the project')")
+    monkeypatch.chdir(tmp_path)
+    # An empty entry is the current directory.
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, entries)))
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    with kafkalite.Broker() as broker:
+        assert broker.pid
+    monkeypatch.syspath_prepend(str(tmp_path))  # as the directory of a script is
+    with pytest.raises(BrokerFailedError, match="of the project"):
+        kafkalite.Broker().start()
+
+
 @pytest.mark.parametrize(
     "config",
     [
