@@ -134,8 +134,9 @@ pub const WORK_OF_OTHERS: u32 = 16;
 /// Storage calls that a network thread collects before it makes them, even in mid-round.
 pub const WORKS_PER_ROUND: usize = 64;
 
-/// When a network thread makes a Produce request durable itself: no other connection has moved for so
-/// long, milliseconds, and the records are at most so many bytes.
+/// A network thread has one busy client alone if no other connection has moved for so long,
+/// milliseconds: it waits for the next request without sleeping, and makes records durable itself
+/// that are at most so many bytes.
 pub const ALONE_MS: u64 = 100;
 pub const ALONE_FLUSH_BYTES_MAX: usize = 64 * 1024;
 

@@ -13,12 +13,14 @@
 //! seat, gate   what happens when such a call does not return      crash  and when a thread panics
 //! admission, budget   how many connections, how much memory      pace  who holds it too long
 //! control      the queue to Python      coordinate  what Python asks of logs
-//! poller       epoll, eventfd, sendfile      plane  all of it together
+//! poller       epoll, eventfd, sendfile      busy_poll  a thread that stays awake
+//! plane        all of it together
 //! ```
 
 pub mod admission;
 pub mod budget;
 mod buffers;
+mod busy_poll;
 mod connections;
 pub mod control;
 pub mod coordinate;

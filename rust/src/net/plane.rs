@@ -32,6 +32,8 @@ use crate::quota::{Quotas, Unlimited};
 pub struct Settings {
     /// `num.network.threads`
     pub network_threads: usize,
+    /// `kafkalite.busy.poll.us`
+    pub busy_poll: Duration,
     /// `socket.request.max.bytes`
     pub request_bytes_max: usize,
     /// Names of the listeners, in their order.
@@ -399,6 +401,7 @@ mod tests {
         });
         let settings = Settings {
             network_threads: 1,
+            busy_poll: Duration::ZERO,
             request_bytes_max: 1000,
             listener_names: Vec::new(),
             connections: ConnectionLimits::default(),

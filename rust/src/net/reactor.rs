@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::buffers::Buffers;
+use super::busy_poll::BusyPoll;
 use super::connections::Connections;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, SpareAnswers};
@@ -90,6 +91,7 @@ pub struct Reactor {
     /// The connection that had the last event, and when another one had one.
     busy: u64,
     others_busy_ms: u64,
+    busy_poll: BusyPoll,
     pub(super) image: Arc<Image>,
     pub(super) turn: u64,
     pub(super) now_ms: u64,
@@ -208,7 +210,6 @@ impl Reactor {
         Ok(Reactor {
             index,
             image: shared.image(),
-            shared,
             poller,
             accepts: vec![true; listeners.len()],
             listeners,
@@ -228,12 +229,14 @@ impl Reactor {
             timers: BinaryHeap::new(),
             busy: WAKE_TOKEN,
             others_busy_ms: 0,
+            busy_poll: BusyPoll::new(shared.settings.busy_poll),
             turn: 0,
             now_ms: 0,
             next_housekeeping_ms: 0,
             next_idle_ms: u64::MAX,
             stop_deadline_ms: None,
             thread_id: 0,
+            shared,
         })
     }
 
@@ -245,7 +248,10 @@ impl Reactor {
 
     fn begin_turn(&mut self) -> io::Result<()> {
         let timeout_ms = self.timeout_ms();
-        self.poller.wait(timeout_ms, &mut self.events)?;
+        let may_look = timeout_ms != 0 && self.is_one_alone_busy();
+        if !may_look || !self.busy_poll.finds(&mut self.poller, &mut self.events)? {
+            self.poller.wait(timeout_ms, &mut self.events)?;
+        }
         self.next_event = 0;
         self.turn += 1;
         self.now_ms = self.shared.monotonic_ms();
@@ -322,6 +328,11 @@ impl Reactor {
         self.work.pop_front()
     }
 
+    /// No more than one connection has moved for a while.
+    fn is_one_alone_busy(&self) -> bool {
+        self.now_ms >= self.others_busy_ms + ALONE_MS
+    }
+
     /// Whether this thread may make the records durable itself, which saves two changes of thread: it
     /// has nothing else to do, since one small request waits for it, its connection is the only one
     /// that has moved for a while, and the disk answers before the watchdog looks twice.
@@ -329,9 +340,8 @@ impl Reactor {
         let [piece] = &batch.pieces[..] else {
             return false;
         };
-        let is_alone = self.busy == piece.connection
-            && self.now_ms >= self.others_busy_ms + ALONE_MS
-            && self.work.is_empty();
+        let is_alone =
+            self.busy == piece.connection && self.is_one_alone_busy() && self.work.is_empty();
         if !is_alone
             || piece.length > ALONE_FLUSH_BYTES_MAX
             || !piece.partition.directory.flushes_fast()

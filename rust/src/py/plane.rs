@@ -137,6 +137,7 @@ impl BrokerPlane {
             };
             let plane_settings = Settings {
                 network_threads: count("num.network.threads")?,
+                busy_poll: Duration::from_micros(count_or("kafkalite.busy.poll.us", 0) as u64),
                 request_bytes_max: count("socket.request.max.bytes")?,
                 listener_names: Vec::new(),
                 connections: ConnectionLimits {
