@@ -6,10 +6,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use kafkalite::access::{AllowAll, Caller, Principal};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::{
-    Ask, Chunk, HOT_KEYS, k00_produce, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions,
+    self, Ask, Chunk, HOT_KEYS, k00_produce, k01_fetch, k02_list_offsets, k03_metadata,
+    k18_api_versions,
 };
 use kafkalite::error::Result;
 use kafkalite::image::{Features, Image};
+use kafkalite::limits::ANSWER_BYTES_MAX;
 use kafkalite::wire::{Reader, RequestHeader, frame};
 
 /// The content of a frame.
@@ -61,7 +63,7 @@ fn answer(
         authorizer: &AllowAll,
     };
     let reader = &mut reader;
-    Ok(Some(match header.api_key {
+    let mut chunks = match header.api_key {
         0 => {
             let mut spare = k00_produce::Spare::default();
             let produce = k00_produce::read(&header, reader, &ask, &mut spare)?;
@@ -74,7 +76,7 @@ fn answer(
             // Behind another answer, as on a connection.
             let mut bytes = vec![0xff; 7];
             produce.answer(&mut bytes, 0, image, 0);
-            bytes.split_off(7)
+            vec![Chunk::Bytes(bytes.split_off(7))]
         }
         1 => {
             let fetch = k01_fetch::read(&header, reader, &ask, sessions, 1 << 20, now_ms)?;
@@ -84,19 +86,30 @@ fn answer(
                 fetch.is_due(&looked),
                 "no log is asked, so nothing is waited for"
             );
-            let chunks = fetch.answer(looked, sessions, image, now_ms);
-            let bytes = chunks.into_iter().flat_map(|chunk| match chunk {
-                Chunk::Bytes(bytes) => bytes,
-                Chunk::File(..) => panic!("there is no file"),
-            });
-            bytes.collect()
+            fetch.answer(looked, sessions, image, now_ms)
         }
         2 => {
             let mut request = k02_list_offsets::read(&header, reader, &ask)?;
             request.search(|_| true);
-            request.answer()
+            vec![Chunk::Bytes(request.answer())]
         }
-        3 => k03_metadata::answer(&header, reader.clone(), &ask)?,
-        _ => k18_api_versions::answer(&header, reader, &HOT_KEYS, &Features::default())?,
-    }))
+        3 => vec![Chunk::Bytes(k03_metadata::answer(
+            &header,
+            reader.clone(),
+            &ask,
+        )?)],
+        _ => {
+            let features = Features::default();
+            vec![Chunk::Bytes(k18_api_versions::answer(
+                &header, reader, &HOT_KEYS, &features,
+            )?)]
+        }
+    };
+    api::finish(&mut chunks, ANSWER_BYTES_MAX)
+        .expect("the answer to a fuzzed request fits a frame");
+    let bytes = chunks.into_iter().flat_map(|chunk| match chunk {
+        Chunk::Bytes(bytes) => bytes,
+        Chunk::File(..) => panic!("there is no file"),
+    });
+    Ok(Some(bytes.collect()))
 }

@@ -183,8 +183,8 @@ pub const SPARE_PARTITIONS_MAX: usize = 16;
 pub const SPARE_ANSWERS_MAX: usize = 64;
 pub const SPARE_ANSWER_BYTES_MAX: usize = 4 * 1024;
 
-/// How long a client that has closed its side is owed each answer, milliseconds; then its connection is
-/// closed.
+/// How long a client that has closed its side is owed each answer, and the beginning of each request,
+/// milliseconds; then its connection is closed.
 pub const GONE_WAIT_MS: u64 = 10_000;
 
 /// Answers in bytes that a connection may leave unread, or that wait there for an earlier one, with what
@@ -211,8 +211,9 @@ pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
 /// Default of `fetch.max.bytes`: a Fetch answer beyond its first batch.
 pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
 
-/// A frame has an i32 for its size, so no answer is larger, bytes: a Fetch reads less for it.
-pub const ANSWER_BYTES_MAX: u64 = i32::MAX as u64;
+/// A frame has an i32 for its size, so no answer is larger, bytes: a Fetch reads less for it, and any
+/// other request that would have a larger one is refused, which ends its connection.
+pub const ANSWER_BYTES_MAX: i32 = i32::MAX;
 
 /// Default of `max.incremental.fetch.session.cache.slots`.
 pub const FETCH_SESSIONS_MAX: usize = 1000;

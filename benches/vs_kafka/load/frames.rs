@@ -15,6 +15,7 @@ pub fn begin_request(key: i16, version: i16, capacity: usize) -> Writer {
 }
 
 pub fn finish_request(mut writer: Writer) -> Vec<u8> {
-    frame::finish(&mut writer.bytes, 0);
+    let finished = frame::finish(&mut writer.bytes, 0, i32::MAX);
+    finished.expect("a request far below 2 GiB");
     writer.bytes
 }

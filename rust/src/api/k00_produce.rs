@@ -31,7 +31,7 @@ use crate::image::{Image, Partition};
 use crate::limits::{SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
 use crate::log::log::AppendInfo;
 use crate::wire::header::begin_response_behind;
-use crate::wire::{Reader, RequestHeader, Writer, frame};
+use crate::wire::{Reader, RequestHeader, Writer};
 
 pub const KEY: ApiKey = ApiKey {
     key: 0,
@@ -308,7 +308,6 @@ impl Produce {
     /// watermark still, it says that the disk failed or that the time is over.
     pub fn answer(&self, bytes: &mut Vec<u8>, throttle_ms: u32, image: &Image, listener: usize) {
         let (version, flexible) = (self.version, self.flexible);
-        let start = bytes.len();
         let behind = std::mem::take(bytes);
         let mut writer = begin_response_behind(behind, self.correlation_id, flexible);
         writer.array_length(self.topics.len(), flexible);
@@ -335,7 +334,6 @@ impl Produce {
             image,
             listener,
         );
-        frame::finish(writer.bytes.get_mut(start..).unwrap_or_default(), 0);
         *bytes = writer.bytes;
     }
 

@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::image::Partition;
 use crate::log::directory::LogDirectory;
 use crate::wire::header::begin_response;
-use crate::wire::{Reader, RequestHeader, Writer, frame};
+use crate::wire::{Reader, RequestHeader, Writer};
 
 pub const KEY: ApiKey = ApiKey {
     key: 2,
@@ -225,7 +225,6 @@ impl ListOffsets {
             writer.no_tags(flexible);
         }
         writer.no_tags(flexible);
-        frame::finish(&mut writer.bytes, 0);
         writer.bytes
     }
 

@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::image::{Image, Topic};
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::wire::cursor::ZERO_UUID;
-use crate::wire::{Reader, RequestHeader, Uuid, Writer, frame};
+use crate::wire::{Reader, RequestHeader, Uuid, Writer};
 
 pub const KEY: ApiKey = ApiKey {
     key: 3,
@@ -150,7 +150,6 @@ fn refuse(header: &RequestHeader<'_>, asked: &[Asked<'_>], error_code: i16) -> V
         writer.i16(error_code);
     }
     writer.no_tags(flexible);
-    frame::finish(&mut writer.bytes, 0);
     writer.bytes
 }
 
@@ -238,7 +237,6 @@ pub fn answer(
         writer.i16(code::NONE);
     }
     writer.no_tags(flexible);
-    frame::finish(&mut writer.bytes, 0);
     Ok(writer.bytes)
 }
 

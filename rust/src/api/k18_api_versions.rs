@@ -14,7 +14,7 @@
 use super::{ApiKey, code};
 use crate::error::Result;
 use crate::image::Features;
-use crate::wire::{Reader, RequestHeader, Writer, frame};
+use crate::wire::{Reader, RequestHeader, Writer};
 
 pub const KEY: ApiKey = ApiKey {
     key: 18,
@@ -73,7 +73,6 @@ fn write(
         Some(features) if flexible => write_features(&mut writer, version, features),
         _ => writer.no_tags(flexible),
     }
-    frame::finish(&mut writer.bytes, 0);
     writer.bytes
 }
 

@@ -1,5 +1,6 @@
 //! The keys that Rust answers without Python: one file each. They read a request, look at the image
-//! and the logs, and give an answer or say what it waits for. They know no socket.
+//! and the logs, and give an answer or say what it waits for. They know no socket. Who sends the answer
+//! puts its size in front (`finish`).
 
 pub mod fetch_sessions;
 pub mod k00_produce;
@@ -11,11 +12,11 @@ pub mod k18_api_versions;
 use std::sync::Arc;
 
 use crate::access::{Authorizer, Caller, Operation, Resource};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::{Image, Topic};
 use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
-use crate::wire::{Reader, Uuid, Writer};
+use crate::wire::{Reader, Uuid, Writer, frame};
 
 /// Codes that no `Error` stands for (`org.apache.kafka.common.protocol.Errors`).
 pub mod code {
@@ -100,6 +101,19 @@ impl Chunk {
             Chunk::Bytes(bytes) => bytes.len(),
             Chunk::File(..) => 0,
         }
+    }
+}
+
+/// Puts the size in front of a whole answer. Errors as `frame::finish`.
+pub fn finish(chunks: &mut [Chunk], bytes_max: i32) -> Result<()> {
+    match chunks {
+        [Chunk::Bytes(first), further @ ..] => {
+            let further_bytes = further.iter().map(Chunk::size_bytes).sum();
+            frame::finish(first, further_bytes, bytes_max)
+        }
+        _ => Err(Error::InvalidArgument(
+            "an answer begins with bytes".to_owned(),
+        )),
     }
 }
 

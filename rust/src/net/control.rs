@@ -46,7 +46,7 @@ pub struct ControlFrame {
 
 /// What Python says to a frame.
 pub enum ControlAnswer {
-    /// The response from its correlation id on, without the size in front.
+    /// The response, with room for its size in front.
     Response(Vec<u8>),
     /// The key is one that Rust answers, and what was missing has been made.
     Again,

@@ -11,7 +11,7 @@ use super::session::{Session, Slot};
 use super::stage::Source;
 use super::work::Work;
 use crate::api::k00_produce::{self, Outcome, Produce};
-use crate::api::{Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
+use crate::api::{self, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
@@ -19,7 +19,7 @@ use crate::limits::{
     MEMORY_FREE_BYTES, PRODUCE_WAIT_MS_MIN, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
-use crate::wire::{Reader, RequestHeader};
+use crate::wire::{Reader, RequestHeader, frame};
 
 /// What a request is answered from.
 type Around<'a> = (&'a Image, &'a Arc<Shared>);
@@ -124,7 +124,7 @@ impl Reactor {
                 return Ok(true);
             }
         };
-        self.answer_at_once(index, header.api_key, answer);
+        self.answer_at_once(index, header.api_key, answer)?;
         Ok(true)
     }
 
@@ -169,15 +169,17 @@ impl Reactor {
         Ok(true)
     }
 
+        frame::finish(&mut answer, 0, self.shared.settings.answer_bytes_max)?;
     /// An answer that waits for nothing.
-    fn answer_at_once(&mut self, index: usize, api_key: i16, answer: Vec<u8>) {
+    fn answer_at_once(&mut self, index: usize, api_key: i16, mut answer: Vec<u8>) -> Result<()> {
         let token = self.connections.token_of(index);
         let Some(connection) = self.connections.get(index) else {
-            return;
+            return Ok(());
         };
         let session = &mut connection.session;
         let caller = session.caller(connection.peer.ip(), connection.listener);
         let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
+        Ok(())
         session.outbox.push(Chunk::Bytes(answer));
         self.hold_back(token, throttle_ms);
         self.touched.push(token);
@@ -236,7 +238,9 @@ impl Reactor {
         let deadline_ms = now_ms + fetch.max_wait_ms as u64;
         if exceeds_memory && !shared.gates.are_open() {
             // It might hold its memory for as long as a log directory does not answer.
-            for chunk in fetch.throttled_answer(0) {
+            let mut chunks = fetch.throttled_answer(0);
+            api::finish(&mut chunks, shared.settings.answer_bytes_max)?;
+            for chunk in chunks {
                 session.outbox.push(chunk);
             }
             self.touched.push(token);

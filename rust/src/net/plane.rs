@@ -36,6 +36,8 @@ pub struct Settings {
     pub busy_poll: Duration,
     /// `socket.request.max.bytes`
     pub request_bytes_max: usize,
+    /// Of an answer; who asks for a larger one is closed.
+    pub answer_bytes_max: i32,
     /// Names of the listeners, in their order.
     pub listener_names: Vec<Arc<str>>,
     pub connections: ConnectionLimits,
@@ -355,11 +357,24 @@ impl Plane {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::Command;
 
     use super::*;
     use crate::node::{Claimed, NodeOptions};
     use crate::park::CONTROL_THREAD;
+    use crate::wire::Writer;
+
+    /// Of a key that Python answers.
+    const CONTROL_KEY: ApiKey = ApiKey {
+        key: 16,
+        advertised_min: 0,
+        min: 0,
+        max: 0,
+        first_flexible: 3,
+    };
+    /// In the tests below.
+    const ANSWER_BYTES_MAX: i32 = 500;
 
     #[test]
     fn whoever_is_woken_is_told_by_the_mailbox_of_its_thread() {
@@ -388,7 +403,7 @@ mod tests {
     /// one more name of tests, and there is none of that name.
     const PANIC_IN: &str = "panic-in=";
 
-    fn started(path: std::path::PathBuf) -> Plane {
+    fn started(path: std::path::PathBuf, listeners: Vec<TcpListener>) -> Plane {
         let claimed = Claimed::open(NodeOptions {
             node_id: 1,
             cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
@@ -403,10 +418,11 @@ mod tests {
             network_threads: 1,
             busy_poll: Duration::ZERO,
             request_bytes_max: 1000,
+            answer_bytes_max: ANSWER_BYTES_MAX,
             listener_names: Vec::new(),
             connections: ConnectionLimits::default(),
             queued_bytes_max: -1,
-            idle_ms_max: 1000,
+            idle_ms_max: u64::MAX,
             fetch_bytes_max: 1000,
             fetch_sessions_max: 1,
             auto_create_topics: false,
@@ -416,8 +432,8 @@ mod tests {
         let mailboxes = Mailboxes::new(1).expect("an eventfd");
         let claimed = claimed.expect("an empty directory");
         let (node, ..) = Node::load(claimed, Vec::new(), mailboxes.clone()).expect("a node");
-        let no_keys: Vec<ApiKey> = Vec::new();
-        Plane::start(settings, mailboxes, Arc::new(node), no_keys, Vec::new()).expect("a plane")
+        let keys = vec![CONTROL_KEY];
+        Plane::start(settings, mailboxes, Arc::new(node), keys, listeners).expect("a plane")
     }
 
     /// A request that its network thread could not stand ended that thread only: the process went on, and
@@ -426,7 +442,7 @@ mod tests {
     fn a_panic_of_a_network_thread_ends_the_broker() {
         let mut arguments = std::env::args();
         if let Some(path) = arguments.find_map(|each| Some(each.strip_prefix(PANIC_IN)?.into())) {
-            let plane = started(path);
+            let plane = started(path, Vec::new());
             plane.shared.post(0, Message::Panic);
             // Until it is ended; who wakes by chance has failed.
             std::thread::park_timeout(Duration::from_secs(60));
@@ -447,5 +463,104 @@ mod tests {
         ] {
             assert!(log.contains(told), "{log}");
         }
+    }
+
+    fn ask(stream: &mut TcpStream, key: i16, version: i16, body: impl FnOnce(&mut Writer)) {
+        let mut writer = Writer::default();
+        writer.i16(key);
+        writer.i16(version);
+        writer.i32(7);
+        writer.nullable_string(None, false);
+        body(&mut writer);
+        let size = (writer.bytes.len() as u32).to_be_bytes();
+        let sent = stream.write_all(&[&size[..], &writer.bytes].concat());
+        sent.expect("it listens");
+    }
+
+    /// All that comes until the connection is closed.
+    fn told(stream: &mut TcpStream) -> usize {
+        let mut bytes = Vec::new();
+        let read = stream.read_to_end(&mut bytes);
+        read.expect("the end, in time")
+    }
+
+    /// An answer beyond 2 GiB, as only a large `socket.request.max.bytes` lets a client ask for one, ended
+    /// the broker.
+    #[test]
+    fn who_asks_for_a_larger_answer_than_a_frame_holds_is_closed_and_nobody_else() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let plane = started(directory.path().to_path_buf(), vec![listener]);
+        let connect = || {
+            let stream = TcpStream::connect(address).expect("it listens");
+            let limit = Some(Duration::from_secs(60));
+            stream.set_read_timeout(limit).expect("a limit");
+            stream
+        };
+        let control = plane.shared.control();
+        let notices = || control.take_notices().warnings;
+        // Of this many partitions it would have more than so many bytes.
+        let count = 25;
+        let partitions = |writer: &mut Writer, rest: &[u8]| {
+            writer.array_length(1, false);
+            writer.string("t", false);
+            writer.array_length(count, false);
+            for index in 0..count {
+                writer.i32(index as i32);
+                writer.bytes.extend_from_slice(rest);
+            }
+        };
+        let produce = |writer: &mut Writer| {
+            writer.nullable_string(None, false);
+            writer.i16(1);
+            writer.i32(1000);
+            partitions(writer, &(-1_i32).to_be_bytes());
+        };
+        let list_offsets = |writer: &mut Writer| {
+            writer.i32(-1);
+            partitions(writer, &(-1_i64).to_be_bytes());
+        };
+        let metadata = |writer: &mut Writer| {
+            writer.array_length(count, false);
+            for index in 0..count {
+                writer.string(&format!("a topic called {index}"), false);
+            }
+        };
+        let mut large = connect();
+        ask(&mut large, 0, 3, produce);
+        assert_eq!(told(&mut large), 0);
+        let words = [notices()];
+        let mut large = connect();
+        ask(&mut large, 2, 1, list_offsets);
+        assert_eq!(told(&mut large), 0);
+        let mut large = connect();
+        ask(&mut large, 3, 1, metadata);
+        assert_eq!(told(&mut large), 0);
+        let mut large = connect();
+        ask(&mut large, CONTROL_KEY.key, 0, |_| {});
+        let until = Instant::now() + Duration::from_secs(60);
+        let frame = loop {
+            // It may be woken for words on the clients before.
+            drop(control.take_notices());
+            let taken = control
+                .take(Some(Duration::from_secs(1)))
+                .expect("it is open");
+            if let Some(frame) = taken.frames.into_iter().next() {
+                break frame;
+            }
+            assert!(Instant::now() < until, "no request for Python has come");
+        };
+        let response = vec![0; 5 + ANSWER_BYTES_MAX as usize];
+        let answer = ControlAnswer::Response(response);
+        plane.shared.post(0, Message::Control(frame.parked, answer));
+        assert_eq!(told(&mut large), 0);
+        assert!(words[0][0].contains("its answer takes"), "{words:?}");
+        // Nobody else hears of that.
+        let mut small = connect();
+        ask(&mut small, 18, 0, |_| {});
+        let mut size = [0; 4];
+        small.read_exact(&mut size).expect("an answer");
+        plane.stop();
     }
 }

@@ -9,9 +9,10 @@ use super::session::Slot;
 use super::work::{Appended, Done, Look, Work, deregister_fetch};
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
-use crate::api::{Chunk, code};
+use crate::api::{self, Chunk, code};
 use crate::error::Error;
 use crate::park::{Parked, WaitFor};
+use crate::wire::frame;
 use crate::wire::header::{FETCH, PRODUCE};
 
 impl Reactor {
@@ -108,12 +109,19 @@ impl Reactor {
             .quotas
             .produced(&caller, size_bytes, now_ms)
             .max(shared.quotas.requested(&caller, PRODUCE, now_ms));
+        let mut finished = Ok(());
         let write = |produce: &Produce, bytes: &mut Vec<u8>| {
+            let start = bytes.len();
             produce.answer(bytes, throttle_ms, image, listener);
+            let answer = bytes.get_mut(start..).unwrap_or_default();
+            finished = frame::finish(answer, 0, shared.settings.answer_bytes_max);
         };
         let answered = session.answer_produce(slot, &mut self.spare_answers, write);
         if let Some(produce) = answered {
             self.spare_requests.put(produce);
+        }
+        if let Err(error) = finished {
+            return self.refuse(token, error);
         }
         self.hold_back(token, throttle_ms);
         self.touch(token);
@@ -287,10 +295,22 @@ impl Reactor {
         self.hold_back(parked.connection, throttle_ms);
     }
 
-    fn answer(&mut self, parked: Parked, chunks: Vec<Chunk>) {
+    fn answer(&mut self, parked: Parked, mut chunks: Vec<Chunk>) {
+        let finished = api::finish(&mut chunks, self.shared.settings.answer_bytes_max);
+        if let Err(error) = finished {
+            return self.refuse(parked.connection, error);
+        }
         if let Some(connection) = self.connections.by_token(parked.connection) {
             connection.session.answer(parked.slot, chunks);
             self.touched.push(parked.connection);
+        }
+    }
+
+    /// Closes a connection that was waiting for what cannot be answered.
+    fn refuse(&mut self, token: u64, error: Error) {
+        if let Some(index) = self.connections.place_of(token) {
+            self.tell_why(index, &End::Refused(error));
+            self.close(index);
         }
     }
 
@@ -306,10 +326,7 @@ impl Reactor {
         };
         match answer {
             Ok(bytes) => self.answer(parked, vec![Chunk::Bytes(bytes)]),
-            Err(error) => {
-                self.tell_why(index, &End::Refused(error));
-                self.close(index);
-            }
+            Err(error) => self.refuse(parked.connection, error),
         }
     }
 }

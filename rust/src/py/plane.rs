@@ -23,7 +23,7 @@ use super::engine::{Log, ProducerEntry};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
-use crate::limits::{FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::config::LogConfig;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
@@ -31,7 +31,6 @@ use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
-use crate::wire::frame;
 use crate::wire::header::begin_response;
 
 /// Texts of a topic's configuration by Kafka's keys.
@@ -139,6 +138,7 @@ impl BrokerPlane {
                 network_threads: count("num.network.threads")?,
                 busy_poll: Duration::from_micros(count_or("kafkalite.busy.poll.us", 0) as u64),
                 request_bytes_max: count("socket.request.max.bytes")?,
+                answer_bytes_max: ANSWER_BYTES_MAX,
                 listener_names: Vec::new(),
                 connections: ConnectionLimits {
                     total: count("max.connections")?,
@@ -430,7 +430,6 @@ impl BrokerPlane {
             .is_some_and(|key| asked.api_version >= key.first_flexible);
         let mut writer = begin_response(asked.correlation_id, flexible, 256);
         encode_object(response, asked.api_version, &mut writer)?;
-        frame::finish(&mut writer.bytes, 0);
         self.answer(&plane, request, ControlAnswer::Response(writer.bytes));
         Ok(())
     }

@@ -26,11 +26,21 @@ pub fn frame_size(bytes: &[u8], request_bytes_max: usize) -> Result<Option<usize
     }
 }
 
-/// Puts the size in front of a response that was begun with `begin`. `file_bytes` more bytes of
-/// the frame come out of files.
+/// Puts the size in front of a response that was begun with `begin_response`. `further_bytes` of the
+/// frame follow it. Errors: `MalformedRequest` where that is more than `bytes_max`; nobody asks for so
+/// much who means it.
 #[inline]
-pub fn finish(response: &mut [u8], file_bytes: usize) {
-    let size = response.len() - SIZE_BYTES + file_bytes;
-    let size = i32::try_from(size).expect("a response is bounded far below 2 GiB");
-    response[..SIZE_BYTES].copy_from_slice(&size.to_be_bytes());
+pub fn finish(response: &mut [u8], further_bytes: usize, bytes_max: i32) -> Result<()> {
+    let Some((field, content)) = response.split_first_chunk_mut::<SIZE_BYTES>() else {
+        return Err(Error::InvalidArgument("a response has a size".to_owned()));
+    };
+    let size = content.len() + further_bytes;
+    match i32::try_from(size) {
+        Ok(size) if size <= bytes_max => *field = size.to_be_bytes(),
+        _ => {
+            let reason = format!("its answer takes {size} bytes, and a frame {bytes_max}");
+            return Err(Error::MalformedRequest(reason));
+        }
+    }
+    Ok(())
 }

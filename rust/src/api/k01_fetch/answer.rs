@@ -6,8 +6,8 @@ use crate::api::{Chunk, code, write_node_endpoints};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{ANSWER_BYTES_MAX, BATCH_BYTES_MAX};
+use crate::wire::Writer;
 use crate::wire::header::begin_response;
-use crate::wire::{Writer, frame};
 
 const LEADERS_SINCE: i16 = 16;
 /// Tags of a partition in the answer.
@@ -47,7 +47,7 @@ pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
 /// Errors: `MalformedRequest` where that may be too little for a batch, which is then never read: so
 /// many partitions, millions, are not asked for.
 pub(super) fn content_bytes_max(frame_bytes: u64) -> Result<u64> {
-    let left_bytes = ANSWER_BYTES_MAX.saturating_sub(frame_bytes);
+    let left_bytes = (ANSWER_BYTES_MAX as u64).saturating_sub(frame_bytes);
     match left_bytes >= BATCH_BYTES_MAX as u64 {
         true => Ok(left_bytes),
         false => Err(Error::MalformedRequest(format!(
@@ -66,7 +66,6 @@ impl Fetch {
         let mut writer = self.begin(throttle_ms, code::NONE, session_id);
         writer.array_length(0, self.flexible);
         writer.no_tags(self.flexible);
-        frame::finish(&mut writer.bytes, 0);
         vec![Chunk::Bytes(writer.bytes)]
     }
 
@@ -106,11 +105,6 @@ impl Fetch {
         self.write_topics(&mut writer, answered, &mut chunks);
         self.write_endpoints(&mut writer, &leaders, image);
         chunks.push(Chunk::Bytes(writer.bytes));
-        let total: usize = chunks.iter().map(Chunk::size_bytes).sum();
-        if let Some(Chunk::Bytes(first)) = chunks.first_mut() {
-            let rest_bytes = total - first.len();
-            frame::finish(first, rest_bytes);
-        }
         chunks
     }
 
