@@ -113,6 +113,10 @@ pub const CONTROL_BODY_COPIES: usize = 2;
 pub const CONTROL_LIST_COPIES: usize = 12;
 
 /// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
+/// Where Python has not come for requests for so long, those that come from half of the memory on are not
+/// begun before it does.
+pub const CONTROL_PROMPT: Duration = Duration::from_secs(1);
+
 /// or read nothing of its answers, for so long, milliseconds.
 pub const SLOW_FRAME_MS: u64 = 10_000;
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import kafkalite
@@ -233,6 +234,42 @@ def test_a_producer_that_waits_behind_a_freeze_is_not_closed_and_fills_half_of_t
             sender.join()
             # Behind all of them, and asked for by the same client: it is still there.
             assert producer.produce(stalled, batch([b"x"])).base_offset == count
+
+
+@pytest.mark.long
+def test_requests_that_wait_for_a_frozen_directory_are_let_go_when_their_clients_are_gone(
+    slow: Mount, tmp_path: Path
+) -> None:
+    """From half of the memory on they are not begun, and nobody missed their clients: a producer
+    that gave up and came back again and again filled the memory, and `max.connections`."""
+    config = {
+        **two_directories(slow, tmp_path / "quick"),
+        "queued.max.request.bytes": "1000000",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        stalled, going = partitions_by_directory(broker, slow, tmp_path / "quick")
+        with Connection(broker.bootstrap_servers) as other:
+            other.socket.settimeout(PROMPT_S)
+            process = psutil.Process(broker.pid)
+            ask = messages.MetadataRequest(topics=[])
+            assert other.ask("Metadata", 9, ask).brokers
+            connections = len(process.net_connections("tcp"))
+            slow.freeze()
+            try:
+                for _ in range(12):
+                    with Connection(broker.bootstrap_servers) as gone:
+                        request = gone.produce_request(stalled, batch([bytes(100_000)]), acks=1)
+                        request.timeout_ms = 600_000
+                        gone.send(0, 9, request.encode(9))
+                        # So that the broker has it before its client goes.
+                        assert other.ask("Metadata", 9, ask).brokers
+                began = time.monotonic()
+                while len(process.net_connections("tcp")) > connections:
+                    assert time.monotonic() - began < 3 * PROMPT_S
+                    time.sleep(0.1)  # between polls of the system
+                assert other.produce(going, batch([bytes(200_000)])).error_code == 0
+            finally:
+                slow.thaw()
 
 
 def test_epochs_are_told_while_their_file_cannot_be_written(

@@ -109,6 +109,12 @@ impl Connection {
         }
     }
 
+    /// Grows with each request that is begun, and with each that is answered.
+    fn progress(&self) -> u64 {
+        let input = &self.session.input;
+        self.received_bytes - (input.end - input.start) as u64 + self.session.oldest_slot()
+    }
+
     /// A frame is whole, or could not be sent for lack of memory. That is no merit where the client does
     /// not read its answers.
     fn has_moved(&mut self) {
@@ -118,7 +124,7 @@ impl Connection {
     }
 
     /// Its frame came in although there was no memory, one of all may at a time, and waits for a log
-    /// directory that does not answer.
+    /// directory that does not answer, or for Python.
     fn is_in_the_way(&mut self, now_ms: u64) -> bool {
         let waits = self.exceeds_memory && self.is_blocked;
         let since_ms = waits.then(|| *self.exceeds_since_ms.get_or_insert(now_ms));
@@ -393,20 +399,24 @@ impl Reactor {
 
     fn give_up_later(&mut self, index: usize) {
         if let Some(connection) = self.connections.get(index) {
-            let timer = Timer::GiveUp(connection.session.oldest_slot());
+            let timer = Timer::GiveUp(connection.progress());
             let token = self.connections.token_of(index);
             self.set_timer(self.now_ms + GONE_WAIT_MS, token, timer);
         }
     }
 
-    /// Closes a connection whose client has closed its side if the same request is still to be answered
-    /// as the last time.
-    pub(super) fn give_up(&mut self, token: u64, oldest_slot: u64) {
+    /// Closes a connection whose client has closed its side if the same request is still to be begun or
+    /// answered as the last time.
+    pub(super) fn give_up(&mut self, token: u64, progress: u64) {
         let Some(index) = self.connections.place_of(token) else {
             return;
         };
         let waits = self.connections.get(index).is_some_and(|connection| {
-            connection.session.has_open_slots() && connection.session.oldest_slot() == oldest_slot
+            let session = &connection.session;
+            // Who has yet to take answers is not gone.
+            let has_answers = connection.is_sending || !session.outbox.is_empty();
+            let is_held = connection.is_blocked && !has_answers;
+            (session.has_open_slots() || is_held) && connection.progress() == progress
         });
         match waits {
             true => self.close(index),
@@ -578,7 +588,7 @@ impl Reactor {
             return;
         }
         let now_ms = self.now_ms;
-        let has_hung = !self.shared.gates.are_open();
+        let has_hung = !self.shared.gates.are_open() || self.shared.control().is_held_up();
         for index in 0..self.connections.places() {
             let Some(connection) = self.connections.get(index) else {
                 continue;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -19,7 +19,7 @@ use super::plane::HeldMemory;
 use super::seat::Seat;
 use crate::access::Principal;
 use crate::error::Error;
-use crate::limits::STORAGE_NOTICE_MS;
+use crate::limits::{CONTROL_PROMPT, STORAGE_NOTICE_MS};
 use crate::park::Parked;
 
 /// A request for Python.
@@ -99,6 +99,8 @@ struct Queue {
     owner: Option<ThreadId>,
     /// Threads that wait for it.
     spares: usize,
+    /// Since when whoever has it has not come for more to do.
+    away_since: Option<Instant>,
     is_closed: bool,
 }
 
@@ -211,11 +213,19 @@ impl ControlQueue {
         self.is_free.notify_one();
     }
 
+    /// Python has not come for more to do for a while: it waits for the directory of its metadata, most
+    /// likely, and what is put here waits with it.
+    pub fn is_held_up(&self) -> bool {
+        let away_since = self.queue.lock().away_since;
+        away_since.is_some_and(|since| since.elapsed() >= CONTROL_PROMPT)
+    }
+
     /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for ever).
     /// Nothing in it means that the time is over or that there are notices. `None`: the queue is closed
     /// and empty.
     pub fn take(&self, timeout: Option<Duration>) -> Option<Taken> {
         let mut queue = self.queue.lock();
+        queue.away_since = None;
         let is_idle = queue.frames.is_empty() && queue.woken.is_empty();
         if is_idle && queue.notices.is_empty() && !queue.is_closed {
             match timeout {
@@ -225,6 +235,7 @@ impl ControlQueue {
                 None => self.has_frames.wait(&mut queue),
             }
         }
+        queue.away_since = Some(Instant::now());
         match queue.is_closed && queue.frames.is_empty() {
             true => None,
             false => Some(Taken {

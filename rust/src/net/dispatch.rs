@@ -111,18 +111,15 @@ impl Reactor {
                 let creates = shared.settings.auto_create_topics
                     && k03_metadata::missing_topics(&header, reader.clone(), image)?;
                 if creates {
-                    self.hand_over(index, &header, &reader, frame, frame.to_vec());
-                    return Ok(true);
+                    let kept = frame.to_vec();
+                    return Ok(self.hand_over(index, &header, &reader, frame, kept));
                 }
                 k03_metadata::answer(&header, reader, &connection.ask(image, shared))?
             }
             API_VERSIONS => {
                 k18_api_versions::answer(&header, &mut reader, &shared.keys, &image.features)?
             }
-            _ => {
-                self.hand_over(index, &header, &reader, frame, Vec::new());
-                return Ok(true);
-            }
+            _ => return Ok(self.hand_over(index, &header, &reader, frame, Vec::new())),
         };
         self.answer_at_once(index, header.api_key, answer)?;
         Ok(true)
@@ -169,20 +166,20 @@ impl Reactor {
         Ok(true)
     }
 
-        frame::finish(&mut answer, 0, self.shared.settings.answer_bytes_max)?;
     /// An answer that waits for nothing.
     fn answer_at_once(&mut self, index: usize, api_key: i16, mut answer: Vec<u8>) -> Result<()> {
         let token = self.connections.token_of(index);
+        frame::finish(&mut answer, 0, self.shared.settings.answer_bytes_max)?;
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
         let session = &mut connection.session;
         let caller = session.caller(connection.peer.ip(), connection.listener);
         let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
-        Ok(())
         session.outbox.push(Chunk::Bytes(answer));
         self.hold_back(token, throttle_ms);
         self.touched.push(token);
+        Ok(())
     }
 
     /// Begins a Produce request in the frame whose content begins at `bytes[base]`. False: not begun.
@@ -352,7 +349,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Gives a request to Python, which may give it back if `kept` holds the frame's content.
+    /// Gives a request to Python, which may give it back if `kept` holds the frame's content. False: not
+    /// begun, since it would wait in memory.
     fn hand_over(
         &mut self,
         index: usize,
@@ -360,10 +358,14 @@ impl Reactor {
         reader: &Reader<'_>,
         frame: &[u8],
         kept: Vec<u8>,
-    ) {
+    ) -> bool {
         let token = self.connections.token_of(index);
+        if self.shared.budget.is_half_used() && self.shared.control().is_held_up() {
+            self.wait_for_memory.push(token);
+            return false;
+        }
         let Some(connection) = self.connections.get(index) else {
-            return;
+            return true;
         };
         let body = frame.get(reader.position()..).unwrap_or_default().to_vec();
         let slot = connection.session.begin(Slot::Control {
@@ -396,6 +398,7 @@ impl Reactor {
             body,
             memory: HeldMemory::new(&self.shared, memory_bytes),
         });
+        true
     }
 
     /// Answers a Metadata request whose topics Python has made since.

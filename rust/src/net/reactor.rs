@@ -57,7 +57,7 @@ pub(super) enum Timer {
     Late,
     /// A client that was held back may go on.
     Unmute,
-    /// The client has closed its side, and this was the slot to be answered next.
+    /// The client has closed its side, and its requests had come so far (`Connection::progress`).
     GiveUp(u64),
 }
 
@@ -473,7 +473,7 @@ impl Reactor {
                 Timer::Fetch(slot) => self.end_wait(token, slot),
                 Timer::Late => self.on_late_timer(token),
                 Timer::Unmute => self.touched.push(token),
-                Timer::GiveUp(oldest_slot) => self.give_up(token, oldest_slot),
+                Timer::GiveUp(progress) => self.give_up(token, progress),
             }
         }
     }
