@@ -68,6 +68,9 @@ pub enum Error {
         expected_offset: i64,
         found_offset: i64,
     },
+    /// The code for something went against its own assumptions there: what a thread that looks after
+    /// other things too tells of a panic (`crash::or_error`).
+    Panicked { path: PathBuf, reason: String },
     /// A request that contradicts the protocol; its connection is closed.
     MalformedRequest(String),
     /// INVALID_ARGUMENT of a caller: the sentence says which and why.
@@ -136,7 +139,7 @@ impl Error {
             Error::UnsupportedCompression(_) => 76,
             Error::InvalidRecord(_) | Error::RecordsRefused(_) => 87,
             // Kafka's UnexpectedAppendOffsetException has no code of its own on the wire.
-            Error::UnexpectedAppendOffset { .. } => -1,
+            Error::UnexpectedAppendOffset { .. } | Error::Panicked { .. } => -1,
         }
     }
 }
@@ -242,6 +245,9 @@ impl fmt::Display for Error {
                 f,
                 "unexpected offset {found_offset} in an append: the log end offset is {expected_offset}"
             ),
+            Error::Panicked { path, reason } => {
+                write!(f, "the code for {} panicked: {reason}", path.display())
+            }
             Error::MalformedRequest(reason) => write!(f, "malformed request: {reason}"),
             Error::InvalidArgument(reason) => f.write_str(reason),
         }

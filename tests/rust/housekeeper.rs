@@ -294,3 +294,45 @@ fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
     cleaner.stop();
     assert_eq!(log.offsets().log_end_offset, 20);
 }
+
+/// A panic over one log ended the thread: nothing was deleted any more, of no log of the directory.
+#[test]
+fn a_log_over_which_a_chore_panics_keeps_no_other_waiting() {
+    struct Panics;
+    impl kafkalite::log::log::LogObserver for Panics {
+        fn advanced(&self, _: &Log, _: kafkalite::log::log::LogOffsets) {
+            panic!("a log that nobody expected");
+        }
+    }
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        retention_ms: 1_000,
+        ..LogConfig::default()
+    };
+    let logs = ["a", "b", "c"].map(|topic| {
+        let id = Uuid([topic.as_bytes()[0]; 16]);
+        let log = directory.create_log(topic, 0, id, config.clone(), START_MS);
+        let log = log.unwrap();
+        (0..10).for_each(|number| append(&log, START_MS + number));
+        log.flush().unwrap();
+        log
+    });
+    logs[1].set_observer(Arc::new(Panics));
+    let (sender, told) = std::sync::mpsc::channel();
+    let on_error = move |error: &kafkalite::error::Error| sender.send(error.to_string()).unwrap();
+    let (intervals, on_error) = (Intervals::default(), Box::new(on_error));
+    let mut housekeeper = Housekeeper::new(directory.clone(), intervals, START_MS, on_error);
+    housekeeper.tick(START_MS + 300_000);
+    for log in [&logs[0], &logs[2]] {
+        assert_eq!(log.offsets().log_start_offset, 10);
+    }
+    let told: Vec<String> = told.try_iter().collect();
+    let path = logs[1].directory();
+    let sentence = "panicked: a log that nobody expected";
+    assert_eq!(
+        told,
+        [format!("the code for {} {sentence}", path.display())]
+    );
+}

@@ -3,7 +3,7 @@
 //! cleaner. Each directory has both for itself, so that a slow disk keeps nobody else's house
 //! waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::error::Error;
+use crate::crash::or_error;
+use crate::error::{Error, Result};
 
 use super::compact::Cleaner;
 use super::deadline::Deadline;
 use super::directory::LogDirectory;
+use super::log::Log;
 
 /// How often, in milliseconds; the defaults are Kafka's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,8 @@ enum Chore {
     Producers,
 }
 
-/// The chores of one directory and when each is due. Told the time; sleeps never.
+/// The chores of one directory and when each is due. Told the time; sleeps never. What goes wrong with
+/// one log, a panic too, keeps no other waiting.
 pub struct Housekeeper {
     directory: Arc<LogDirectory>,
     due: Vec<(Chore, Deadline)>,
@@ -104,57 +107,68 @@ impl Housekeeper {
     }
 
     fn run(&mut self, chore: Chore, now_ms: i64) {
+        let directory = self.directory.clone();
+        let of_all = or_error(directory.path(), || match chore {
+            Chore::Checkpoint => directory.write_checkpoints(),
+            Chore::Delete => directory.remove_condemned(now_ms),
+            Chore::Retention | Chore::Flush | Chore::Producers => Ok(()),
+        });
+        self.tell(of_all);
         if chore == Chore::Checkpoint {
-            if let Err(error) = self.directory.write_checkpoints() {
-                (self.on_error)(&error);
-            }
             return;
         }
+        let logs = directory.logs();
         if chore == Chore::Flush {
-            self.flush_what_is_late(now_ms);
-            return;
+            // Another log may get the directory of one that is gone.
+            let there: HashSet<PathBuf> = logs.iter().map(|log| log.directory()).collect();
+            self.unflushed.retain(|path, _| there.contains(path));
         }
-        if chore == Chore::Delete
-            && let Err(error) = self.directory.remove_condemned(now_ms)
-        {
-            (self.on_error)(&error);
-        }
-        for log in self.directory.logs() {
-            let done = match chore {
-                Chore::Retention => log.delete_old_segments(now_ms).map(drop),
-                Chore::Delete => log.delete_due_files(now_ms).map(drop),
-                Chore::Producers => {
-                    log.expire_producers(now_ms);
-                    Ok(())
-                }
-                Chore::Flush | Chore::Checkpoint => Ok(()),
-            };
-            match done {
-                // Deleted between the list and here.
-                Ok(()) | Err(Error::LogDeleted { .. }) => {}
-                Err(error) => (self.on_error)(&error),
-            }
+        for log in logs {
+            let of_one = or_error(&log.directory(), || self.look_after(&log, chore, now_ms));
+            self.tell(of_one);
         }
     }
 
-    fn flush_what_is_late(&mut self, now_ms: i64) {
-        // What is not seen again is flushed, or of a log that is gone: another may get its name.
-        let mut seen_before = std::mem::take(&mut self.unflushed);
-        for log in self.directory.logs() {
-            let offsets = log.offsets();
-            if offsets.flushed_offset >= offsets.log_end_offset {
-                continue;
+    fn look_after(&mut self, log: &Arc<Log>, chore: Chore, now_ms: i64) -> Result<()> {
+        match chore {
+            Chore::Retention => log.delete_old_segments(now_ms).map(drop),
+            Chore::Delete => log.delete_due_files(now_ms).map(drop),
+            Chore::Flush => {
+                self.flush_if_late(log, now_ms);
+                Ok(())
             }
-            let (path, flush_ms) = (log.directory(), log.config().flush_ms);
-            let mut seen = match seen_before.remove(&path) {
-                Some(seen) if seen.1 == offsets.flushed_offset => seen,
-                _ => (Deadline::after(flush_ms, now_ms), offsets.flushed_offset),
-            };
-            seen.0.wait_ms = flush_ms;
-            if seen.0.is_over(now_ms) {
-                self.directory.request_flush(&log);
+            Chore::Producers => {
+                log.expire_producers(now_ms);
+                Ok(())
             }
-            self.unflushed.insert(path, seen);
+            Chore::Checkpoint => Ok(()),
+        }
+    }
+
+    fn tell(&self, done: Result<()>) {
+        match done {
+            // Deleted between the list and here.
+            Ok(()) | Err(Error::LogDeleted { .. }) => {}
+            Err(error) => (self.on_error)(&error),
+        }
+    }
+
+    fn flush_if_late(&mut self, log: &Arc<Log>, now_ms: i64) {
+        let offsets = log.offsets();
+        let path = log.directory();
+        if offsets.flushed_offset >= offsets.log_end_offset {
+            self.unflushed.remove(&path);
+            return;
+        }
+        let flush_ms = log.config().flush_ms;
+        let first_seen = (Deadline::after(flush_ms, now_ms), offsets.flushed_offset);
+        let seen = self.unflushed.entry(path).or_insert(first_seen);
+        if seen.1 != offsets.flushed_offset {
+            *seen = first_seen;
+        }
+        seen.0.wait_ms = flush_ms;
+        if seen.0.is_over(now_ms) {
+            self.directory.request_flush(log);
         }
     }
 }
@@ -212,7 +226,8 @@ impl HousekeeperThread {
             if directory.health().is_offline() {
                 return later_ms;
             }
-            let cleaned = cleaner.clean_dirtiest(&directory, now_ms, is_stopping);
+            let clean = || cleaner.clean_dirtiest(&directory, now_ms, is_stopping);
+            let cleaned = or_error(directory.path(), clean);
             for not_compacted in cleaner.take_news() {
                 tell(&not_compacted);
             }

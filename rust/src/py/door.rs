@@ -111,6 +111,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::LogDeleted { .. } => "LogDeletedError",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
+        Error::Panicked { .. } => "KafkaliteError",
         Error::MalformedRequest(_) => "MalformedRequestError",
         Error::InvalidArgument(_) => "InvalidArgumentError",
     }

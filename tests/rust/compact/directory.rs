@@ -269,3 +269,39 @@ fn a_log_that_cannot_be_written_anew_stops_no_other_and_is_tried_again_later() {
     assert!(clean_at(later_ms + COMPACTION_RETRY_MS).0);
     assert_eq!(large.records(), ["4 a=4"]);
 }
+
+/// It ended the cleaner's thread: no log of the directory was compacted any more, and the broker's log
+/// said so once, at the panic.
+#[test]
+fn a_log_over_which_the_cleaner_panics_stops_no_other() {
+    let storage = MemoryStorage::default();
+    let home = Path::new("/data");
+    storage.create_directory_all(home).unwrap();
+    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home, &options).unwrap();
+    let bad = dirty_log(&directory, "bad", 0, 5);
+    let good = dirty_log(&directory, "good", 0, 3);
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let panic = Fault::of(Operation::Write, "/bad-0/", Failure::Panic);
+    storage.inject(panic.lasting());
+    let mut clean_at = |now_ms: i64| {
+        let report = cleaner.clean_dirtiest(&directory, now_ms, &stop).unwrap();
+        (report.is_some(), cleaner.take_news())
+    };
+    // Whichever of them comes first.
+    let (is_done, mut news) = clean_at(NOW_MS);
+    assert!(is_done);
+    let (is_done, later) = clean_at(NOW_MS);
+    assert!(!is_done);
+    news.extend(later);
+    assert_eq!(good.records(), ["2 a=2"]);
+    assert_eq!(news.len(), 1, "{news:?}");
+    assert_eq!(news[0].directory, bad.directory);
+    let reason = "panicked: a call that nobody expected";
+    assert!(news[0].reason.contains(reason), "{news:?}");
+    storage.heal();
+    assert!(clean_at(NOW_MS + COMPACTION_RETRY_MS).0);
+    assert_eq!(bad.records(), ["4 a=4"]);
+}

@@ -37,13 +37,17 @@ pub enum Failure {
     /// A write takes half of its bytes and says so, and the next write fails with ENOSPC. Other
     /// calls: as `Io`.
     ShortWrite,
+    /// The caller panics.
+    Panic,
 }
 
 impl Failure {
+    /// Panics if that is what it does.
     pub(super) fn error(self) -> io::Error {
         io::Error::from_raw_os_error(match self {
             Failure::NoSpace => 28,
             Failure::Io | Failure::ShortWrite => 5,
+            Failure::Panic => panic!("a call that nobody expected"),
         })
     }
 }

@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
@@ -13,6 +14,7 @@ use arrow_schema::ArrowError;
 
 use super::request::{LENGTH_BYTES, Request, request_length};
 use super::{Home, Rows};
+use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_LINGER_MS, ARROW_WRITE_VECTORS_MAX};
 
@@ -61,8 +63,10 @@ impl Connection<'_> {
             return;
         }
         let mut frame = Vec::new();
+        let here = Path::new("an Arrow request");
         loop {
-            match self.serve_one(&mut frame) {
+            let served = or_error(here, || Ok(self.serve_one(&mut frame)));
+            match served.unwrap_or_else(|panic| Err(panic.into())) {
                 Ok(true) => {}
                 Ok(false) | Err(End::Lost) => return,
                 Err(End::Failed(sentence)) => return fail(self.stream, &sentence),
@@ -174,5 +178,48 @@ fn drain(mut stream: &TcpStream) {
         if Instant::now() >= deadline {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::{ArrowServer, ReadRequest, ServerSettings};
+    use super::*;
+
+    struct Panics;
+
+    impl Home for Panics {
+        fn read(&self, _: ReadRequest) -> Result<Rows> {
+            panic!("no read is expected")
+        }
+
+        fn answer(&self, op: &str, _: &[u8]) -> Result<Vec<u8>> {
+            panic!("{op} meets a record that nobody expected")
+        }
+    }
+
+    /// Its client saw the connection break, as if the network were to blame.
+    #[test]
+    fn a_client_is_told_of_a_panic_and_the_next_one_is_served() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = ArrowServer::start(listener, Box::new(Panics), ServerSettings::default());
+        let server = server.expect("a server");
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(server.address()).expect("a connection");
+            let limit = Some(Duration::from_secs(60));
+            stream.set_read_timeout(limit).expect("a limit");
+            let request = br#"{"op":"plan"}"#;
+            let length = (request.len() as u32).to_be_bytes();
+            let sent = stream.write_all(&[&length[..], request].concat());
+            sent.expect("a request");
+            let mut told = Vec::new();
+            stream.read_to_end(&mut told).expect("the end");
+            let told = String::from_utf8_lossy(&told);
+            let sentence = "panicked: plan meets a record that nobody expected";
+            assert!(told.contains(sentence), "{told}");
+        }
+        assert!(server.stop());
     }
 }

@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Home;
 use super::connection::{Connection, fail};
+use crate::crash::or_end_process;
 use crate::error::{Error, Result};
 use crate::limits::{
     ARROW_ACCEPT_RETRY_MS, ARROW_CONNECTIONS_MAX, ARROW_REFUSALS_MAX, ARROW_STOP_GRACE_MS,
@@ -88,7 +89,7 @@ impl ArrowServer {
         let accepting = shared.clone();
         let acceptor = Builder::new()
             .name("arrow-accept".to_owned())
-            .spawn(move || accept(&listener, &accepting))
+            .spawn(move || or_end_process(|| accept(&listener, &accepting)))
             .map_err(Error::io("start a thread", here))?;
         Ok(ArrowServer {
             shared,

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::batch::BatchHeader;
 use crate::batch::header::compute_crc;
 use crate::batch::records::{ControlRecord, RecordReader};
+use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::CLEANER_WRITE_BYTES;
 
@@ -90,8 +91,9 @@ impl Cleaner {
     }
 
     /// Cleans the dirtiest log of the directory that is due, and notes in the checkpoint file how
-    /// far it came. `None`: none is due, or `stop` was set. A log that cannot be cleaned keeps no
-    /// other waiting: it is left alone for `COMPACTION_RETRY_MS` (`take_news`).
+    /// far it came. `None`: none is due, or `stop` was set. A log that cannot be cleaned, if only since
+    /// the attempt panics, keeps no other waiting: it is left alone for `COMPACTION_RETRY_MS`
+    /// (`take_news`).
     ///
     /// Errors: those of the checkpoint file, and whatever took the directory offline.
     pub fn clean_dirtiest(
@@ -133,7 +135,8 @@ impl Cleaner {
                 continue;
             }
             let first = log.first_base_offset();
-            let plan = match plan_of(&log, checkpoints::get(&checkpoint, &log), now_ms) {
+            let clean_offset = checkpoints::get(&checkpoint, &log);
+            let plan = match or_error(&log.directory(), || plan_of(&log, clean_offset, now_ms)) {
                 Ok(plan) => plan,
                 Err(_) if log.first_base_offset() != first => continue,
                 Err(error) => {
@@ -172,7 +175,7 @@ impl Cleaner {
     /// were deleted or cut meanwhile; nothing is lost, what was swapped in already stays.
     ///
     /// Errors: `CorruptFile` for a batch that cannot be read; `InvalidArgument` if not even one
-    /// batch's keys fit in the map; `Io`.
+    /// batch's keys fit in the map; `Io`; `Panicked`.
     pub fn clean(
         &mut self,
         log: &Log,
@@ -181,9 +184,10 @@ impl Cleaner {
         stop: &AtomicBool,
     ) -> Result<Option<CleanReport>> {
         let first = log.first_base_offset();
-        let result = log
-            .remove_cleaned_leftovers()
-            .and_then(|()| self.clean_with_map(log, plan, now_ms, stop));
+        let result = or_error(&log.directory(), || {
+            log.remove_cleaned_leftovers()?;
+            self.clean_with_map(log, plan, now_ms, stop)
+        });
         self.map.clear();
         self.output = Vec::new();
         match result {
