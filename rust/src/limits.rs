@@ -24,7 +24,8 @@ pub const SCRATCH_BYTES_KEPT_MAX: usize = 4 << 20;
 /// Validators whose scratch memory is kept while they have nothing to do; it is that of all logs.
 pub const SCRATCHES_KEPT_MAX: usize = 4;
 
-/// Records of a refused batch that are named one by one in the answer; the others only counted.
+/// Records of refused batches that are named one by one in answers, for all batches of one call of `append`
+/// together; the others are only counted. A batch of a hundred bytes may hold so many.
 pub const RECORD_ERRORS_MAX: usize = 1000;
 
 /// Bytes read from a segment at once while its batches are scanned (recovery, look-up), bytes.
@@ -112,11 +113,11 @@ pub const CONTROL_REQUEST_BYTES: usize = 3 * 1024;
 pub const CONTROL_BODY_COPIES: usize = 2;
 pub const CONTROL_LIST_COPIES: usize = 12;
 
-/// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
 /// Where Python has not come for requests for so long, those that come from half of the memory on are not
 /// begun before it does.
 pub const CONTROL_PROMPT: Duration = Duration::from_secs(1);
 
+/// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
 /// or read nothing of its answers, for so long, milliseconds.
 pub const SLOW_FRAME_MS: u64 = 10_000;
 

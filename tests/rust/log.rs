@@ -7,6 +7,7 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions};
 use kafkalite::batch::records::RecordReader;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Error;
+use kafkalite::limits::RECORD_ERRORS_MAX;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
@@ -318,4 +319,43 @@ fn a_closed_log_takes_no_record_that_the_next_start_would_not_look_for() {
     ));
     assert_eq!(log.offsets().log_end_offset, 10);
     assert_eq!(read_all(&log, 0, ReadIsolation::LogEnd), expected(0, 10));
+}
+
+/// Each batch of a call had a thousand sentences, so that a request that named a partition again and
+/// again, a hundred bytes each time, took a thousand times its size in memory.
+#[test]
+fn the_records_named_in_refusals_of_one_call_are_bounded_together() {
+    let home = tempfile::tempdir().unwrap();
+    let log = new_log(&home.path().join("t-0"), &LogConfig::default());
+    let count = RECORD_ERRORS_MAX * 3 / 5;
+    let next_year_ms = NOW_MS + 365 * 24 * 3_600_000;
+    let mut batches: Vec<Vec<u8>> = (0..3)
+        .map(|_| {
+            let mut builder = BatchBuilder::new(BatchOptions::default());
+            for _ in 0..count {
+                builder
+                    .append(next_year_ms, None, Some(b"value"), &[])
+                    .unwrap();
+            }
+            builder.finish().unwrap()
+        })
+        .collect();
+    let mut requests: Vec<AppendRequest<'_>> = batches
+        .iter_mut()
+        .map(|records| AppendRequest {
+            records,
+            origin: AppendOrigin::Client,
+            leader_epoch: 0,
+            transaction_version: None,
+        })
+        .collect();
+    let refused = log.append(&mut requests, NOW_MS).into_iter();
+    let found: Vec<_> = refused
+        .map(|answer| match answer {
+            Err(Error::RecordsRefused(refused)) => (refused.errors_count, refused.errors.len()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let rest = RECORD_ERRORS_MAX - count;
+    assert_eq!(found, [(count, count), (count, rest), (count, 0)]);
 }

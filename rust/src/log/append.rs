@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::batch::header::{NO_TIMESTAMP, TimestampType, patch_offset_and_epoch};
 use crate::batch::validate::{AppendOrigin, Validated, validate};
 use crate::error::{Error, Result};
+use crate::limits::RECORD_ERRORS_MAX;
 
 use super::aborted::AbortedTransaction;
 use super::config::LogConfig;
@@ -64,9 +65,16 @@ impl Log {
         let config = self.config();
         let mut scratch = self.open_segments.scratches.scratch();
         let mut validated = Vec::with_capacity(requests.len());
+        let mut errors_left = RECORD_ERRORS_MAX;
         for request in requests.iter_mut() {
             let rules = config.validation_rules(request.origin, now_ms);
-            validated.push(validate(request.records, &rules, &mut scratch));
+            let mut judged = validate(request.records, &rules, &mut scratch);
+            if let Err(Error::RecordsRefused(refused)) = &mut judged {
+                refused.errors.truncate(errors_left);
+                refused.errors.shrink_to_fit();
+                errors_left -= refused.errors.len();
+            }
+            validated.push(judged);
         }
         drop(scratch);
         if config.acks_fsync {
