@@ -12,6 +12,7 @@ import pytest
 import kafkalite
 from api.batches import batch, values_of
 from api.raw import Connection
+from tasks import told_of_threads
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 DEADLINE_S = 120
@@ -33,11 +34,9 @@ def durable() -> Iterator[kafkalite.Broker]:
 def flusher_wakes(broker: kafkalite.Broker) -> int:
     """How often the flusher's threads have gone to sleep so far, all together."""
     wakes = 0
-    for task in Path(f"/proc/{broker.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith("flush-data"):
-            found = re.search(
-                r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text(), re.M
-            )
+    for told in told_of_threads(broker.pid, "status"):
+        if told.startswith("Name:\tflush-data"):
+            found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", told, re.M)
             assert found is not None
             wakes += int(found[1])
     return wakes

@@ -23,6 +23,7 @@ from api.raw import Connection
 from kafkalite.broker import READY_PREFIX, BrokerFailedError
 from kafkalite.protocol import messages
 from ports import free_ports
+from tasks import told_of_threads
 
 SERVE = [sys.executable, "-m", "kafkalite", "serve"]
 TIMEOUT_S = 60
@@ -656,12 +657,8 @@ def test_network_threads_ask_the_scheduler_for_short_slices(tmp_path: Path) -> N
 def slices_of_threads(pid: int) -> dict[str, int]:
     """In nanoseconds, by their names."""
     slices = {}
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            name = (thread / "comm").read_text().strip()
-            found = re.search(r"^se.slice *: *(\d+)", (thread / "sched").read_text(), re.M)
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+    for told in told_of_threads(pid, "sched"):
+        found = re.search(r"^(\S+) \(.*^se.slice *: *(\d+)", told, re.M | re.S)
         if found is not None:
-            slices[name] = int(found[1])
+            slices[found[1]] = int(found[2])
     return slices

@@ -78,11 +78,13 @@ class Waiting:
         self.clients: list[tuple[Connection, int]] = []
 
     def send(self, other: Connection) -> Connection:
-        """One more, which the broker has when this returns."""
+        """One more, which Python has looked at when this returns: those of one turn are taken or
+        refused together."""
         connection = Connection(self.servers)
         self.clients.append((connection, connection.send(KEYS["OffsetCommit"], 8, self.body)))
-        # One network thread takes all that has come before it answers.
+        # One network thread takes all that has come before it answers, and gives Python this later.
         assert other.ask("Metadata", 9, ASK).brokers
+        other.ask("DescribeCluster", 1, messages.DescribeClusterRequest())
         return connection
 
     def codes(self) -> list[int]:
