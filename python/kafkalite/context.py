@@ -12,6 +12,7 @@ from kafkalite.config import Config, EffectiveConfig
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image, TopicImage
+from kafkalite.protocol import codes
 from kafkalite.timers import Timers
 
 if TYPE_CHECKING:
@@ -214,6 +215,17 @@ class Context:
     def image(self) -> Image:
         """All metadata as it is now."""
         return self.controller.image
+
+    def log_refusal(self, topic: str, partition: int) -> int:
+        """Why the log of a partition cannot be asked for anything; NONE if it can
+        (`ReplicaManager.getPartitionOrError`)."""
+        log = self.plane.log(topic, partition)
+        if log is not None:
+            return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
+        known = self.image.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return codes.UNKNOWN_TOPIC_OR_PARTITION
+        return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
 
     def check_topic_configs(self, own: Mapping[str, str]) -> None:
         """Raises ControllerError where a topic cannot have these configs."""

@@ -9,7 +9,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import Connection
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 
 def ask(
@@ -67,3 +67,33 @@ def test_each_directory_is_described_and_one_that_failed_has_its_code(tmp_path: 
         assert [each.error_code for each in (one, two, bad)] == [0, 0, 56]
         assert len(sizes(one)) == len(sizes(two)) == 2
         assert bad.topics == []
+
+
+def test_a_directory_that_was_taken_away_does_not_keep_the_others_from_being_described(
+    tmp_path: Path,
+) -> None:
+    """The whole request failed, and its connection was closed."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    # Nobody else is to find out that it is gone.
+    never = dict.fromkeys(
+        (
+            "log.flush.offset.checkpoint.interval.ms",
+            "log.flush.start.offset.checkpoint.interval.ms",
+            "log.retention.check.interval.ms",
+        ),
+        "86400000",
+    )
+    with (
+        kafkalite.Broker(config={"log.dirs": f"{one},{two}", **never}) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        assert connection.create_topic("spread", partitions=2).error_code == 0
+        two.rename(tmp_path / "away")
+        try:
+            there, gone = ask(connection).results
+        finally:
+            (tmp_path / "away").rename(two)
+        assert [each.error_code for each in (there, gone)] == [0, codes.UNKNOWN_SERVER_ERROR]
+        assert len(sizes(there)) == 1
+        assert gone.topics == []
+        assert [each.error_code for each in ask(connection).results] == [0, 0]

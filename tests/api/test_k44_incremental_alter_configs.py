@@ -234,3 +234,14 @@ def test_a_pattern_that_is_nested_too_deeply_is_refused(connection: Connection) 
     pattern = "client_id=" + "(" * 490 + ")" * 490
     answer = change(connection, (CLIENT_METRICS, "too-deep", [("match", SET, pattern)]))
     assert answer == [(40, f"Illegal client matching pattern: {pattern}")]
+
+
+def test_what_the_log_says_of_a_change_keeps_secrets() -> None:
+    """What a key means that nobody knows, nobody knows: Kafka's reporters have passwords there."""
+    with kafkalite.Broker() as broker, Connection(broker.bootstrap_servers) as connection:
+        operations = [("my.reporter.password", SET, "hunter2"), ("log.retention.ms", SET, "77000")]
+        assert change(connection, (BROKER, "1", operations)) == [(0, None)]
+        said = broker.log_tail()
+        assert "my.reporter.password=[hidden]" in said
+        assert "log.retention.ms=77000" in said
+        assert "hunter2" not in said

@@ -64,6 +64,8 @@ def test_values_are_typed_and_null_is_none() -> None:
         ("num.partitions", "0", "Value must be at least 1"),
         ("log.cleaner.min.cleanable.ratio", "2", "Value must be no more than 1"),
         ("log.cleaner.min.cleanable.ratio", "NaN", "Value must be no more than 1"),
+        ("log.cleaner.min.cleanable.ratio", "0x1p9999", "Invalid value Infinity for"),
+        ("log.cleaner.min.cleanable.ratio", "-0x1p9999", "Invalid value -Infinity for"),
         ("log.cleaner.min.cleanable.ratio", "nan", "Not a number of type DOUBLE"),
         ("log.cleaner.min.cleanable.ratio", "half", "Not a number of type DOUBLE"),
         ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),

@@ -10,6 +10,9 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import Connection
+from api.test_k21_delete_records import delete as delete_records
+from api.test_k23_offset_for_leader_epoch import ask as ends_of_epochs
+from api.test_k61_describe_producers import ask as describe_producers
 from kafkalite.broker import BrokerFailedError
 from kafkalite.metadata import store
 from kafkalite.protocol import messages
@@ -184,6 +187,27 @@ def test_a_fetch_from_a_directory_that_is_offline_is_answered_at_once(tmp_path: 
                 response = connection.ask("Fetch", version, request)
                 told = {each.topic: each.partitions[0].error_code for each in response.responses}
                 assert told == {readable: 0, lost: error_code}
+
+
+def test_a_partition_whose_directory_is_offline_is_not_called_unknown(tmp_path: Path) -> None:
+    """Administrators were told that a topic was not there which Metadata listed."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    with kafkalite.Broker(config={"log.dirs": f"{one},{two}"}) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("spread", partitions=2).error_code == 0
+        broker.stop()
+        (lost,) = (int(path.name.removeprefix("spread-")) for path in two.glob("spread-*"))
+        shutil.rmtree(two)
+        two.write_bytes(b"no directory")
+        broker.start()
+        asked = (1 - lost, lost, 2)
+        with Connection(broker.bootstrap_servers) as connection:
+            deleted = delete_records(connection, "spread", *((index, 0) for index in asked))
+            assert deleted == [(1 - lost, 0, 0), (lost, -1, 56), (2, -1, 3)]
+            described = describe_producers(connection, "spread", *asked)
+            assert [each.error_code for each in described] == [0, 56, 3]
+            ends = ends_of_epochs(connection, "spread", *((index, -1, 0) for index in asked))
+            assert [code for code, *_ in ends] == [0, 56, 3]
 
 
 def test_metadata_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:

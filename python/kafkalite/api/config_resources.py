@@ -89,7 +89,9 @@ def alter_each(
             _refuse(result, refusal)
     else:
         for name, made in () if validate_only else changed.items():
-            context.log.info(f"configuration of {_resource(*name)}: {_sentence(context, made)}")
+            context.log.info(
+                f"configuration of {_resource(*name)}: {_sentence(context, name[0], made)}"
+            )
     return results
 
 
@@ -216,11 +218,12 @@ def _resource(kind: int, name: str) -> str:
     return f"{kinds[kind]} {name}" if name else "all brokers"
 
 
-def _sentence(context: Context, made: Changes) -> str:
+def _sentence(context: Context, kind: int, made: Changes) -> str:
     words = []
     for name, text in made.items():
         keys = context.config.broker_keys
-        is_secret = name in keys and keys[name].is_sensitive
+        # A broker's key without a row may be a password (`KafkaConfigSchema.isSensitive`).
+        is_secret = kind == BROKER and (name not in keys or keys[name].is_sensitive)
         words.append(
             f"{name} unset" if text is None else f"{name}={'[hidden]' if is_secret else text}"
         )

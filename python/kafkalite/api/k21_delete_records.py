@@ -8,8 +8,8 @@ later.
 
 Refusals, per partition, in Kafka's order (`ReplicaManager.deleteRecordsOnLocalLog`,
 `Partition.deleteRecordsOnLeader`): INVALID_TOPIC_EXCEPTION for an internal topic;
-UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION if `cleanup.policy` is `compact` alone;
-OFFSET_OUT_OF_RANGE below -1 and beyond the high watermark.
+UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed; POLICY_VIOLATION if
+`cleanup.policy` is `compact` alone; OFFSET_OUT_OF_RANGE below -1 and beyond the high watermark.
 
 Version notes: v2 is flexible; nothing else differs.
 """
@@ -56,11 +56,12 @@ def handle(context: Context, request: Any, message: Any) -> None:
 
 def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, int]:
     """Error code, and the offset that is meant."""
-    log = context.plane.log(name, index)
-    if log is not None and name in INTERNAL_TOPICS:
+    code = context.log_refusal(name, index)
+    if name in INTERNAL_TOPICS and code != codes.UNKNOWN_TOPIC_OR_PARTITION:
         return codes.INVALID_TOPIC_EXCEPTION, -1
-    if log is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION, -1
+    log = context.plane.log(name, index)
+    if code or log is None:
+        return code, -1
     own = context.image.configs.get((TOPIC, name), {})
     policy = context.config.topic_value(own, "cleanup.policy")
     if policy and "delete" not in policy.split(","):

@@ -5,8 +5,8 @@ the log end for the newest epoch, the start of the next one for others. Consumer
 whether records they have seen are still there. An epoch beyond the newest has none (-1, -1); of one
 older than all there are, the end is the start of the oldest.
 
-Refusals, per partition: UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if
-the client knows another epoch of the leader.
+Refusals, per partition: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has
+failed; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if the client knows another epoch of the leader.
 
 Version notes: v2 has the client's epoch of the leader (KIP-320), v3 the replica id (KIP-392).
 """
@@ -31,9 +31,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         for each in topic.partitions:
             end = result.EpochEndOffset(partition=each.partition)
             log = context.plane.log(topic.topic, each.partition)
-            end.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
-            if log is not None:
-                end.error_code = _refusal(context, topic.topic, each)
+            end.error_code = _refusal(context, topic.topic, each)
             if log is not None and end.error_code == codes.NONE:
                 end.leader_epoch, end.end_offset = end_of_epoch(
                     _epochs(context, topic.topic, each.partition, log),
@@ -46,13 +44,14 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
 
 def _refusal(context: Context, name: str, asked: Any) -> int:
+    code = context.log_refusal(name, asked.partition)
     topic = context.image.topics.get(name)
-    if topic is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    if code or topic is None:
+        return code or codes.UNKNOWN_TOPIC_OR_PARTITION
     known = asked.current_leader_epoch
     leader_epoch = topic.partitions[asked.partition].leader_epoch
     if known in (UNDEFINED, leader_epoch):
-        return 0
+        return codes.NONE
     return codes.FENCED_LEADER_EPOCH if known < leader_epoch else codes.UNKNOWN_LEADER_EPOCH
 
 

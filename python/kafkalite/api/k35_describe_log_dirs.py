@@ -2,7 +2,8 @@
 
 Behaviour: every log directory with the partitions that are asked for, or all, each with the bytes
 of its segments; from v4 also how large the disk is and how much of it is left (KIP-827). Partitions
-that are not there are left out. A directory that failed has KAFKA_STORAGE_ERROR and no partitions.
+that are not there are left out. A directory that failed has KAFKA_STORAGE_ERROR and no partitions,
+one whose disk cannot be asked UNKNOWN_SERVER_ERROR (`ReplicaManager.describeLogDirs`).
 
 Version notes: v3 has an error code of the whole, v4 bytes of the disk, v5 whether the directory is
 cordoned, which none is.
@@ -35,11 +36,16 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         if path in offline:
             result.error_code = codes.KAFKA_STORAGE_ERROR
             continue
+        try:
+            disk = os.statvfs(path)
+        except OSError as error:
+            context.log.error(f"the log directory {path} cannot be described: {error}")
+            result.error_code = codes.UNKNOWN_SERVER_ERROR
+            continue
         result.topics = [
             result.DescribeLogDirsTopic(name=name, partitions=found)
             for name, found in partitions.get(path, {}).items()
         ]
-        disk = os.statvfs(path)
         result.total_bytes = disk.f_blocks * disk.f_frsize
         result.usable_bytes = disk.f_bavail * disk.f_frsize
     return response

@@ -4,7 +4,8 @@ Behaviour: for each partition its producers that are not forgotten, with the las
 and timestamp, and the first offset of an open transaction, -1 if there is none. A log directory
 that does not answer makes it REQUEST_TIMED_OUT.
 
-Refusals, per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
+Refusals, per partition: INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if
+its log directory has failed.
 """
 
 from functools import partial
@@ -44,8 +45,8 @@ def _describe(context: Context, answers: LogAnswers, name: str, row: Any) -> Non
         row.error_code, row.error_message = codes.INVALID_TOPIC_EXCEPTION, refusal
         return
     index = row.partition_index
-    if context.plane.log(name, index) is None:
-        row.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
+    row.error_code = context.log_refusal(name, index)
+    if row.error_code:
         if name not in context.image.topics:
             row.error_message = "This server does not host this topic-partition."
         return

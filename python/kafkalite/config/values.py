@@ -70,7 +70,10 @@ def _double(text: str) -> float:
     # A number may say at its end of what type it is.
     digits = text[:-1] if text[-1:] in tuple("fFdD") else text
     if "x" in digits.lower() and "p" in digits.lower():
-        return float.fromhex(digits)
+        try:
+            return float.fromhex(digits)
+        except OverflowError:
+            return float("-inf" if digits[0] == "-" else "inf")
     if not set(digits) <= set("0123456789+-.eE"):
         raise ValueError(text)
     return float(digits)
