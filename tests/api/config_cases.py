@@ -334,6 +334,19 @@ CASES = [
     ),
     Case(SOME_GROUP, [("no.such", SET, "1")], 40, "Unknown group config name: no.such"),
     Case((GROUP, ""), [("a", SET, "1")], 42, "Default group resources are not allowed."),
+    # Of several that cannot be, the first in Kafka's order is named.
+    Case(
+        SOME_GROUP,
+        [("share.delivery.count.limit", SET, "0"), ("consumer.heartbeat.interval.ms", SET, "0")],
+        40,
+        at_least("consumer.heartbeat.interval.ms", "0", 1),
+    ),
+    Case(
+        NODE,
+        [("log.retention.ms", SET, "x"), ("leader.replication.throttled.rate", SET, "-1")],
+        42,
+        at_least("leader.replication.throttled.rate", "-1", 0),
+    ),
     Case(
         SOME_GROUP,
         [("share.auto.offset.reset", SET, "never")],

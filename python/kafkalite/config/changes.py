@@ -59,6 +59,85 @@ _TOPIC_ORDER = (
     "internal.segment.bytes",
 )
 
+# In these orders Kafka reads what a group has, and what brokers may have while they run
+# (`GroupConfig`, `AbstractKafkaConfig`).
+_GROUP_ORDER = (
+    "consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+    "share.session.timeout.ms",
+    "share.heartbeat.interval.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.auto.offset.reset",
+    "share.isolation.level",
+    "share.renew.acknowledge.enable",
+    "share.assignment.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.num.standby.replicas",
+    "streams.initial.rebalance.delay.ms",
+    "streams.assignment.interval.ms",
+)
+_BROKER_ORDER = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    "remote.log.index.file.cache.total.size.bytes",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+    "log.local.retention.ms",
+    "log.local.retention.bytes",
+    "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.fetch.max.bytes.per.second",
+    "remote.fetch.max.wait.ms",
+    "remote.list.offsets.request.timeout.ms",
+    "message.max.bytes",
+    "num.io.threads",
+    "background.threads",
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "num.replica.fetchers",
+    "unclean.leader.election.enable",
+    "follower.fetch.last.tiered.offset.enable",
+    "group.coordinator.cached.buffer.max.bytes",
+    "group.consumer.assignment.interval.ms",
+    "group.share.assignment.interval.ms",
+    "group.streams.assignment.interval.ms",
+    "log.cleaner.threads",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.min.cleanable.ratio",
+    "log.cleaner.delete.retention.ms",
+    "log.cleaner.min.compaction.lag.ms",
+    "log.cleaner.max.compaction.lag.ms",
+    "log.segment.bytes",
+    "log.roll.ms",
+    "log.roll.jitter.ms",
+    "log.retention.ms",
+    "log.retention.bytes",
+    "log.cleanup.policy",
+    "log.index.size.max.bytes",
+    "log.index.interval.bytes",
+    "log.flush.interval.messages",
+    "log.segment.delete.delay.ms",
+    "log.flush.interval.ms",
+    "log.preallocate",
+    "min.insync.replicas",
+    "log.message.timestamp.type",
+    "log.message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms",
+    "share.coordinator.cached.buffer.max.bytes",
+    "transaction.partition.verification.enable",
+    "producer.id.expiration.ms",
+)
+
 # A group's key, and the broker's keys that bound it (`GroupConfig.validateValues`).
 _GROUP_BOUNDS = {
     f"{kind}.{key}": (f"group.{kind}.min.{key}", f"group.{kind}.max.{key}")
@@ -223,8 +302,7 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
 def check_topic(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a topic cannot have all of `after` set."""
     _check_known(config.topic_keys, after, "Unknown topic config name: ")
-    ordered = {name: after[name] for name in sorted(after, key=_TOPIC_ORDER.index)}
-    values = _parsed_as(codes.INVALID_CONFIG, config.topic_keys, ordered)
+    values = _parsed_as(codes.INVALID_CONFIG, config.topic_keys, _ordered(after, _TOPIC_ORDER))
     least, most = (
         config.topic_value(after, f"{each}.compaction.lag.ms") for each in ("min", "max")
     )
@@ -245,7 +323,8 @@ def check_topic(config: Config, after: Mapping[str, str]) -> None:
 def check_group(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a group cannot have all of `after` set."""
     table = KeyTable("group.txt")
-    given = _parsed(table, after, "Unknown group config name: ")
+    _check_known(table, after, "Unknown group config name: ")
+    given = _parsed_as(codes.INVALID_CONFIG, table, _ordered(after, _GROUP_ORDER))
     for name, (least, most) in _GROUP_BOUNDS.items():
         if name in given and least and given[name] < config[least]:
             sentence = f"{name} must be greater than or equal to {least}"
@@ -323,7 +402,7 @@ def check_broker(
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
     )
-    values = _parsed_as(codes.INVALID_REQUEST, known, after)
+    values = _parsed_as(codes.INVALID_REQUEST, known, _ordered(after, _BROKER_ORDER))
     if for_all:
         _refuse_all(
             [name for name, key in known.items() if key.mode == "per-broker"],
@@ -424,9 +503,12 @@ def _thread_count(name: str, value: int) -> str:
     return f"Dynamic thread count update validation failed for {name}={value}, value"
 
 
-def _parsed(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> dict[str, Any]:
-    _check_known(table, texts, unknown)
-    return _parsed_as(codes.INVALID_CONFIG, table, texts)
+def _ordered(texts: Mapping[str, str], order: Sequence[str]) -> dict[str, str]:
+    """What `order` names first, in its order."""
+    ranks = {name: rank for rank, name in enumerate(order)}
+    return {
+        name: texts[name] for name in sorted(texts, key=lambda name: ranks.get(name, len(ranks)))
+    }
 
 
 def _check_known(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> None:
