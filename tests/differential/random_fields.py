@@ -28,6 +28,14 @@ INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 # Tiering is refused here; what another codec makes of records has another size at each broker.
 TABLE = KeyTable("topic.txt")
 TOPIC_KEYS = tuple(key for key in TABLE if not key.startswith(("remote.", "compression.type")))
+# Others are refused here, or cannot be changed while the broker runs.
+BROKER_TABLE = KeyTable("broker.txt")
+BROKER_KEYS = tuple(
+    key
+    for key, row in BROKER_TABLE.items()
+    if row.is_dynamic and row.support in ("obeyed", "taken") and not row.is_sensitive
+)
+GROUP_TABLE = KeyTable("group.txt")
 
 
 @dataclass(frozen=True)
@@ -173,14 +181,15 @@ RESOURCES: Mapping[int, Pool] = {
     16: Pool(("~metrics",), ("",)),
     32: Pool(("~g", "~h"), ("",)),
 }
-RESOURCE_KINDS = Pool((2, 2, 2, 2, 32), (4, 8, 16, 0, 1, 3, 127, -1))
+RESOURCE_KINDS = Pool((2, 2, 2, 2, 4, 32), (4, 8, 16, 0, 1, 3, 127, -1))
 CONFIG_KEYS: Mapping[int, Pool] = {
     2: Pool(TOPIC_KEYS, ("", "no.such.key", "log.retention.ms", "remote.storage.enable")),
-    4: Pool(("log.retention.ms", "message.max.bytes", "log.cleaner.threads"), ("", "node.id", "x")),
+    4: Pool(BROKER_KEYS, ("", "broker.heartbeat.interval.ms", "x", "ssl.keystore.type")),
     8: Pool(("root",), ("", "x")),
     16: Pool(("metrics", "interval.ms", "match"), ("", "x")),
-    32: Pool(("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"), ("", "x")),
+    32: Pool(tuple(GROUP_TABLE), ("", "x")),
 }
+TABLES: Mapping[int, KeyTable] = {2: TABLE, 4: BROKER_TABLE, 32: GROUP_TABLE}
 CONFIG_VALUES = Pool(
     ("0", "1", "100", "1048576", "7200000", "true", "false", "delete", "compact", "0.5"),
     (
@@ -202,7 +211,9 @@ CONFIG_VALUES = Pool(
         *(",", "compact,", " compact , delete ", "+5", "05", "0x10", "1_000", "٣"),
     ),
 )
-NUMBERS = Pool(("0", "1", "100", "1048576", "7200000", "9223372036854775807"))
+NUMBERS = Pool(
+    ("0", "1", "3", "10", "100", "5000", "45000", "1048576", "7200000", "9223372036854775807")
+)
 VALUES_OF: Mapping[str, Pool] = {
     "boolean": Pool(("true", "false")),
     "double": Pool(("0", "0.5", "1")),
@@ -285,18 +296,22 @@ class Draw:
         count = self.one(LENGTHS)
         for each in fields:
             if each.name == "configuration_keys":
+                # A broker's own configs differ on purpose: only some of them are asked for.
+                count = max(count or 0, 1) if kind == 4 else count
                 names = [self.one(keys) for _ in range(count or 0)]
                 drawn[each.name] = None if count is None else names
             if each.name == "configs":
-                drawn[each.name] = [self._config(keys, each) for _ in range(count or 0)]
+                table = TABLES.get(kind, TABLE)
+                drawn[each.name] = [self._config(keys, table, each) for _ in range(count or 0)]
         return drawn
 
-    def _config(self, keys: Pool, field: Field) -> dict[str, Any]:
+    def _config(self, keys: Pool, table: KeyTable, field: Field) -> dict[str, Any]:
         name = self.one(keys)
-        fits = name in TABLE and self.source.random() >= self.oddness
+        kind = table[name].kind if name in table else ""
+        fits = kind in VALUES_OF and self.source.random() >= self.oddness
         drawn = {
             "name": name,
-            "value": self.one(VALUES_OF[TABLE[name].kind] if fits else CONFIG_VALUES),
+            "value": self.one(VALUES_OF[kind] if fits else CONFIG_VALUES),
         }
         assert field.fields is not None
         if any(each.name == "config_operation" for each in field.fields):
