@@ -300,7 +300,8 @@ class BrokerPlane:
         """Closes the connection of a request that cannot be answered."""
 
     def place(self, count: int) -> list[bytes]:
-        """Ids of the log directories where `count` new partitions go."""
+        """Ids of the log directories where `count` new partitions go: not into one whose writes
+        have not returned for two seconds, while there is another."""
 
     def make_logs(self, topics: Mapping[str, _TopicFacts]) -> None:
         """Makes the logs that topics lack, which survive a power cut then: all of them, or none."""

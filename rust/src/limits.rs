@@ -156,6 +156,10 @@ pub const NETWORK_SLICE: Duration = Duration::from_micros(100);
 pub const STORAGE_TICK_MS: u64 = 5;
 pub const STORAGE_BUSY_TICKS: u32 = 8;
 
+/// A log directory whose writes have not returned for so long gets no new partitions while there is
+/// another.
+pub const DIRECTORY_SILENCE_MS: u64 = 2_000;
+
 /// Ticks without a storage call after which the watchdog sleeps.
 pub const WATCHDOG_QUIET_TICKS: u32 = 20;
 

@@ -163,7 +163,7 @@ impl Claimed {
 
     /// Where `count` new partitions go.
     pub fn place(&self, count: usize) -> Vec<Uuid> {
-        ids_of(&self.directories.for_new_logs(count))
+        ids_of(&self.directories.for_new_logs(count, |_| false))
     }
 
     /// The directory that holds a partition of this topic id.
@@ -374,9 +374,14 @@ impl Node {
         *self.image.write() = Arc::new(next);
     }
 
-    /// Where `count` new partitions go. Errors: `InvalidArgument` if no directory is online.
-    pub fn place(&self, count: usize) -> Result<Vec<Uuid>> {
-        let chosen = ids_of(&self.directories.for_new_logs(count));
+    /// Where `count` new partitions go, not into a directory that `is_avoided` while there are others.
+    /// Errors: `InvalidArgument` if no directory is online.
+    pub fn place(
+        &self,
+        count: usize,
+        is_avoided: impl Fn(&Arc<LogDirectory>) -> bool,
+    ) -> Result<Vec<Uuid>> {
+        let chosen = ids_of(&self.directories.for_new_logs(count, is_avoided));
         match chosen.len() == count {
             true => Ok(chosen),
             false => Err(Error::InvalidArgument(

@@ -377,6 +377,41 @@ def test_a_stop_answers_who_asks_a_frozen_log(slow: Mount, tmp_path: Path) -> No
                     stop.join()
 
 
+def test_new_topics_do_not_go_into_a_directory_that_does_not_answer(
+    slow: Mount, tmp_path: Path
+) -> None:
+    """The one thread of Python waited there until the thaw, and every group with it."""
+    quick = tmp_path / "quick"
+    with kafkalite.Broker(config=two_directories(slow, quick)) as broker:
+        stalled, going = partitions_by_directory(broker, slow, quick)
+        with (
+            Connection(broker.bootstrap_servers) as producer,
+            Connection(broker.bootstrap_servers) as other,
+        ):
+            other.socket.settimeout(PROMPT_S)
+            slow.freeze()
+            try:
+                request = producer.produce_request(stalled, batch([b"x"]), acks=1)
+                request.timeout_ms = 60_000
+                append = producer.send(0, 9, request.encode(9))
+                # Two seconds each, more in all than it takes to count as silent.
+                for _ in range(3):
+                    assert ask_for_producers(other, stalled) == [codes.REQUEST_TIMED_OUT]
+                for number in range(4):
+                    assert other.create_topic(f"new-{number}", partitions=2).error_code == 0
+                assert other.produce(going, batch([b"y"])).error_code == 0
+            finally:
+                slow.thaw()
+            assert len(list(quick.glob("new-*"))) == 8
+            answer = producer.receive(0, 9, append).responses[0].partition_responses[0]
+            assert answer.error_code == 0
+            # It counts again.
+            while not list((slow.path / "logs").glob("more-*")):
+                number = len(list(quick.glob("more-*")))
+                assert number < 100
+                assert other.create_topic(f"more-{number}").error_code == 0
+
+
 def delete_request(topic: str, offset: int, timeout_ms: int = 60_000) -> Any:
     kind = messages.DeleteRecordsRequest
     partition = kind.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=0, offset=offset)

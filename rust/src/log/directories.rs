@@ -95,14 +95,19 @@ impl LogDirectories {
         })
     }
 
-    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline.
-    /// Empty if there is none.
-    pub fn for_new_logs(&self, count: usize) -> Vec<Arc<LogDirectory>> {
-        let online = self
-            .online
-            .iter()
-            .filter(|directory| !directory.health().is_offline());
-        let mut loads: Vec<(usize, &Arc<LogDirectory>)> = online
+    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline, nor
+    /// `is_avoided` while there are others. Empty if there is none.
+    pub fn for_new_logs(
+        &self,
+        count: usize,
+        is_avoided: impl Fn(&Arc<LogDirectory>) -> bool,
+    ) -> Vec<Arc<LogDirectory>> {
+        let online = self.online.iter();
+        let online = online.filter(|directory| !directory.health().is_offline());
+        let (avoided, wanted): (Vec<_>, Vec<_>) = online.partition(|each| is_avoided(each));
+        let chosen_from = if wanted.is_empty() { avoided } else { wanted };
+        let loads = chosen_from.into_iter();
+        let mut loads: Vec<(usize, &Arc<LogDirectory>)> = loads
             .map(|directory| (directory.logs().len(), directory))
             .collect();
         let mut chosen = Vec::with_capacity(count);

@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use super::plane::{Message, Shared};
 use super::work::Work;
 use crate::crash::or_end_process;
-use crate::limits::STORAGE_TICK_MS;
+use crate::limits::{DIRECTORY_SILENCE_MS, STORAGE_TICK_MS};
 use crate::log::directory::LogDirectory;
 
 /// A call, and the network thread that gets what becomes of it.
@@ -40,6 +40,8 @@ struct State {
     is_running: bool,
     has_worker: bool,
     is_ending: bool,
+    /// When the gate was closed, or a call has returned since.
+    moved: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,14 +82,28 @@ impl Gate {
 
     /// A call on a network thread does not return.
     pub fn stall(&self) {
-        self.state.lock().stalled += 1;
-        self.is_closed.store(true, Ordering::Release);
+        let mut state = self.state.lock();
+        state.stalled += 1;
+        self.close(&mut state);
+    }
+
+    fn close(&self, state: &mut State) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            state.moved = Some(Instant::now());
+        }
+    }
+
+    /// It has been closed for so long, and no call has returned meanwhile.
+    pub fn is_silent(&self, least: Duration) -> bool {
+        let is_old = |moved: Instant| moved.elapsed() >= least;
+        !self.is_open() && self.state.lock().moved.is_some_and(is_old)
     }
 
     /// It has returned, and its result is on its way.
     pub fn recover(&self) {
         let mut state = self.state.lock();
         state.stalled -= 1;
+        state.moved = Some(Instant::now());
         self.open_if_idle(&state);
         self.wake.notify_one();
     }
@@ -101,6 +117,7 @@ impl Gate {
     /// The directory's thread is through with a call, which took so long.
     fn ran(&self, state: &mut State, took: Duration) {
         state.is_running = false;
+        state.moved = Some(Instant::now());
         let is_prompt = took < Duration::from_millis(STORAGE_TICK_MS);
         if self.kind != Kind::Ordered && is_prompt && state.stalled == 0 {
             self.is_closed.store(false, Ordering::Release);
@@ -118,7 +135,7 @@ impl Gate {
             shared.gates.lacks_thread.store(true, Ordering::SeqCst);
             shared.watch.wake();
         }
-        self.is_closed.store(true, Ordering::Release);
+        self.close(&mut state);
         state.queue.push_back(Job { work, thread });
         self.wake.notify_one();
         None
@@ -244,6 +261,13 @@ impl Gates {
         self.directories.get(number)
     }
 
+    /// Whether writes of a directory have not returned for so long that nothing new is to lie there.
+    pub fn is_silent(&self, directory: &Arc<LogDirectory>) -> bool {
+        let least = Duration::from_millis(DIRECTORY_SILENCE_MS);
+        let gates = self.get(self.number_of(directory));
+        gates.is_some_and(|gates| gates.writes.is_silent(least) || gates.calls.is_silent(least))
+    }
+
     /// The gate for reading in a directory, which is not asked for where there is only one.
     pub fn reads_of<'a>(
         &self,
@@ -328,6 +352,24 @@ mod tests {
             thread: 0,
         });
         gate
+    }
+
+    #[test]
+    fn a_gate_is_silent_while_it_is_closed_and_nothing_returns() {
+        let (soon, late) = (Duration::ZERO, Duration::from_secs(3600));
+        let gate = Gate::new('x', 0, Kind::Ordered);
+        assert!(!gate.is_silent(soon), "it is open");
+        gate.stall();
+        assert!(gate.is_silent(soon));
+        assert!(!gate.is_silent(late));
+        let closed = gate.state.lock().moved;
+        gate.stall();
+        assert_eq!(gate.state.lock().moved, closed, "nothing has returned");
+        gate.state.lock().moved = None;
+        gate.recover();
+        assert!(gate.state.lock().moved.is_some(), "one has");
+        gate.recover();
+        assert!(!gate.is_silent(soon), "it is open again");
     }
 
     #[test]

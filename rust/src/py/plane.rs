@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
 use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::config::LogConfig;
+use crate::log::directory::LogDirectory;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
@@ -450,7 +451,12 @@ impl BrokerPlane {
 
     /// Ids of the log directories where `count` new partitions go.
     fn place<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let ids = enter(py, || self.node.place(count))?;
+        let plane = self.plane.lock().clone();
+        let is_silent = |directory: &Arc<LogDirectory>| {
+            let plane = plane.as_ref();
+            plane.is_some_and(|plane| plane.shared.gates.is_silent(directory))
+        };
+        let ids = enter(py, || self.node.place(count, is_silent))?;
         Ok(ids.iter().map(|id| PyBytes::new(py, id)).collect())
     }
 

@@ -575,7 +575,7 @@ fn one_of_several_directories_fails_and_the_others_serve() {
     let directories = open().unwrap();
     let logs: Vec<_> = (0..3)
         .map(|partition| {
-            let directory = directories.for_new_logs(1).remove(0);
+            let directory = directories.for_new_logs(1, |_| false).remove(0);
             directory
                 .create_log("t", partition, Uuid([7; 16]), config(), NOW_MS)
                 .unwrap()
@@ -594,7 +594,7 @@ fn one_of_several_directories_fails_and_the_others_serve() {
         assert_eq!(log.flush().is_ok(), *is_good);
         assert_eq!(log.offsets().high_watermark, if *is_good { 4 } else { 0 });
     }
-    let next = directories.for_new_logs(1).remove(0);
+    let next = directories.for_new_logs(1, |_| false).remove(0);
     assert_ne!(next.path(), Path::new("/two"));
     assert_eq!(directories.close(1).len(), 1);
     drop((directories, logs, next));

@@ -206,7 +206,7 @@ fn a_log_whose_directory_cannot_be_renamed_is_nobodys_and_its_log_directory_is_o
     let late = append(&old, batch(Codec::None, NOBODY, 3, 1, 10), 1);
     assert!(matches!(late, Err(Error::LogDirOffline { .. })), "{late:?}");
     assert!(create(one, NEW).is_err());
-    assert_eq!(directories.for_new_logs(1)[0].path(), two.path());
+    assert_eq!(directories.for_new_logs(1, |_| false)[0].path(), two.path());
     fill(&create(two, NEW).unwrap(), 5);
     drop((directories, old));
     let (directories, strays) = claim(NEW);
