@@ -5,7 +5,11 @@ second. Lengths are printed, never judged: nobody splits a thought for a counter
 """
 
 import ast
+import fnmatch
+import functools
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,17 +61,58 @@ OPENINGS = {
 }
 
 
+@functools.cache
+def listed_files() -> list[str]:
+    """Files of the project, committed or about to be; of a copy that is no repository all but what
+    `.gitignore` names."""
+    # Whoever runs this need not own the folder.
+    command = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others"]
+    if shutil.which("git") is not None:
+        listed = subprocess.run(
+            [*command, "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if listed.returncode == 0:
+            return listed.stdout.splitlines()
+    return unpacked_files(ROOT)
+
+
+def unpacked_files(root: Path) -> list[str]:
+    """Files below a folder that its `.gitignore` does not name."""
+    lines = (root / ".gitignore").read_text().split()
+    below_root = [line.strip("/") for line in lines if line.startswith("/")]
+    anywhere = [line.rstrip("/") for line in lines if not line.startswith("/")]
+    found = []
+    for folder, folders, files in os.walk(root):
+        place = Path(folder).relative_to(root)
+
+        def is_ignored(name: str, place: Path = place) -> bool:
+            return name == ".git" or (
+                any(fnmatch.fnmatch(str(place / name), each) for each in below_root)
+                or any(fnmatch.fnmatch(name, each) for each in anywhere)
+            )
+
+        folders[:] = [name for name in folders if not is_ignored(name)]
+        found += [str(place / name) for name in files if not is_ignored(name)]
+    return found
+
+
 def tracked(*suffixes: str) -> list[str]:
-    """Files of the project that exist, committed or about to be, with one of the suffixes."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    found = (name for name in listed if name.endswith(suffixes) and (ROOT / name).is_file())
-    return sorted(set(found))
+    """Files of the project that exist, with one of the suffixes."""
+    names = (name for name in listed_files() if name.endswith(suffixes))
+    return sorted({name for name in names if (ROOT / name).is_file()})
+
+
+def test_a_copy_that_is_no_repository_has_the_same_files(tmp_path: Path) -> None:
+    """Without git, or in a folder of another user, every rule here was an error."""
+    copied = [name for name in listed_files() if (ROOT / name).is_file()]
+    for name in copied:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    for made in (".venv/lib/a.py", "target/b.rs", "tests/__pycache__/c.pyc", "python/d.so"):
+        (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / made).touch()
+    assert sorted(unpacked_files(tmp_path)) == sorted(set(copied))
 
 
 def product_files() -> list[str]:
