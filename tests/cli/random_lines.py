@@ -10,6 +10,7 @@ import argparse
 import io
 import os
 import random
+import re
 import resource
 import shlex
 import signal
@@ -33,6 +34,9 @@ HANGS_S = 60
 MEMORY_BYTES = 2 << 30
 EXIT_CODES = (0, 1, 2, 130, 143)
 SERVES = [("serve",), ("arrow", "serve")]
+IGNORED_INTERRUPT = re.compile(
+    r"^Exception ignored .*\n(?:Traceback .*\n(?: +.*\n)*)?KeyboardInterrupt.*\n", re.MULTILINE
+)
 
 # None of these needs a name server.
 HOSTS = [
@@ -244,11 +248,9 @@ class Play:
             err.seek(0)
             told = err.read().decode(errors="replace")
         code = os.waitstatus_to_exitcode(status)
-        unexpected = ["Traceback", "panicked"]
-        if (
-            "KeyboardInterrupt" not in told
-        ):  # which Python can but name where it comes in a callback
-            unexpected.append("Exception ignored")
+        # Ctrl-C in a callback: Python can but name it there, with the lines that led to it.
+        told = IGNORED_INTERRUPT.sub("", told)
+        unexpected = ("Traceback", "panicked", "Exception ignored")
         if code not in EXIT_CODES or any(word in told for word in unexpected):
             return f"exit code {code}:\n{told}"
         if code == 2 and not told:
