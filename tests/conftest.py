@@ -1,6 +1,7 @@
 """Fixtures of every suite. The heavy ones are one per session and made when first asked for."""
 
 import os
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +9,33 @@ import pytest
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 
+START_S = 120.0
+DESCRIPTORS = 20_000
+
 
 def pytest_configure() -> None:
+    """Settings of hypothesis, of brokers, of Spark and of this process."""
+    settle_examples()
+    settle_brokers()
+    # Spark does not start where the name of the machine has no address.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Some tests have a thousand connections, for which the usual 1,024 descriptors do not do.
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= now < DESCRIPTORS:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, DESCRIPTORS), most))
+
+
+def settle_brokers() -> None:
+    """A start flushes some twenty files, and a disk that a dozen other processes write to may take
+    more than a second for each: brokers of tests have more time than the usual half a minute."""
+    try:
+        from kafkalite import Broker
+    except ImportError:
+        return  # the tidy tests also run where it is not built
+    Broker.__init__.__kwdefaults__["start_timeout_s"] = START_S
+
+
+def settle_examples() -> None:
     """`make test` lets hypothesis draw the same examples each time, `make test-long` many new ones,
     and pytest by itself some new ones."""
     try:
