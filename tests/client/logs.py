@@ -149,7 +149,7 @@ class Logs:
 def values(consumer: Consumer, count: int) -> list[bytes | None]:
     """The next records, so many at least, and without waiting for any that do not come."""
     found: list[bytes | None] = []
-    for _ in range(100):
+    for _ in range(600):
         if len(found) >= count:
             break
         found += [record.value for record in consumer.poll(100)]

@@ -63,7 +63,7 @@ class Cluster:
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         told = {key.replace("_", "."): value for key, value in config.items()}
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=told)])
-        made[name].result(30)
+        made[name].result(120)
         deadline = time.monotonic() + 60
         for index in range(partitions):
             while (refusal := self._refusal(TopicPartition(name, index))) is not None:

@@ -26,7 +26,6 @@ def collected() -> Iterator[None]:
 
 
 @behaviour("restart")
-@pytest.mark.timeout(400)
 def test_a_stream_goes_on_over_a_kill_and_a_restart(client: Client, cluster: Cluster) -> None:
     topic = cluster.topic(3)
     enough = threading.Event()

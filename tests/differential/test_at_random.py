@@ -132,7 +132,7 @@ def wait_until_start_offsets_are_noted(directory: Path) -> None:
     file = directory / "log-start-offset-checkpoint"
     for _ in range(2):  # the first may have been begun before
         before = file.stat().st_mtime_ns
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while file.stat().st_mtime_ns == before:
             assert time.monotonic() < deadline, f"{file} is not written"
             time.sleep(0.02)  # polls the file

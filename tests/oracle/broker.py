@@ -17,7 +17,7 @@ from ports import free_ports
 
 # Kafka's own words, once the broker is registered and unfenced.
 READY = "Kafka Server started"
-READY_S = 180
+READY_S = 300
 STOP_S = 90
 
 # What a single node needs, and what keeps a test short.

@@ -9,7 +9,7 @@ from oracle.story import OUR_PRODUCER, RAW_PRODUCER, STEADY, TOPICS, Seen, Story
 from oracle.tools import Record
 
 # Whoever asks for the story first waits for all of it.
-pytestmark = [pytest.mark.oracle, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.oracle
 
 # What Kafka says when it mends something. Its controller may complain while it elects itself, which
 # has nothing to do with logs.

@@ -23,7 +23,7 @@ from kafkalite.protocol import messages
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, Record
 
-pytestmark = [pytest.mark.oracle, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.oracle
 
 COMPLAINT = re.compile(r"stray|corrupt|ERROR|FATAL|Exception|truncat", re.IGNORECASE)
 # A snapshot after nearly every change.

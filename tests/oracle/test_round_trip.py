@@ -7,7 +7,7 @@ import pytest
 from oracle.story import STEADY, TOPICS, Story, digest
 
 # Whoever asks for the story first waits for all of it.
-pytestmark = [pytest.mark.oracle, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.oracle
 
 
 @pytest.mark.parametrize("topic", STEADY)

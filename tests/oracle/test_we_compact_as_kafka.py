@@ -12,7 +12,7 @@ from oracle.engine import NOW_MS, batches_of
 from oracle.story import CLEANED, LET_GO, Story, clean_offset, our_configs
 
 # Whoever asks for the story first waits for all of it.
-pytestmark = [pytest.mark.oracle, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.oracle
 
 # Behind every delete horizon that Kafka has set with `delete.retention.ms=0`, before all others.
 LATER_MS = NOW_MS + 3_600_000

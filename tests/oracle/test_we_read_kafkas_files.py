@@ -15,7 +15,7 @@ from oracle.story import TOPICS, Story, our_configs
 from oracle.tools import KafkaTools
 
 # Whoever asks for the story first waits for all of it.
-pytestmark = [pytest.mark.oracle, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.oracle
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import time
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-LED_WITHIN_S = 90
-SETTLED_WITHIN_S = 90
+LED_WITHIN_S = 180
+SETTLED_WITHIN_S = 180
 
 
 def wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:

@@ -38,7 +38,7 @@ LARGEST_MESSAGE_BYTES = 12_000_000
 TRIMMED_BELOW = 37
 COMPACTED_KEYS = 50
 ROUNDS = 8
-CLEANED_WITHIN_S = 60
+CLEANED_WITHIN_S = 180
 
 TOPICS = {
     "mixed": (4, {}),
@@ -107,7 +107,7 @@ def send(servers: str, records: Iterable[Record], codec: str = "none") -> None:
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )
         producer.poll(0)
-    assert producer.flush(60) == 0 and not failures, failures
+    assert producer.flush(180) == 0 and not failures, failures
 
 
 def create(servers: str, topic: str, partitions: int = 1, **config: str) -> None:
@@ -117,7 +117,7 @@ def create(servers: str, topic: str, partitions: int = 1, **config: str) -> None
     named = {name.replace("_", "."): value for name, value in config.items()}
     named.setdefault("retention.ms", "-1")
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)
-    admin.create_topics([new])[topic].result(30)
+    admin.create_topics([new])[topic].result(120)
     wait_until_led(admin, topic, partitions)
 
 
@@ -131,7 +131,7 @@ def hurried_cleaner(servers: str) -> Iterator[None]:
         name = "log.cleaner.backoff.ms"
         entry = ConfigEntry(name, value, incremental_operation=operation)
         node = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        admin.incremental_alter_configs([node])[node].result(30)
+        admin.incremental_alter_configs([node])[node].result(120)
 
     alter(AlterConfigOpType.SET, "200")
     try:
@@ -215,7 +215,7 @@ def _offsets(servers: str, topic: str, stop: int) -> list[int]:
     offsets: list[int] = []
     try:
         while not offsets or offsets[-1] < stop - 1:
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None, f"{topic} has no record {stop - 1}"
             offsets.append(message.offset())
     finally:
