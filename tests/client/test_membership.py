@@ -115,7 +115,7 @@ def test_the_end_of_a_consumer_waits_for_its_coordinator_as_long_as_it_was_told(
         group.silent = ("OffsetCommit", "LeaveGroup")
         started = time.monotonic()
         consumer.close()
-        assert time.monotonic() - started < 25
+        assert time.monotonic() - started < 45
 
 
 def test_records_come_though_they_cannot_be_committed_for_now() -> None:
@@ -141,7 +141,7 @@ def test_records_come_though_they_cannot_be_committed_for_now() -> None:
         assert len(values(consumer, 3)) == 3
         assert consumer.poll() == []
         assert broker.of("OffsetCommit")
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 18
         consumer.assign([])
 
 
