@@ -1,7 +1,8 @@
 //! One line of CSV a record, as Spark's `from_csv` reads it (univocity as Spark sets it up): a value
-//! in quotes ends with a quote before the separator; where that quote is followed by something
-//! else, the value is everything up to the separator, quotes and all. Missing and surplus columns
-//! make a record bad, and the columns it has are still read.
+//! in quotes ends with a quote before the separator, and further quotes beside that one are the
+//! value's; where something else follows, the value goes on up to the next separator, quotes and
+//! all. A value without quotes that is empty is null. Missing and surplus columns make a record bad,
+//! and the columns it has are still read.
 
 use arrow_schema::DataType;
 
@@ -82,11 +83,14 @@ impl CsvReader {
             else {
                 continue;
             };
-            let value = match value {
-                Found::Plain(value) => trim(value, &self.options),
-                Found::Unquoted => self.unquoted.as_slice(),
+            let (value, is_nothing) = match value {
+                Found::Plain(value) => {
+                    let value = trim(value, &self.options);
+                    (value, value.is_empty())
+                }
+                Found::Unquoted => (self.unquoted.as_slice(), false),
             };
-            if value == self.options.null_value.as_bytes() {
+            if is_nothing || value == self.options.null_value.as_bytes() {
                 field.push_null();
             } else if !push(value, &mut field.values) {
                 field.push_null();
@@ -109,51 +113,74 @@ impl CsvReader {
         let opened = line
             .get(space)
             .filter(|byte| Some(**byte) == self.options.quote);
-        if opened.is_some()
-            && let Some(end) = self.quoted(line, space + 1)
-        {
+        if opened.is_some() {
+            let end = self.quoted(line, space + 1);
             let behind = line.get(end..).unwrap_or_default();
             return (Found::Unquoted, behind.get(self.options.sep.len()..));
         }
-        let sep = self.options.sep.as_bytes();
-        let at = match sep {
-            [byte] => line.iter().position(|each| each == byte),
-            _ => line.windows(sep.len().max(1)).position(|each| each == sep),
-        };
-        match at {
+        match find(line, self.options.sep.as_bytes()) {
             Some(at) => (
                 Found::Plain(line.get(..at).unwrap_or_default()),
-                line.get(at + sep.len()..),
+                line.get(at + self.options.sep.len()..),
             ),
             None => (Found::Plain(line), None),
         }
     }
 
-    /// Where the value in quotes, whose first byte is at `at`, ends; what is between the quotes is
-    /// in `unquoted` then. `None`: it goes on behind its closing quote.
-    fn quoted(&mut self, line: &[u8], mut at: usize) -> Option<usize> {
+    /// Where the value in quotes, whose first byte is at `at`, ends; the value is in `unquoted` then.
+    fn quoted(&mut self, line: &[u8], mut at: usize) -> usize {
         let CsvOptions { quote, escape, .. } = self.options;
+        let sep = self.options.sep.as_bytes();
         self.unquoted.clear();
+        if line.len() == at {
+            self.unquoted.extend(quote);
+        }
         while let Some(&byte) = line.get(at) {
             let next = line.get(at + 1).copied();
-            let is_escape =
-                Some(byte) == escape && next.is_some() && (next == quote || next == escape);
-            if is_escape {
+            at += 1;
+            if Some(byte) == escape && next.is_some() && (next == quote || next == escape) {
                 self.unquoted.extend(next);
-                at += 2;
-            } else if Some(byte) == quote {
-                let behind = line.get(at + 1..).unwrap_or_default();
-                let space = behind.iter().take_while(|byte| **byte == b' ').count();
-                let behind = behind.get(space..).unwrap_or_default();
-                let ends = behind.is_empty() || behind.starts_with(self.options.sep.as_bytes());
-                return ends.then_some(at + 1 + space);
-            } else {
+                at += 1;
+                continue;
+            }
+            if Some(byte) != quote {
+                self.unquoted.push(byte);
+                continue;
+            }
+            while line.get(at) == Some(&byte) {
                 self.unquoted.push(byte);
                 at += 1;
             }
+            let mut behind = line.get(at..).unwrap_or_default();
+            while let [b'\0'..=b' ', rest @ ..] = behind
+                && !behind.starts_with(sep)
+            {
+                behind = rest;
+            }
+            if behind.is_empty() || behind.starts_with(sep) {
+                return line.len() - behind.len();
+            }
+            let behind = line.get(at..).unwrap_or_default();
+            let end = find(behind, sep).unwrap_or(behind.len());
+            self.unquoted.insert(0, byte);
+            self.unquoted.push(byte);
+            self.unquoted.extend(behind.iter().take(end));
+            if self.options.ignore_trailing_white_space {
+                let length = self.unquoted.trim_ascii_end().len();
+                self.unquoted.truncate(length);
+            }
+            return at + end;
         }
         // The closing quote is missing: the value is all that follows.
-        Some(line.len())
+        line.len()
+    }
+}
+
+/// Where the separator is first.
+fn find(line: &[u8], sep: &[u8]) -> Option<usize> {
+    match sep {
+        [byte] => line.iter().position(|each| each == byte),
+        _ => line.windows(sep.len().max(1)).position(|each| each == sep),
     }
 }
 
@@ -212,7 +239,7 @@ fn push(text: &[u8], into: &mut Values) -> bool {
 fn float<T: std::str::FromStr + From<f32>>(text: &[u8]) -> Option<T> {
     let text = text.trim_ascii();
     match text {
-        b"NaN" => Some(f32::NAN.into()),
+        b"NaN" | b"+NaN" | b"-NaN" => Some(f32::NAN.into()),
         b"Inf" | b"Infinity" | b"+Infinity" => Some(f32::INFINITY.into()),
         b"-Inf" | b"-Infinity" => Some(f32::NEG_INFINITY.into()),
         _ if text
@@ -230,7 +257,7 @@ mod tests {
     use super::*;
     use arrow_schema::{Field, Fields};
 
-    fn values(line: &str, options: CsvOptions) -> (Vec<Option<String>>, bool) {
+    fn values(line: &str, options: CsvOptions) -> ([Option<String>; 3], bool) {
         use arrow_array::cast::AsArray;
         let names = ["a", "b", "c"];
         let fields = names.map(|name| Field::new(name, DataType::Utf8, true));
@@ -239,11 +266,11 @@ mod tests {
         let read = reader.read(line.as_bytes(), &mut row);
         row.end_row();
         let columns = row.finish().expect("columns");
-        let text = columns.iter().map(|column| {
-            let column = column.as_string::<i32>();
+        let text = [0, 1, 2].map(|index| {
+            let column = columns[index].as_string::<i32>();
             column.iter().next().flatten().map(str::to_owned)
         });
-        (text.collect(), read == Read::Row)
+        (text, read == Read::Row)
     }
 
     #[test]
@@ -267,6 +294,31 @@ mod tests {
                 true,
             ),
             ("x,\"a\" ,z", [Some("x"), Some("a"), Some("z")], true),
+            ("x,\"a\"\t\n,z", [Some("x"), Some("a"), Some("z")], true),
+            // The separator within the quotes was the end of a value that goes on behind them.
+            (
+                "\"a,b\"c,d,e",
+                [Some("\"a,b\"c"), Some("d"), Some("e")],
+                true,
+            ),
+            (
+                "\"a,\\\"b\"c,d,e",
+                [Some("\"a,\"b\"c"), Some("d"), Some("e")],
+                true,
+            ),
+            (
+                "x,\"say \"\"a\"\"\",z",
+                [Some("x"), Some("\"say \"\"a\"\"\""), Some("z")],
+                true,
+            ),
+            (
+                "x,\"a,\"\"\",z",
+                [Some("x"), Some("a,\"\""), Some("z")],
+                true,
+            ),
+            ("\"a\"\",b\",c", [Some("a\""), Some("b\""), Some("c")], true),
+            ("\"\"\"", [Some("\""), none, none], false),
+            ("\"", [Some("\""), none, none], false),
             ("x,a\\\"b,z", [Some("x"), Some("a\\\"b"), Some("z")], true),
             ("x,\"\\n\",z\n", [Some("x"), Some("\\n"), Some("z")], true),
             ("x,\"y", [Some("x"), Some("y"), none], false),
@@ -282,6 +334,21 @@ mod tests {
                 "{line}"
             );
             assert_eq!(is_good, good, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_empty_is_null_whatever_else_is() {
+        let options = CsvOptions {
+            null_value: "NA".to_owned(),
+            ..CsvOptions::default()
+        };
+        let text = |text: &str| Some(text.to_owned());
+        for (line, expected) in [
+            (",NA,x", [None, None, text("x")]),
+            ("\"\",\"NA\",", [text(""), None, None]),
+        ] {
+            assert_eq!(values(line, options.clone()), (expected, true), "{line}");
         }
     }
 

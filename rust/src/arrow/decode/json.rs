@@ -7,7 +7,8 @@
 //! record bad; within a list or a map it makes all of it null. A text that is no JSON has no field.
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::build::{Builder, Record, Values};
 use super::numeral::{DIGITS_SHORT_MAX, Number, Numeral, named, real};
@@ -501,9 +502,16 @@ fn number(numeral: &Numeral<'_>, into: &mut Values) -> bool {
         Values::Int32(values) => push(integer().and_then(|n| i32::try_from(n).ok()), values),
         Values::Int64(values) => push(integer(), values),
         Values::Float32(values) if kind == Number::Named => push(named(text), values),
+        // A whole number has no negative zero.
+        Values::Float32(values) if kind == Number::Whole => {
+            push(real(text).map(|number: f32| number + 0.0), values)
+        }
         Values::Float32(values) => push(real(text), values),
         Values::Float64(values) if kind == Number::Named => {
             push(named(text).map(f64::from), values)
+        }
+        Values::Float64(values) if kind == Number::Whole => {
+            push(numeral.real().map(|number| number + 0.0), values)
         }
         Values::Float64(values) => push(numeral.real(), values),
         Values::Decimal(values, precision, scale) if kind != Number::Named => {
@@ -534,12 +542,12 @@ fn string(quoted: &Quoted<'_>, into: &mut Values) -> Fits {
             strings.push(text);
             true
         }
-        Values::Binary(values) => match STANDARD.decode(text) {
-            Ok(bytes) => {
+        Values::Binary(values) => match from_base64(text) {
+            Some(bytes) => {
                 values.push(&bytes);
                 true
             }
-            Err(_) => false,
+            None => false,
         },
         Values::Float32(values) => push(named(text), values),
         Values::Float64(values) => push(named(text).map(f64::from), values),
@@ -550,6 +558,21 @@ fn string(quoted: &Quoted<'_>, into: &mut Values) -> Fits {
         Values::Timestamp(values, zoned) => push(scalar::timestamp(text, *zoned), values),
         _ => false,
     })
+}
+
+/// As Jackson takes it: white space may stand before every four characters, as where lines are
+/// broken, and the last of them may have bits that make no byte.
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    const CONFIG: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    const ENGINE: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
+    let mut characters = Vec::with_capacity(text.len());
+    for byte in text {
+        if *byte > b' ' || characters.len() % 4 != 0 {
+            characters.push(*byte);
+        }
+    }
+    ENGINE.decode(characters).ok()
 }
 
 /// Of escapes that were checked. A surrogate alone becomes `?`, as in Java's encoder.

@@ -4,8 +4,12 @@
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// Unscaled, rounded half up; `None`: no number, or it does not fit.
+/// Unscaled, rounded half up, commas passed over; `None`: no number, or it does not fit.
 pub fn decimal(text: &[u8], precision: u8, scale: i8) -> Option<i128> {
+    if text.contains(&b',') {
+        let digits: Vec<u8> = text.iter().copied().filter(|byte| *byte != b',').collect();
+        return decimal(&digits, precision, scale);
+    }
     let (negative, text) = sign(text);
     let exponent_at = text.iter().position(|byte| matches!(byte, b'e' | b'E'));
     let (mantissa, exponent) = match exponent_at {
@@ -61,23 +65,24 @@ fn sign(text: &[u8]) -> (bool, &[u8]) {
 /// Days since 1970 of `[+-]yyyy[-[m]m[-[d]d]]`; what follows a day and a space or `T` is not looked at.
 pub fn date(text: &[u8]) -> Option<i32> {
     let mut text = Text(text.trim_ascii());
-    let days = text.date()?;
+    let (days, has_day) = text.date()?;
     match text.0.first() {
-        None | Some(b' ' | b'T') => i32::try_from(days).ok(),
+        None => i32::try_from(days).ok(),
+        Some(b' ' | b'T') if has_day => i32::try_from(days).ok(),
         Some(_) => None,
     }
 }
 
-/// Microseconds since 1970 of `[+-]yyyy[-[m]m[-[d]d[(T| )[h]h[:[m]m[:[s]s[.fraction]]][zone]]]]`; digits
+/// Microseconds since 1970 of `[+-]yyyy[-[m]m[-[d]d[(T| )[h]h[:[m]m[:[s]s[.fraction][zone]]]]]]`; digits
 /// of the fraction behind the sixth are not looked at. With `zoned` false a zone is refused.
 pub fn timestamp(text: &[u8], zoned: bool) -> Option<i64> {
     let mut text = Text(text.trim_ascii());
-    let days = text.date()?;
+    let (days, has_day) = text.date()?;
     let mut seconds = days.checked_mul(DAY_SECONDS)?;
-    let mut micros = 0;
+    let (mut micros, mut has_seconds) = (0, false);
     match text.0.first() {
         None => return seconds.checked_mul(1_000_000),
-        Some(b' ' | b'T') => text.skip(1),
+        Some(b' ' | b'T') if has_day => text.skip(1),
         Some(_) => return None,
     }
     for (place, unit) in [(24, 3600), (60, 60), (60, 1)] {
@@ -89,18 +94,21 @@ pub fn timestamp(text: &[u8], zoned: bool) -> Option<i64> {
         if unit > 1 && !text.take(b':') {
             break;
         }
-        if unit == 1 && text.take(b'.') {
+        has_seconds = unit == 1;
+        if has_seconds && text.take(b'.') {
             micros = text.fraction();
         }
     }
     let zone = text.0.trim_ascii();
     if !zone.is_empty() {
-        seconds = seconds.checked_sub(offset_seconds(zone).filter(|_| zoned)?)?;
+        let offset = offset_seconds(zone).filter(|_| zoned && has_seconds);
+        seconds = seconds.checked_sub(offset?)?;
     }
-    seconds.checked_mul(1_000_000)?.checked_add(micros)
+    // The first second of all has its microseconds only.
+    i64::try_from(i128::from(seconds) * 1_000_000 + i128::from(micros)).ok()
 }
 
-/// Of `Z`, `UTC`, `GMT+1`, `+01:00`, `+0100`, `+1`.
+/// Of `Z`, `UTC`, `GMT+1`, `+01:00`, `+01:00:30`, `+0100`, `+010030`, `+1`, `+1:2`.
 fn offset_seconds(zone: &[u8]) -> Option<i64> {
     if zone == b"Z" {
         return Some(0);
@@ -115,22 +123,33 @@ fn offset_seconds(zone: &[u8]) -> Option<i64> {
         [b'+', digits @ ..] => (false, digits),
         _ => return None,
     };
-    let (hours, minutes) = match digits.iter().position(|byte| *byte == b':') {
-        Some(colon) => (digits.get(..colon)?, digits.get(colon + 1..)?),
-        None => digits.split_at(digits.len().min(2)),
-    };
-    let (mut hours, mut minutes) = (Text(hours), Text(minutes));
-    let (hours, minutes) = match (hours.number(1, 2)?, minutes.0.is_empty()) {
-        (hours, true) if digits.len() <= 2 => (hours, 0),
-        (hours, _) => (
-            hours,
-            minutes.number(2, 2).filter(|_| minutes.0.is_empty())?,
-        ),
-    };
-    if hours > 18 || minutes > 59 {
+    let mut parts = [0; 3];
+    if digits.contains(&b':') {
+        let mut texts = digits.split(|byte| *byte == b':');
+        let count = texts.clone().count();
+        for (place, part) in parts.iter_mut().enumerate().take(count.min(3)) {
+            // A single digit for the minutes only where they are the last.
+            let digits_min = if place == 0 || count == 2 { 1 } else { 2 };
+            *part = Text(texts.next()?).whole(digits_min)?;
+        }
+        if count > 3 {
+            return None;
+        }
+    } else {
+        let (hours, rest) = digits.split_at(digits.len().min(2));
+        parts[0] = Text(hours).whole(1)?;
+        for (part, text) in parts.iter_mut().skip(1).zip(rest.chunks(2)) {
+            *part = Text(text).whole(2)?;
+        }
+        if digits.len() > 6 {
+            return None;
+        }
+    }
+    let [hours, minutes, single_seconds] = parts;
+    let seconds = hours * 3600 + minutes * 60 + single_seconds;
+    if minutes > 59 || single_seconds > 59 || seconds > 18 * 3600 {
         return None;
     }
-    let seconds = hours * 3600 + minutes * 60;
     Some(if negative { -seconds } else { seconds })
 }
 
@@ -166,6 +185,11 @@ impl Text<'_> {
         Some(number)
     }
 
+    /// All that is left, digits, two at most.
+    fn whole(&mut self, digits_min: usize) -> Option<i64> {
+        self.number(digits_min, 2).filter(|_| self.0.is_empty())
+    }
+
     /// Microseconds.
     fn fraction(&mut self) -> i64 {
         let count = self
@@ -182,24 +206,25 @@ impl Text<'_> {
         micros
     }
 
-    /// Days since 1970.
-    fn date(&mut self) -> Option<i64> {
+    /// Days since 1970, and whether a day is named.
+    fn date(&mut self) -> Option<(i64, bool)> {
         let negative = self.take(b'-');
         if !negative {
             self.take(b'+');
         }
         let year = self.number(4, 7)?;
         let year = if negative { -year } else { year };
-        let mut parts = [1, 1];
+        let (mut parts, mut count) = ([1, 1], 0);
         for part in &mut parts {
             if !self.take(b'-') {
                 break;
             }
             *part = self.number(1, 2)?;
+            count += 1;
         }
         let [month, day] = parts;
         let is_valid = (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day);
-        is_valid.then(|| days_since_1970(year, month, day))
+        is_valid.then(|| (days_since_1970(year, month, day), count == 2))
     }
 }
 
@@ -244,6 +269,8 @@ mod tests {
             ("-", None),
             ("1.2.3", None),
             ("NaN", None),
+            ("1,23.4,5", Some(12_345)),
+            (",", None),
         ] {
             assert_eq!(decimal(text.as_bytes(), 5, 2), expected, "{text}");
         }
@@ -262,6 +289,8 @@ mod tests {
             ("0001-01-01", Some(-719_162)),
             ("2020-02-30", None),
             ("2020-01-", None),
+            ("2020T10:00:00", None),
+            ("2020-01T10", None),
             ("9999999", None),
             ("x", None),
             ("", None),
@@ -288,6 +317,24 @@ mod tests {
             ("2020-01-02T03:04", Some(NOON - 5_000_000)),
             ("2020-01-02T03", Some(NOON - 245_000_000)),
             ("2020-01-02", Some(NOON - 11_045_000_000)),
+            ("2020-01-02T05:05:05+2:1", Some(NOON)),
+            ("2020-01-02T05:05:05+02:1", Some(NOON)),
+            ("2020-01-02T04:04:35UTC+01:00:30", Some(NOON)),
+            ("2020-01-02T02:03:35-010030", Some(NOON)),
+            ("2020-01-01T09:04:05-18:00", Some(NOON)),
+            ("2020-01-01T09:03:05-18:01", None),
+            ("2020-01-02T04:04:05+103", None),
+            ("2020-01-02T04:04:05+01:0:00", None),
+            ("2020-01-02T04:04:05+01:00:00:00", None),
+            ("2020-01-02T04:04:05+01:", None),
+            ("2020-01-02T04:04:05+01000000", None),
+            // A zone stands behind seconds, and a time behind a day.
+            ("2020-01-02T03:04Z", None),
+            ("2020-01-02T03+01:00", None),
+            ("2020T03:04:05", None),
+            ("2020-01 03:04:05", None),
+            ("-290308-12-21T19:59:05.224192Z", Some(i64::MIN)),
+            ("-290308-12-21T19:59:05.224191Z", None),
             ("2020-01-02T24:00:00", None),
             ("2020-01-02T03:04:60Z", None),
             ("2020-01-02T03:04:05 CET", None),
