@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,25 @@ def test_files_are_read_below_the_paths_that_are_served(tmp_path: Path) -> None:
         found = read(endpoint, **place, path=str(tmp_path / "other"))
         assert found.num_rows == len(slow_reader.read(tmp_path / "other" / "t-0"))
         assert "neither bootstrap.servers nor a path" in refusal(endpoint, **place)
+
+
+def test_a_partition_whose_files_are_gone_has_no_rows_where_losses_are_taken(
+    tmp_path: Path,
+) -> None:
+    """A query of the columnar engine failed over files that went after it had been planned, also
+    with failOnDataLoss=false."""
+    log = a_history(tmp_path / "t-0", 3, ends=True)
+    place: dict[str, Any] = {"topic": "t", "partition": 0, "path": str(log.directory)}
+    wanted = {"start": 1, "stop": log.end, "fail.on.data.loss": False}
+    with served("--any-path") as (endpoint, _):
+        full = read(endpoint, **place, **wanted)
+        assert full.num_rows > 0
+        shutil.rmtree(log.directory)
+        for _ in ("no directory", "an empty directory"):
+            left = read(endpoint, **place, **wanted)
+            assert (left.num_rows, left.schema) == (0, full.schema)
+            assert str(log.directory) in refusal(endpoint, **place)
+            log.directory.mkdir(exist_ok=True)
 
 
 def test_it_ends_when_its_standard_input_does() -> None:

@@ -1,12 +1,15 @@
 //! Log files as a home of the Arrow endpoint: no broker is asked, and one may be running beside.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use arrow_array::RecordBatchIterator;
 
 use super::request::refuse;
 use super::{ReadRequest, Rows};
 use crate::arrow::plan::{LogRead, OffsetSpec, Offsets, ReadOptions};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::storage::{DiskStorage, Storage};
 
 /// Which files may be read.
@@ -30,27 +33,22 @@ impl LogFiles {
         !self.roots.is_empty()
     }
 
-    /// The rows of a read. Errors: `InvalidArgument`, and those of `LogRead::open`.
+    /// The rows of a read; none of a path that is gone, or holds no log, where lost data is no failure. Errors:
+    /// `InvalidArgument`, and those of `LogRead::open`.
     pub fn read(&self, request: &ReadRequest) -> Result<Rows> {
-        let directory = self.directory(request)?;
-        let (mut start, mut stop) = (request.start, request.stop);
-        if !request.fail_on_data_loss {
-            let (first, last) = range_of(&open(request, &directory, None, None)?);
-            let (from, to) = request.range_within(first, last, last, "end")?;
-            (start, stop) = (Some(from), Some(to));
+        match self.directory(request)? {
+            None => Ok(no_rows(request)),
+            Some(directory) => match read(request, &directory) {
+                Err(Error::LogDirRefused { .. }) if !request.fail_on_data_loss => {
+                    Ok(no_rows(request))
+                }
+                rows => rows,
+            },
         }
-        let read = open(request, &directory, start, stop)?;
-        let (first, last) = range_of(&read);
-        match stop {
-            Some(stop) if stop > last => {
-                request.range_within(first, last, last, "end")?;
-            }
-            _ => {}
-        }
-        Ok(Box::new(Arc::new(read).stream()))
     }
 
-    fn directory(&self, request: &ReadRequest) -> Result<PathBuf> {
+    /// `None`: it is gone, and that is no failure.
+    fn directory(&self, request: &ReadRequest) -> Result<Option<PathBuf>> {
         let name = request.name();
         // A topic's name has no slash; one with `..` would lead elsewhere.
         if Path::new(&name).components().count() != 1 || name.contains(['/', '\0']) {
@@ -59,7 +57,7 @@ impl LogFiles {
         let Some(path) = &request.place.path else {
             let found = self.roots.iter().map(|root| at(root, &name));
             return match found.into_iter().find(|each| each.is_dir()) {
-                Some(directory) => Ok(directory),
+                Some(directory) => Ok(Some(directory)),
                 None => refuse(format!("{name} is in none of the paths that are served")),
             };
         };
@@ -68,6 +66,9 @@ impl LogFiles {
             .and_then(|path| at(&path, &name).canonicalize());
         let real = match real {
             Ok(real) => real,
+            Err(error) if error.kind() == ErrorKind::NotFound && !request.fail_on_data_loss => {
+                return Ok(None);
+            }
             Err(error) => return refuse(format!("{name} in path {}: {error}", path.display())),
         };
         if !self.any_path && !self.roots.iter().any(|root| real.starts_with(root)) {
@@ -76,8 +77,31 @@ impl LogFiles {
                 path.display()
             ));
         }
-        Ok(real)
+        Ok(Some(real))
     }
+}
+
+fn read(request: &ReadRequest, directory: &Path) -> Result<Rows> {
+    let (mut start, mut stop) = (request.start, request.stop);
+    if !request.fail_on_data_loss {
+        let (first, last) = range_of(&open(request, directory, None, None)?);
+        let (from, to) = request.range_within(first, last, last, "end")?;
+        (start, stop) = (Some(from), Some(to));
+    }
+    let read = open(request, directory, start, stop)?;
+    let (first, last) = range_of(&read);
+    match stop {
+        Some(stop) if stop > last => {
+            request.range_within(first, last, last, "end")?;
+        }
+        _ => {}
+    }
+    Ok(Box::new(Arc::new(read).stream()))
+}
+
+fn no_rows(request: &ReadRequest) -> Rows {
+    let schema = request.shape.schema().clone();
+    Box::new(RecordBatchIterator::new(std::iter::empty(), schema))
 }
 
 /// A partition's directory: the path itself, or in it.
