@@ -79,6 +79,10 @@ def test_what_is_read_is_checked(options: dict[str, str], words: str) -> None:
         ({"startingOffsets": '{"t":{"a":1}}'}, "startingOffsets must be as in"),
         ({"startingOffsetsByTimestamp": '{"t":1}'}, "startingOffsetsByTimestamp must be as in"),
         ({"startingTimestamp": "soon"}, "startingTimestamp is 'soon', it must be a whole number"),
+        # What Java and the protocol have no room for was an OverflowError of who sends it.
+        ({"startingTimestamp": str(1 << 63)}, "startingTimestamp is 9223372036854775808, it must"),
+        ({"startingOffsetsByTimestamp": f'{{"t":{{"0":{1 << 63}}}}}'}, "must be as in"),
+        ({"kafka.fetch.max.bytes": str(1 << 31)}, "kafka.fetch.max.bytes is 2147483648, it must"),
         (
             {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
             "t-0: startingOffsets 5 is greater than endingOffsets 4",

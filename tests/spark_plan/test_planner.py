@@ -16,6 +16,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark import planner
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import DataLossError, Logs, answer
+from kafkalite.spark.ranges import Cut
 
 COUNT = 100
 
@@ -27,7 +28,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(data: Path) -> Iterator[kafkalite.Broker]:
-    with kafkalite.Broker(data) as broker:
+    # The records are of 1970: retention must not take them.
+    with kafkalite.Broker(data, config={"log.retention.ms": "-1"}) as broker:
         with Admin(broker.bootstrap_servers) as admin:
             for topic in ("orders", "orders-2", "other"):
                 admin.create_topic(topic, partitions=2)
@@ -179,6 +181,54 @@ def test_an_added_partition_is_read_and_a_lost_one_told(orders: dict[str, str], 
     assert ranges(logs, orders, **asked) == [["orders", 0, 40, 50], ["orders", 1, 0, 50]]
     with pytest.raises(DataLossError, match="the partition orders-1 is gone"):
         ranges(logs, orders, op="between", start=end, end={"orders": {"0": 50}})
+
+
+@pytest.mark.parametrize("when", ["remembered", "forgotten"])
+def test_a_micro_batch_with_a_topic_that_is_gone_by_now_fails_or_goes_on_without_it(
+    broker: kafkalite.Broker, when: str
+) -> None:
+    """A stream by pattern failed over it in every run, also with failOnDataLoss=false: its
+    checkpoint had planned the topic's first records before the topic was deleted."""
+    stays, goes = f"stays-{when}", f"goes-{when}"
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    options = servers | {"subscribePattern": f"(stays|goes)-{when}"}
+    start = {stays: {"0": 0}}
+    with Admin(broker.bootstrap_servers) as admin, Logs() as logs:
+        for topic in (stays, goes):
+            admin.create_topic(topic, partitions=1)
+        with Producer(broker.bootstrap_servers) as producer:
+            for topic in (stays, goes):
+                producer.send(topic, b"value", partition=0)
+        lenient = options | {"failOnDataLoss": "false"}
+        if when == "remembered":
+            found = answer({"op": "latest", "options": lenient, "start": start}, logs)
+            assert sorted(found["offsets"]) == [goes, stays]
+        admin.delete_topics([goes])
+        asked = {"start": start, "end": {stays: {"0": 1}, goes: {"0": 1}}}
+        with pytest.raises(DataLossError, match=f"the added partition {goes}-0 is gone"):
+            ranges(logs, options, op="between", **asked)
+        assert ranges(logs, lenient, op="between", **asked) == [[stays, 0, 0, 1]]
+
+
+def test_a_partition_that_goes_while_a_query_is_planned_is_named() -> None:
+    """It was a KeyError."""
+
+    class Log(planner.FileLog):
+        def last(self, partitions: Any) -> Any:
+            return {each: 1 for each in partitions if each != ("t", 1)}
+
+        first = last
+
+        def partitions(self, topics: Any) -> Any:
+            del topics
+            return [("t", 0), ("t", 1)]
+
+    log = Log(["/logs"], "read_uncommitted")
+    options = ReadOptions.of({"path": "/logs"}, streaming=False)
+    with pytest.raises(KafkaliteError, match=r"^gone while the query was planned: t-1$"):
+        planner.plan_batch(options, log, Cut())
+    with pytest.raises(KafkaliteError, match=r"^gone while the query was planned: t-1$"):
+        planner.initial_offsets(ReadOptions.of({"path": "/logs"}, streaming=True), log)
 
 
 def test_topics_are_chosen_by_name_pattern_and_partition(

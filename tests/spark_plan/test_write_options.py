@@ -56,6 +56,11 @@ def test_names_of_options_have_no_case() -> None:
     assert (options.topic, options.settings.batch_bytes) == ("t", 7)
 
 
+def test_space_around_a_topic_is_none_of_its_name() -> None:
+    """The connector trims it; here the broker refused the name."""
+    assert WriteOptions.of({**SERVERS, "topic": " t\n"}, schema(value="binary")).topic == "t"
+
+
 def test_a_prefix_turns_transactions_on() -> None:
     both = [
         WriteOptions.of({**SERVERS, "topic": "t", **more}, schema(value="binary"))

@@ -17,7 +17,14 @@ from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.ddl import read_fields
 from kafkalite.spark.java_regex import java_pattern
 from kafkalite.spark.option_rows import BATCH, OPTIONS, STREAM, WRITE
-from kafkalite.spark.ranges import EARLIEST, LATEST, Bound, Partition, offsets_from_text
+from kafkalite.spark.ranges import (
+    EARLIEST,
+    LATEST,
+    OFFSET_MAX,
+    Bound,
+    Partition,
+    offsets_from_text,
+)
 
 __all__ = ["ClientOptions", "ReadOptions", "Topics"]
 
@@ -67,6 +74,7 @@ FORMAT_OPTIONS = (
     "key.avro.registry",
 )
 
+INT_MAX = (1 << 31) - 1
 TRUE_FALSE = {"true": True, "false": False}
 DURATION_MS = {
     "": 1, "us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000,
@@ -397,7 +405,7 @@ class _Reading:
         for name, value in settings.items():
             if name in CLIENT_NUMBERS:
                 lowest = -1 if name == "receive.buffer.bytes" else 0
-                found[name] = _number(f"kafka.{name}", value, lowest)
+                found[name] = _number(f"kafka.{name}", value, lowest, INT_MAX)
             else:
                 self._check_client_setting(name, value)
         api_timeout_ms = found.pop(API_TIMEOUT, ClientOptions().api_timeout_ms)
@@ -425,13 +433,15 @@ def _or(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _number(name: str, text: str, lowest: int) -> int:
+def _number(name: str, text: str, lowest: int, highest: int = OFFSET_MAX) -> int:
     if not re.fullmatch(r"[+-]?\d+", text):
         raise InvalidArgumentError(f"{name} is '{text}', it must be a whole number")
     number = int(text)
     if number < lowest:
         what = "positive" if lowest == 1 else f"at least {lowest}"
         raise InvalidArgumentError(f"{name} is {number}, it must be {what}")
+    if number > highest:
+        raise InvalidArgumentError(f"{name} is {number}, it must be at most {highest}")
     return number
 
 

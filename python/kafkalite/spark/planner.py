@@ -27,7 +27,7 @@ A refusal is a `KafkaliteError` with one sentence.
 import base64
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -36,7 +36,8 @@ from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin
 from kafkalite.client.arguments import OffsetOfTime
 from kafkalite.client.cluster import Cluster, TopicMetadata
 from kafkalite.client.connection import Closing
-from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.errors import BrokerError, InvalidArgumentError, KafkaliteError
+from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
 from kafkalite.spark import ranges as decide
 from kafkalite.spark.endpoint import serves_cluster
 from kafkalite.spark.java_regex import java_pattern
@@ -110,7 +111,7 @@ def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
     for bound in (options.start, options.stop):
         decide.check_names(bound, partitions)
     kept = [each for each in partitions if cut.keeps(each)]
-    first, last = log.first(kept), log.last(kept)
+    first, last = _ends(log, kept)
     start, stop = (
         decide.resolve(
             bound,
@@ -133,7 +134,7 @@ def initial_offsets(options: ReadOptions, log: Log) -> Start:
     """Where a new stream starts."""
     partitions = log.partitions(options.topics)
     decide.check_names(options.start, partitions)
-    first, last = log.first(partitions), log.last(partitions)
+    first, last = _ends(log, partitions)
     at_time = _at_time(options.start, partitions, log)
     found = decide.resolve(
         options.start,
@@ -200,6 +201,15 @@ def _still_there(log: Log, ranges: Iterable[Range]) -> tuple[list[Range], list[s
         found.append(left)
         losses += lost
     return found, losses
+
+
+def _ends(log: Log, partitions: Sequence[Partition]) -> tuple[Offsets, Offsets]:
+    """Where logs that were there a moment ago begin and end."""
+    first, last = log.first(partitions), log.last(partitions)
+    gone = [each for each in partitions if each not in first or each not in last]
+    if gone:
+        raise KafkaliteError(f"gone while the query was planned: {decide.names_of(gone)}")
+    return first, last
 
 
 def _at_time(bound: Bound, partitions: Sequence[Partition], log: Log) -> Offsets:
@@ -271,12 +281,22 @@ class WireLog(Closing):
 
     def first(self, partitions: Iterable[Partition]) -> Offsets:
         """See `Log`."""
-        there = [
-            (topic, partition)
-            for topic, partition in partitions
-            if partition in self._topic(topic).partitions
-        ]
+        wanted = list(partitions)
+        names = sorted({name for name, _ in wanted})
+        # What is remembered of them may have gone since.
+        self._cluster.retry(lambda: self._cluster.refresh(names))
+        known = {name: self._numbers_of(name) for name in names}
+        there = [(name, each) for name, each in wanted if each in known[name]]
         return self._listed(dict.fromkeys(there, EARLIEST))
+
+    def _numbers_of(self, topic: str) -> Collection[int]:
+        """Of its partitions; none if there is no such topic."""
+        try:
+            return self._topic(topic).partitions.keys()
+        except BrokerError as error:
+            if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return ()
 
     def last(self, partitions: Iterable[Partition]) -> Offsets:
         """See `Log`."""

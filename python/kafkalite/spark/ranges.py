@@ -156,6 +156,8 @@ def offsets_from_json(found: Any) -> dict[Partition, int]:
         for partition, offset in partitions.items():
             if not isinstance(offset, int) or isinstance(offset, bool):
                 raise ValueError("an offset is a whole number")
+            if not -OFFSET_MAX <= offset <= OFFSET_MAX:
+                raise ValueError("an offset has 64 bits")
             offsets[topic, int(partition)] = offset
     return offsets
 

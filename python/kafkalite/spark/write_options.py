@@ -55,6 +55,7 @@ class WriteOptions:
         if not servers:
             raise InvalidArgumentError("Option 'kafka.bootstrap.servers' must be specified")
         topic = options.get("topic")
+        topic = None if topic is None else topic.strip()
         _check_schema(schema, topic)
         checked = ProducerSettings.of({"client.id": "kafkalite-spark"} | settings, "kafka.")
         warnings += [f"{name} is not known, and ignored" for name in checked.unknown]
@@ -107,7 +108,7 @@ def _check_schema(schema: StructType, topic: str | None) -> None:
                 "for setting a topic."
             )
         _check_type("topic", types, isinstance(types["topic"], StringType), "string")
-    elif not topic.strip():
+    elif not topic:
         raise InvalidArgumentError("topic is empty")
     _check_bytes("key", types)
     if "value" not in types:
