@@ -224,9 +224,10 @@ def test_a_broker_that_goes_in_mid_read_fails_the_job_without_results(
                 "subscribe": "cut-off",
                 "kafka.max.partition.fetch.bytes": 200_000,
                 "kafka.fetch.max.bytes": 200_000,
-                "kafka.request.timeout.ms": 1_000,
-                "kafka.default.api.timeout.ms": 2_000,
-                "kafkaConsumer.pollTimeoutMs": 2_000,
+                # A broker that is gone refuses at once: only the last of these is waited for.
+                "kafka.request.timeout.ms": 20_000,
+                "kafka.default.api.timeout.ms": 40_000,
+                "kafkaConsumer.pollTimeoutMs": 4_000,
             }
             frame = read(spark, engine, servers, options)
             with pytest.raises(Exception) as caught:  # the text is judged below
