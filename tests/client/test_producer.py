@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+import kafkalite
 from client.fake import Close, FakeBroker
 from kafkalite._native import partition_for_key, read_batches
-from kafkalite.client import Producer
+from kafkalite.client import Admin, Producer
 from kafkalite.client.lane import Lane
 from kafkalite.errors import (
     BrokerError,
@@ -612,3 +613,17 @@ def test_open_batches_make_room_before_they_are_old() -> None:
         assert producer.pending_bytes <= 1_500
         producer.flush()
         assert producer.sent_count == 4
+
+
+def test_partitions_that_are_added_later_get_records_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic was never looked at again while nothing failed."""
+    monkeypatch.setattr("kafkalite.client.producer.TOPICS_AGE_S", 0.0)
+    with kafkalite.Broker() as broker:
+        servers = broker.bootstrap_servers
+        with Admin(servers) as admin, Producer(servers) as producer:
+            admin.create_topic("grows", partitions=1)
+            producer.send("grows", b"a record")
+            producer.flush()
+            admin.create_partitions("grows", 3)
+            producer.poll(0)
+            assert producer.partition_count("grows") == 3

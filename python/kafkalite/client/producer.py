@@ -24,6 +24,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -71,6 +72,10 @@ HEADER_OVERHEAD_BYTES = 10
 """A header without name and content takes no more of a record."""
 EPOCH_MAX = 2**15 - 1
 """The last epoch of a producer id."""
+TOPICS_AGE_S = 300.0
+"""Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says."""
+LOOK_S = 1.0
+"""What such a look may hold up those who have something to send."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -164,6 +169,7 @@ class Producer:
         self._made_count = 0
         self._pending_bytes = 0
         self._next_linger = float("inf")
+        self._next_look = time.monotonic() + TOPICS_AGE_S
         self.sent_count = 0
         """Records that the broker has taken."""
         self.failed_count = 0
@@ -462,10 +468,20 @@ class Producer:
     def _turn(self, now: float) -> None:
         """Takes what was answered, gives up what is too old, sends what is due."""
         self._take_answers(now)
+        if now >= self._next_look:
+            self._look_at_topics(now)
         if now >= self._next_linger:
             self._close_old(now)
         self._send_ready(now)
         self._call_back()
+
+    def _look_at_topics(self, now: float) -> None:
+        """Partitions that were added get their share of the records."""
+        self._next_look = now + TOPICS_AGE_S
+        topics = sorted({topic for topic, _ in self._lanes})
+        if topics:
+            with suppress(ClientError), self.cluster.until(now + LOOK_S):
+                self.cluster.refresh(topics)
 
     def _close_old(self, now: float) -> None:
         due = float("inf")
