@@ -104,6 +104,7 @@ def test_a_time_stands_for_the_offset_of_the_first_record_that_is_as_late(tmp_pa
     first_ms = int(first.timestamp() * 1000)
     times = [first_ms + 1000 * number + draw.randrange(-9000, 9000) for number in range(300)]
     config = {"segment.bytes": 1 << 20, "index.interval.bytes": 0, "preallocate": True}
+    config["retention.ms"] = -1  # the records are old
     with kafkalite.Broker(tmp_path / "data") as broker:
         servers = broker.bootstrap_servers
         with Admin(servers) as admin:

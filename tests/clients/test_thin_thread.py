@@ -164,7 +164,8 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, kafka_tools: Kafk
 @pytest.mark.oracle
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_java_client_reads_what_it_produced(kafka_tools: KafkaTools, codec: str) -> None:
-    with kafkalite.Broker() as broker:
+    # A record is old: retention must not take it.
+    with kafkalite.Broker(config={"log.retention.ms": "-1"}) as broker:
         kafka_tools.create_topic(broker.bootstrap_servers, "java")
         sent = [
             Record("java", b"v" * 500, key=b"key", timestamp=1_700_000_000_000),

@@ -26,6 +26,9 @@ use super::log::Log;
 pub struct Intervals {
     /// `log.retention.check.interval.ms`
     pub retention_check_ms: i64,
+    /// `log.initial.task.delay.ms`: when retention is looked at first, if not before. A broker that
+    /// never runs for a whole interval deletes too.
+    pub first_retention_check_ms: i64,
     /// `log.flush.scheduler.interval.ms`, if any topic has a `flush.ms`; Kafka's default is never
     pub flush_check_ms: i64,
     /// `log.flush.offset.checkpoint.interval.ms`
@@ -40,6 +43,7 @@ impl Default for Intervals {
     fn default() -> Intervals {
         Intervals {
             retention_check_ms: 300_000,
+            first_retention_check_ms: 30_000,
             flush_check_ms: i64::MAX,
             checkpoint_ms: 60_000,
             delete_check_ms: 10_000,
@@ -83,7 +87,10 @@ impl Housekeeper {
             (Chore::Delete, intervals.delete_check_ms),
             (Chore::Producers, intervals.producer_check_ms),
         ];
-        let due = chores.map(|(chore, every_ms)| (chore, Deadline::after(every_ms, now_ms)));
+        let mut due = chores.map(|(chore, every_ms)| (chore, Deadline::after(every_ms, now_ms)));
+        let [(_, retention), ..] = &mut due;
+        let early_ms = retention.wait_ms - intervals.first_retention_check_ms;
+        retention.restart(now_ms.saturating_sub(early_ms.max(0)));
         Housekeeper {
             directory,
             due: due.to_vec(),

@@ -163,6 +163,7 @@ impl BrokerPlane {
                 auto_create_topics: setting("auto.create.topics.enable")? != 0,
                 intervals: Intervals {
                     retention_check_ms: setting("log.retention.check.interval.ms")?,
+                    first_retention_check_ms: setting("log.initial.task.delay.ms")?,
                     flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
                     checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
                     producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
