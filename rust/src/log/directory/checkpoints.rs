@@ -1,0 +1,154 @@
+//! The checkpoint files of a log directory: written now and then, read at the start, and what becomes of
+//! the lines of topics that are deleted.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::{
+    HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, LogDirectory, NewLog, RECOVERY_POINT_FILE,
+};
+use crate::crash::or_error;
+use crate::error::{Error, Result};
+use crate::log::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
+use crate::log::storage::Storage;
+
+impl LogDirectory {
+    /// Moves recovery points up to the active segments and writes the checkpoint files. Costs
+    /// fsyncs (`log.flush.offset.checkpoint.interval.ms`).
+    pub fn write_checkpoints(&self) -> Result<()> {
+        self.health.check()?;
+        let mut moved = Ok(());
+        for log in self.logs() {
+            // One that stays where it is keeps no other from going on.
+            let of_one = or_error(&log.directory(), || log.advance_recovery_point());
+            moved = moved.and(of_one.map(drop));
+        }
+        self.health.check()?;
+        self.write_checkpoint_files()?;
+        moved
+    }
+
+    pub(super) fn write_checkpoint_files(&self) -> Result<()> {
+        let _checkpointing = self.checkpointing.lock();
+        // Before the look at the logs: none of these is among them, nor made anew while the lock is held.
+        let gone = self.gone.lock().clone();
+        let mut checkpoints = Checkpoints::default();
+        for log in self.logs() {
+            let key = TopicPartition {
+                topic: log.topic().to_owned(),
+                partition: log.partition(),
+            };
+            let offsets = log.offsets();
+            checkpoints
+                .recovery_point
+                .offsets
+                .insert(key.clone(), offsets.recovery_point);
+            checkpoints
+                .high_watermark
+                .offsets
+                .insert(key.clone(), offsets.high_watermark);
+            let first = log
+                .segments()
+                .first()
+                .map_or(0, |segment| segment.base_offset());
+            if offsets.log_start_offset > first {
+                checkpoints
+                    .log_start_offset
+                    .offsets
+                    .insert(key, offsets.log_start_offset);
+            }
+        }
+        let storage = &*self.open_segments.storage;
+        checkpoints
+            .recovery_point
+            .write(storage, &self.path.join(RECOVERY_POINT_FILE))?;
+        checkpoints
+            .high_watermark
+            .write(storage, &self.path.join(HIGH_WATERMARK_FILE))?;
+        checkpoints
+            .log_start_offset
+            .write(storage, &self.path.join(LOG_START_OFFSET_FILE))?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        // Else each topic that ever was would be remembered until the next start.
+        self.take_out_of(CLEANER_OFFSET_CHECKPOINT_FILE, &gone)?;
+        self.gone.lock().retain(|name| !gone.contains(name));
+        Ok(())
+    }
+
+    /// Takes new logs out of the checkpoint files, durably, where partitions of their names have left
+    /// offsets: those of a topic that was deleted are nobody's (`LogManager.asyncDelete`). Done when
+    /// the name is given again, so that it does not matter how the old one went.
+    pub(super) fn forget_offsets(&self, new: &[NewLog]) -> Result<()> {
+        let mut keys: HashSet<TopicPartition> = new.iter().map(NewLog::key).collect();
+        keys.retain(|key| self.gone.lock().contains(key));
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let _checkpointing = self.checkpointing.lock();
+        for file in [
+            RECOVERY_POINT_FILE,
+            HIGH_WATERMARK_FILE,
+            LOG_START_OFFSET_FILE,
+            CLEANER_OFFSET_CHECKPOINT_FILE,
+        ] {
+            self.take_out_of(file, &keys)?;
+        }
+        self.gone.lock().retain(|name| !keys.contains(name));
+        Ok(())
+    }
+
+    /// Takes names out of a checkpoint file, durably. To be called under the checkpoint lock.
+    fn take_out_of(&self, file: &str, names: &HashSet<TopicPartition>) -> Result<()> {
+        let path = self.path.join(file);
+        let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
+            // Nobody takes offsets out of such a file.
+            Err(Error::CorruptFile { .. }) => return Ok(()),
+            read => read?,
+        };
+        let known = checkpoint.offsets.len();
+        checkpoint.offsets.retain(|name, _| !names.contains(name));
+        if checkpoint.offsets.len() == known {
+            return Ok(());
+        }
+        checkpoint.write(self.storage(), &path)
+    }
+}
+
+/// What the files say.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    pub(super) recovery_point: OffsetCheckpoint,
+    pub(super) high_watermark: OffsetCheckpoint,
+    pub(super) log_start_offset: OffsetCheckpoint,
+    cleaner_offset: OffsetCheckpoint,
+}
+
+impl Checkpoints {
+    pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Checkpoints> {
+        let read = |name: &str| match OffsetCheckpoint::read(storage, &path.join(name)) {
+            // As Kafka does: without a checkpoint all is recovered, which is slow and right.
+            Err(Error::CorruptFile { .. }) => Ok(OffsetCheckpoint::default()),
+            other => other,
+        };
+        Ok(Checkpoints {
+            recovery_point: read(RECOVERY_POINT_FILE)?,
+            high_watermark: read(HIGH_WATERMARK_FILE)?,
+            log_start_offset: read(LOG_START_OFFSET_FILE)?,
+            cleaner_offset: read(CLEANER_OFFSET_CHECKPOINT_FILE)?,
+        })
+    }
+
+    /// The logs of which anything is said.
+    pub(super) fn into_names(self) -> HashSet<TopicPartition> {
+        let files = [
+            self.recovery_point,
+            self.high_watermark,
+            self.log_start_offset,
+            self.cleaner_offset,
+        ];
+        let names = files.into_iter().flat_map(|file| file.offsets);
+        names.map(|(name, _)| name).collect()
+    }
+}
