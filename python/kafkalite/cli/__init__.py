@@ -1,4 +1,5 @@
-"""The commands. One file a command, each with `run(arguments) -> exit code`; this one finds them.
+"""The commands. One file a command, each with `run(arguments) -> exit code` and `command_line()`,
+its parser; this one finds them.
 
 Exit codes: 0 done; 1 the command worked and has bad news (a finding, a refusal); 2 a wrong
 command line; 130 interrupted; 143 ended by SIGTERM. An error of kafkalite is one sentence on
@@ -33,6 +34,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("arrow", "serve"): ("kafkalite.cli.arrow_serve", "give ranges of partitions as Arrow streams"),
     ("log", "dump"): ("kafkalite.cli.log_dump", "show what is in the files of a log"),
     ("log", "verify"): ("kafkalite.cli.log_verify", "check a whole log directory"),
+    ("completion",): ("kafkalite.cli.completion", "have a shell complete commands and options"),
 }
 
 # What a write to the standard output fails with; whatever else is written has a name, or errors of

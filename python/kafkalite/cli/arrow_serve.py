@@ -53,7 +53,7 @@ kafkalite arrow serve /var/kafka-logs
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     for path in options.paths:
         if not os.path.isdir(path):  # noqa: PTH112 - os is imported, pathlib need not be
             raise InvalidArgumentError(f"{path} is not a directory")
@@ -86,7 +86,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser(
         "kafkalite arrow serve",
         "Serves ranges of partitions as Arrow streams, until SIGTERM or Ctrl-C. When it can serve "

@@ -2,7 +2,8 @@
 
 import argparse
 
-from kafkalite.cli.options import add_server, new_parser, print_json
+from kafkalite.cli.client_config import add_server, client_of, parse
+from kafkalite.cli.options import new_parser, print_json
 from kafkalite.client.admin import Admin
 
 EXAMPLES = """
@@ -13,6 +14,14 @@ kafkalite cluster --bootstrap-server broker:9092 --versions
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
+    options = parse(command_line(), arguments)
+    with client_of(Admin, options) as admin:
+        _show(admin, options)
+    return 0
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser(
         "kafkalite cluster", "Show the brokers of a cluster and its features.", EXAMPLES
     )
@@ -20,10 +29,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--versions", action="store_true", help="which versions of which requests a broker speaks"
     )
-    options = parser.parse_args(arguments)
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
-        _show(admin, options)
-    return 0
+    return parser
 
 
 def _show(admin: Admin, options: argparse.Namespace) -> None:

@@ -3,15 +3,17 @@ kafka-configs' words."""
 
 import argparse
 
+from kafkalite.cli.actions import Actions
+from kafkalite.cli.client_config import client_of
 from kafkalite.cli.options import (
-    Actions,
     UsageError,
     parse_settings,
     print_error,
     print_json,
-    read_properties,
+    read_text,
 )
 from kafkalite.client.admin import BROKER, GROUP, TOPIC, Admin, ConfigEntry
+from kafkalite.config.properties import parse_properties
 
 EXAMPLES = """
 kafkalite configs describe --topic orders
@@ -26,6 +28,15 @@ TYPES = {"topics": TOPIC, "brokers": BROKER, "groups": GROUP}
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
+    return _actions().run(arguments)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
+    return _actions().parser
+
+
+def _actions() -> Actions:
     actions = Actions(
         "kafkalite configs",
         "Show and change the configuration of topics, brokers, groups.",
@@ -45,7 +56,7 @@ def run(arguments: list[str]) -> int:
     alter.add_argument(
         "--delete-config", action="append", default=[], metavar="KEY,…", help="what to take back"
     )
-    return actions.run(arguments)
+    return actions
 
 
 def _add_entity(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +91,7 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
 
 def _describe(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         names = _all_names(admin, kind) if name is None else [name]
         if kind == "topics" and name is not None:
             admin.describe_topics([name])  # the broker describes what is not there as defaults
@@ -147,12 +158,12 @@ def _alter(options: argparse.Namespace) -> int:
         raise UsageError("name what to alter, or say --entity-default")
     changes: dict[str, str | None] = {}
     if options.add_config_file:
-        changes |= read_properties(options.add_config_file)
+        changes |= parse_properties(read_text(options.add_config_file))
     changes |= parse_settings(options.add_config)
     deleted = [key.strip() for text in options.delete_config for key in text.split(",")]
     if not changes and not deleted:
         raise UsageError("say what to alter: --add-config or --delete-config")
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         if kind == "brokers" and deleted:
             # As kafka-configs: a broker takes any name to delete, and says nothing.
             entries = admin.describe_configs(BROKER, name)

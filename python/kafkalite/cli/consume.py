@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kafkalite.cli.client_config import CONSUME, add_server, consumer_settings, parse
 from kafkalite.cli.groups_reset import parse_datetime
 from kafkalite.cli.options import (
     UsageError,
-    add_server,
     decimal,
     int_argument,
     new_parser,
@@ -34,7 +34,6 @@ from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer import Consumer
 from kafkalite.client.fetched import Row
-from kafkalite.client.membership import GroupOptions
 
 EXAMPLES = """
 kafkalite consume orders --from-beginning
@@ -59,11 +58,11 @@ TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = _parser()
+    parser = command_line()
     if not arguments:
         parser.print_help()
         return 0
-    options = parser.parse_args(arguments)
+    options = parse(parser, arguments)
     options.topic = options.name or options.topic_flag
     if bool(options.topic) == bool(options.include):
         parser.error("name a topic, or several by --include")
@@ -76,20 +75,21 @@ def run(arguments: list[str]) -> int:
     require_text(options.topic or "", options.group or "")
     to_bytes = _printer(options)
     wanted = regular_expression(options.include) if options.include else [options.topic]
-    group = options.group and GroupOptions(options.group, instance_id=options.group_instance_id)
+    if options.group_instance_id is not None:
+        options.client["instance_id"] = options.group_instance_id
     with (
         terminable(),
         Consumer(
             options.bootstrap_server,
-            group=group,
             isolation=options.isolation_level.replace("-", "_"),
             offset_reset="earliest" if options.from_beginning else "latest",
             partition_bytes_max=options.max_partition_fetch_bytes,
             timeout_ms=options.timeout,
+            **consumer_settings(options, options.group),
         ) as consumer,
     ):
         ends = None
-        if group:
+        if options.group:
             consumer.subscribe(wanted)
         else:
             starts = _starts(consumer, options)
@@ -99,12 +99,13 @@ def run(arguments: list[str]) -> int:
         return _print(consumer, options, to_bytes, ends)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser("kafkalite consume", "Print records.", EXAMPLES)
     parser.add_argument("name", nargs="?", metavar="TOPIC", help="of which topic")
     parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)
     parser.add_argument("--include", metavar="REGEX", help="of all topics whose names match")
-    add_server(parser)
+    add_server(parser, CONSUME)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--from-beginning", action="store_true", help="from the log start (without it: the end)"

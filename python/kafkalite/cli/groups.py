@@ -8,7 +8,9 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from kafkalite.cli import groups_reset
-from kafkalite.cli.options import Actions, UsageError, names_of, print_error, print_json
+from kafkalite.cli.actions import Actions
+from kafkalite.cli.client_config import client_of
+from kafkalite.cli.options import UsageError, names_of, print_error, print_json
 from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import LATEST, Admin
 from kafkalite.client.cluster import Cluster
@@ -44,6 +46,15 @@ Partition = tuple[str, int]
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
+    return _actions().run(arguments)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
+    return _actions().parser
+
+
+def _actions() -> Actions:
     actions = Actions("kafkalite groups", "Consumer groups and their offsets.", EXAMPLES)
     listing = actions.add("list", _list, "list groups")
     listing.add_argument(
@@ -67,7 +78,7 @@ def run(arguments: list[str]) -> int:
     offsets.add_argument(
         "--topic", action="append", required=True, metavar="TOPIC[:0,1]", help="whose offsets"
     )
-    return actions.run(arguments)
+    return actions
 
 
 def _add_groups(parser: argparse.ArgumentParser, *, everything: bool = True) -> None:
@@ -92,7 +103,7 @@ def _groups(groups: GroupAdmin, options: argparse.Namespace) -> list[str]:
 def _list(options: argparse.Namespace) -> int:
     states = _chosen(options.state, STATES, "states")
     types = _chosen(options.type, TYPES, "types")
-    with GroupAdmin(options.bootstrap_server, timeout_ms=options.timeout) as groups:
+    with client_of(GroupAdmin, options) as groups:
         found = groups.list(states=states, types=types)
     if options.json:
         for group in found:
@@ -146,7 +157,7 @@ class _Row(NamedTuple):
 
 def _describe(options: argparse.Namespace) -> int:
     exit_code = 0
-    with Cluster(options.bootstrap_server, timeout_ms=options.timeout) as cluster:
+    with client_of(Cluster, options) as cluster:
         groups = GroupAdmin(cluster)
         for name in sorted(set(_groups(groups, options))):
             group = groups.describe(name)
@@ -325,7 +336,7 @@ def _as_json(group: GroupDescription, rows: list[_Row]) -> dict[str, Any]:
 def _delete(options: argparse.Namespace) -> int:
     deleted: list[str] = []
     failed: dict[str, BrokerError] = {}
-    with GroupAdmin(options.bootstrap_server, timeout_ms=options.timeout) as groups:
+    with client_of(GroupAdmin, options) as groups:
         for name in _groups(groups, options):
             try:
                 groups.delete(name)
@@ -350,7 +361,7 @@ def _delete_offsets(options: argparse.Namespace) -> int:
     named = names_of(options.names, options.group)
     if len(named) != 1:
         raise UsageError("name one group")
-    with Cluster(options.bootstrap_server, timeout_ms=options.timeout) as cluster:
+    with client_of(Cluster, options) as cluster:
         places = groups_reset.parse_topics(cluster, options.topic)
         results = GroupAdmin(cluster).delete_offsets(named[0], places)
     if options.json:

@@ -15,10 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from kafkalite.cli.actions import Actions
+from kafkalite.cli.client_config import client_of
 from kafkalite.cli.options import (
     INT_MAX,
     LONG_MAX,
-    Actions,
     UsageError,
     decimal,
     names_of,
@@ -82,7 +83,7 @@ def _reset(options: argparse.Namespace) -> int:
     timestamp = _timestamp(options)
     exit_code = 0
     new: dict[str, dict[Partition, int]] = {}
-    with Cluster(options.bootstrap_server, timeout_ms=options.timeout) as cluster:
+    with client_of(Cluster, options) as cluster:
         groups = GroupAdmin(cluster)
         if options.all_groups:
             named = [group.name for group in groups.list()]

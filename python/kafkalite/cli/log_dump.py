@@ -34,7 +34,7 @@ BATCH_TITLES = ("position", "offsets", "records", "bytes", "codec", "largest tim
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = _parser()
+    parser = command_line()
     if not arguments:
         parser.print_help()
         return 0
@@ -49,7 +49,8 @@ def run(arguments: list[str]) -> int:
     return 0 if is_good else 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser(
         "kafkalite log dump",
         "Show segments, indexes, producer snapshots and checkpoints of a log.",

@@ -5,6 +5,7 @@ findings a summary and 0. Works beside the broker that uses the directory: what 
 finding then.
 """
 
+import argparse
 import json
 import sys
 import time
@@ -26,6 +27,17 @@ kafkalite log verify data/orders-0 --json
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
+    parser = command_line()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
+    codes = [_verify(directory, as_json=options.json) for directory in options.directories]
+    return max(codes)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser("kafkalite log verify", DESCRIPTION, EXAMPLES)
     parser.add_argument(
         "directories",
@@ -34,12 +46,7 @@ def run(arguments: list[str]) -> int:
         help="a log directory (log.dirs), or the directory of one partition",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    if not arguments:
-        parser.print_help()
-        return 0
-    options = parser.parse_args(arguments)
-    codes = [_verify(directory, as_json=options.json) for directory in options.directories]
-    return max(codes)
+    return parser
 
 
 def _verify(directory: str, *, as_json: bool) -> int:

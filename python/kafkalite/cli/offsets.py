@@ -4,9 +4,9 @@
 import argparse
 import re
 
+from kafkalite.cli.client_config import add_server, client_of, parse
 from kafkalite.cli.options import (
     UsageError,
-    add_server,
     decimal,
     names_of,
     new_parser,
@@ -43,6 +43,34 @@ TIMES = {
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
+    options = parse(command_line(), arguments)
+    patterns = names_of(options.names, options.topic)
+    if options.topic_partitions and (patterns or options.partitions):
+        raise UsageError("--topic-partitions stands in place of topics and --partitions")
+    rules = _rules(options, patterns)
+    with client_of(Admin, options) as admin:
+        places = _places(admin, rules, include_internal=not options.exclude_internal_topics)
+        if not places and (options.topic_partitions or patterns or options.partitions):
+            raise UsageError("no partition matches")
+        listed = admin.list_offsets(dict.fromkeys(places, options.time))
+    for (topic, partition), found in listed.items():
+        if options.json:
+            print_json(
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": found.offset,
+                    "timestamp": found.timestamp,
+                    "leaderEpoch": found.leader_epoch,
+                }
+            )
+        elif found.offset >= 0:
+            print(f"{topic}:{partition}:{found.offset}")
+    return 0
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser("kafkalite offsets", "Show the offsets of partitions.", EXAMPLES)
     add_server(parser)
     parser.add_argument(
@@ -64,30 +92,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--exclude-internal-topics", action="store_true", help="without Kafka's own topics"
     )
-    options = parser.parse_args(arguments)
-    patterns = names_of(options.names, options.topic)
-    if options.topic_partitions and (patterns or options.partitions):
-        raise UsageError("--topic-partitions stands in place of topics and --partitions")
-    rules = _rules(options, patterns)
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
-        places = _places(admin, rules, include_internal=not options.exclude_internal_topics)
-        if not places and (options.topic_partitions or patterns or options.partitions):
-            raise UsageError("no partition matches")
-        listed = admin.list_offsets(dict.fromkeys(places, options.time))
-    for (topic, partition), found in listed.items():
-        if options.json:
-            print_json(
-                {
-                    "topic": topic,
-                    "partition": partition,
-                    "offset": found.offset,
-                    "timestamp": found.timestamp,
-                    "leaderEpoch": found.leader_epoch,
-                }
-            )
-        elif found.offset >= 0:
-            print(f"{topic}:{partition}:{found.offset}")
-    return 0
+    return parser
 
 
 def _time(text: str) -> int:

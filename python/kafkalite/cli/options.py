@@ -1,5 +1,5 @@
-"""What the commands that talk to a broker have in common: the server, `--json`, actions in words or
-as Kafka's flags, examples in the help."""
+"""What the commands have in common: parsers with examples in their help, kinds of arguments, and
+what is read and printed."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -15,8 +15,6 @@ from kafkalite.cli.terminal import size_text
 from kafkalite.client.cluster import parse_servers
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 
-BOOTSTRAP_SERVER = "localhost:9092"
-TIMEOUT_MS = 60_000
 INT_MAX = 2**31 - 1
 SHORT_MAX = 2**15 - 1
 LONG_MAX = 2**63 - 1
@@ -25,9 +23,6 @@ RECORD_BYTES_MAX = 100 << 20
 (`socket.request.max.bytes`)."""
 FILE_BYTES_MAX = 1 << 30
 """Of a file that a command reads as a whole."""
-
-OF_EVERY_ACTION = {"--bootstrap-server": True, "--timeout": True, "--json": False}
-"""Options of `add_server`, and whether a value follows."""
 
 
 class UsageError(KafkaliteError):
@@ -67,25 +62,6 @@ def new_parser(prog: str, description: str, examples: str = "") -> Parser:
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def add_server(parser: argparse.ArgumentParser) -> None:
-    """`--bootstrap-server`, `--timeout`, `--json`."""
-    parser.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT,…",
-        default=BOOTSTRAP_SERVER,
-        type=servers_argument,
-        help=f"a broker of the cluster, or several ({BOOTSTRAP_SERVER})",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=milliseconds_argument,
-        metavar="MS",
-        default=TIMEOUT_MS,
-        help=f"give up after so long ({TIMEOUT_MS})",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def servers_argument(text: str) -> str:
@@ -136,71 +112,6 @@ def _whole_number(text: str, largest: int) -> int:
     if abs(number) > largest:
         raise argparse.ArgumentTypeError(f"{text} is too large")
     return number
-
-
-class Actions:
-    """A command with actions: `topics create orders`, and, as Kafka has it, `topics --create
-    --topic orders`. Each action has a parser of its own."""
-
-    def __init__(self, prog: str, description: str, examples: str) -> None:
-        self._parser = new_parser(prog, description, examples)
-        self._parser.set_defaults(run=None)
-        self._actions = self._parser.add_subparsers(title="actions", metavar="ACTION")
-        self._prog = prog
-        self._examples = [line.strip() for line in examples.strip().splitlines()]
-        self._names: list[str] = []
-
-    def add(
-        self,
-        name: str,
-        run: Callable[[argparse.Namespace], int],
-        help_line: str,
-        examples: str = "",
-    ) -> argparse.ArgumentParser:
-        """An action, with the options of every command in it already. Its help ends with the
-        examples, or with those of the command that are its own."""
-        own = f"{self._prog} {name}"
-        lines = [line.strip() for line in examples.strip().splitlines()] or [
-            line for line in self._examples if f"{line} ".startswith(f"{own} ")
-        ]
-        parser = self._actions.add_parser(
-            name,
-            prog=own,
-            help=help_line,
-            description=help_line[0].upper() + help_line[1:] + ".",
-            epilog="examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.set_defaults(run=run)
-        add_server(parser)
-        self._names.append(name)
-        return parser
-
-    def run(self, arguments: Sequence[str]) -> int:
-        """Runs the action that the arguments name; help without one."""
-        require_text(*arguments)
-        options = self._parser.parse_args(_action_first(arguments, self._names))
-        if options.run is None:
-            self._parser.print_help()
-            return 0
-        code: int = options.run(options)
-        return code
-
-
-def _action_first(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
-    """`--bootstrap-server HOST:PORT list` as `list --bootstrap-server HOST:PORT`, and, if no word
-    is an action, `--topic orders --create` as `create --topic orders`."""
-    rest = list(arguments)
-    at = 0
-    while at < len(rest) and (word := rest[at].partition("=")[0]) in OF_EVERY_ACTION:
-        at += 1 + (OF_EVERY_ACTION[word] and "=" not in rest[at])
-    if at < len(rest) and not rest[at].startswith("-"):
-        return [rest.pop(at), *rest]
-    for name in names:
-        if f"--{name}" in rest:
-            rest.remove(f"--{name}")
-            return [name, *rest]
-    return rest
 
 
 class Terminated(KeyboardInterrupt):
@@ -269,17 +180,6 @@ def _split_settings(text: str) -> list[str]:
             parts.append(text[start:at])
             start = at + 1
     return [*parts, text[start:]]
-
-
-def read_properties(path: str) -> dict[str, str]:
-    """A file of `key=value` lines, `#` and `!` beginning a comment."""
-    settings = {}
-    for line in read_text(path).splitlines():
-        text = line.strip()
-        if text and text[0] not in "#!":
-            key, _, value = text.partition("=")
-            settings[key.strip()] = value.strip()
-    return settings
 
 
 def read_text(path: str) -> str:

@@ -9,9 +9,9 @@ import random
 import sys
 import time
 
+from kafkalite.cli.client_config import PERF_CONSUME, add_server, consumer_settings, parse
 from kafkalite.cli.options import (
     UsageError,
-    add_server,
     int_argument,
     long_argument,
     milliseconds_argument,
@@ -34,11 +34,11 @@ MIB = 1024 * 1024
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = _parser()
+    parser = command_line()
     if not arguments:
         parser.print_help()
         return 0
-    options = parser.parse_args(arguments)
+    options = parse(parser, arguments)
     if bool(options.topic) == bool(options.include):
         raise UsageError("name a --topic, or several by --include")
     wanted = regular_expression(options.include) if options.include else [options.topic]
@@ -51,11 +51,9 @@ def run(arguments: list[str]) -> int:
         terminable(),
         Consumer(
             options.bootstrap_server,
-            group=group,
             offset_reset="latest" if options.from_latest else "earliest",
             partition_bytes_max=options.fetch_size,
-            timeout_ms=60_000,
-            client_id="perf-consumer-client",
+            **{"client_id": "perf-consumer-client", **consumer_settings(options, group)},
         ) as consumer,
     ):
         consumer.subscribe(wanted)
@@ -71,7 +69,8 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser("kafkalite perf consume", "Measure how fast records are given.", EXAMPLES)
     parser.add_argument("--topic", help="of which topic")
     parser.add_argument("--include", metavar="REGEX", help="of all topics whose names match")
@@ -107,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hide-header", action="store_true", help="no line of titles")
     parser.add_argument("--socket-buffer-size", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
-    add_server(parser)
+    add_server(parser, PERF_CONSUME)
     parser.set_defaults(timeout=10_000)
     for action in parser._actions:
         if "--timeout" in action.option_strings:

@@ -15,20 +15,17 @@ from contextlib import suppress
 from typing import Any
 
 from kafkalite._native import BatchBuilder, LoadRecords
+from kafkalite.cli.client_config import PERF_PRODUCE, add_server, parse
 from kafkalite.cli.options import (
-    BOOTSTRAP_SERVER,
     RECORD_BYTES_MAX,
     UsageError,
-    add_server,
     int_argument,
     long_argument,
     milliseconds_argument,
     new_parser,
-    parse_settings,
     print_error,
     print_json,
     read_bytes,
-    read_properties,
 )
 from kafkalite.client.admin import Admin
 from kafkalite.client.lane import Batch
@@ -38,7 +35,7 @@ from kafkalite.errors import KafkaliteError
 EXAMPLES = """
 kafkalite perf produce --topic load --num-records 1000000 --record-size 1000 --throughput -1
 kafkalite perf produce --topic load --num-records 50000 --record-size 100 --throughput 1000 \\
---producer-props acks=all linger.ms=0 compression.type=lz4
+--command-property acks=all linger.ms=0 compression.type=lz4
 """
 
 REPORT_EVERY_S = 5.0
@@ -47,19 +44,17 @@ MIB = 1024 * 1024
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = _parser()
+    parser = command_line()
     if not arguments:
         parser.print_help()
         return 0
-    options = parser.parse_args(arguments)
-    properties = read_properties(options.command_config) if options.command_config else {}
-    properties |= parse_settings([*options.producer_props, *options.command_property])
-    if "bootstrap.servers" in properties and options.bootstrap_server == BOOTSTRAP_SERVER:
-        options.bootstrap_server = properties["bootstrap.servers"]
-    settings = _settings(properties)
+    options = parse(parser, arguments)
+    settings = {"client_id": "perf-producer-client", **options.client}
     payloads = _payloads(options)
     load = LoadRecords(record_size=options.record_size, payloads=payloads)
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with Admin(
+        options.bootstrap_server, client_id=settings["client_id"], timeout_ms=options.timeout
+    ) as admin:
         topic = admin.cluster.topic(options.topic, allow_auto_create=True)
         partition_count = len(topic.partitions)
     stats = _Stats(options)
@@ -71,7 +66,8 @@ def run(arguments: list[str]) -> int:
     return 1 if stats.failed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser("kafkalite perf produce", "Measure how fast records are taken.", EXAMPLES)
     parser.add_argument("--topic", required=True, help="where to")
     parser.add_argument(
@@ -92,23 +88,6 @@ def _parser() -> argparse.ArgumentParser:
         help="records a second at most; -1: as many as there can be",
     )
     parser.add_argument(
-        "--producer-props",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="acks, batch.size, linger.ms, compression.type, …",
-    )
-    parser.add_argument(
-        "--command-property", nargs="+", default=[], metavar="KEY=VALUE", help=argparse.SUPPRESS
-    )
-    parser.add_argument(
-        "--producer.config",
-        "--command-config",
-        dest="command_config",
-        metavar="FILE",
-        help="the same, a line each",
-    )
-    parser.add_argument(
         "--reporting-interval",
         type=milliseconds_argument,
         default=5_000,
@@ -116,30 +95,8 @@ def _parser() -> argparse.ArgumentParser:
         help="a line so often (5000)",
     )
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
-    add_server(parser)
+    add_server(parser, PERF_PRODUCE)
     return parser
-
-
-# Kafka's property -> argument of `Producer` and how its text is read.
-PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "acks": ("acks", str),
-    "batch.size": ("batch_bytes", int_argument),
-    "linger.ms": ("linger_ms", int_argument),
-    "compression.type": ("codec", str),
-    "max.request.size": ("request_bytes_max", int_argument),
-    "buffer.memory": ("buffer_bytes", int_argument),
-    "max.in.flight.requests.per.connection": ("max_in_flight", int_argument),
-    "enable.idempotence": ("idempotent", lambda text: text.strip().lower() == "true"),
-    "delivery.timeout.ms": ("delivery_timeout_ms", int_argument),
-    "request.timeout.ms": ("request_timeout_ms", int_argument),
-    "client.id": ("client_id", str),
-    "compression.gzip.level": ("level", int_argument),
-    "compression.lz4.level": ("level", int_argument),
-    "compression.zstd.level": ("level", int_argument),
-}
-LEVELS = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
-# Of a Java producer, and without meaning here.
-IGNORED = ("key.serializer", "value.serializer", "bootstrap.servers", "security.protocol")
 
 
 def _size(text: str) -> int:
@@ -147,23 +104,6 @@ def _size(text: str) -> int:
     if not 1 <= size <= RECORD_BYTES_MAX:
         raise argparse.ArgumentTypeError(f"{text} is no number of bytes, 1 to {RECORD_BYTES_MAX}")
     return size
-
-
-def _settings(properties: dict[str, str]) -> dict[str, Any]:
-    """Arguments of the producer. Raises `UsageError`."""
-    settings: dict[str, Any] = {"client_id": "perf-producer-client"}
-    for key, text in properties.items():
-        if key in LEVELS and key.split(".")[1] != properties.get("compression.type"):
-            continue
-        if key in PROPERTIES:
-            name, read = PROPERTIES[key]
-            try:
-                settings[name] = read(text)
-            except (ValueError, argparse.ArgumentTypeError) as error:
-                raise UsageError(f"{key}={text}: {error}") from error
-        elif key not in IGNORED:
-            print_error(f"the property {key} has no meaning here")
-    return settings
 
 
 def _payloads(options: argparse.Namespace) -> list[bytes] | None:

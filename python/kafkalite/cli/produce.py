@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from kafkalite.cli.client_config import PRODUCE, add_server, parse
 from kafkalite.cli.options import (
     LONG_MAX,
     RECORD_BYTES_MAX,
     UsageError,
-    add_server,
     int_argument,
     new_parser,
     print_json,
@@ -56,16 +56,21 @@ class _Parts(NamedTuple):
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = _parser()
+    parser = command_line()
     if not arguments:
         parser.print_help()
         return 0
-    options = parser.parse_args(arguments)
+    options = parse(parser, arguments)
     options.topic = options.name or options.topic_flag
     if not options.topic:
         parser.error("name a topic")
     require_text(options.topic)
     fixed = [_fixed_header(text) for text in options.header]
+    settings = {
+        "request_bytes_max": max(1 << 20, options.batch_size),
+        "request_timeout_ms": min(options.timeout, 30_000),
+        **options.client,
+    }
     with Producer(
         options.bootstrap_server,
         acks=options.acks,
@@ -73,9 +78,8 @@ def run(arguments: list[str]) -> int:
         level=options.level,
         linger_ms=options.linger,
         batch_bytes=options.batch_size,
-        request_bytes_max=max(1 << 20, options.batch_size),
         delivery_timeout_ms=options.timeout,
-        request_timeout_ms=min(options.timeout, 30_000),
+        **settings,
     ) as producer:
         producer.partition_count(options.topic)
         started = time.monotonic()
@@ -94,13 +98,14 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
     parser = new_parser(
         "kafkalite produce", "Send lines of the standard input, or files, as records.", EXAMPLES
     )
     parser.add_argument("name", nargs="?", metavar="TOPIC", help="where to")
     parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)
-    add_server(parser)
+    add_server(parser, PRODUCE)
     parser.add_argument(
         "--format", choices=("text", "json", "hex"), default="text", help="what a line is (text)"
     )

@@ -99,7 +99,7 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
 
 def parsed_options(arguments: Sequence[str]) -> Options:
     """The options, or an end of the process with help or the mistake."""
-    parser = _parser()
+    parser = command_line()
     options = parser.parse_args(arguments)
     for text in options.config:
         if "=" not in text[1:]:
@@ -117,7 +117,8 @@ def _is_address(text: str) -> bool:
     return bool(colon) and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX
 
 
-def _parser() -> "ArgumentParser":
+def command_line() -> "ArgumentParser":
+    """Its parser."""
     from kafkalite.cli.options import new_parser
 
     parser = new_parser("kafkalite serve", DESCRIPTION, EXAMPLES)

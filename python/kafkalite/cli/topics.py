@@ -4,8 +4,9 @@ import argparse
 import re
 from typing import Any
 
+from kafkalite.cli.actions import Actions
+from kafkalite.cli.client_config import client_of
 from kafkalite.cli.options import (
-    Actions,
     UsageError,
     int_argument,
     names_of,
@@ -38,18 +39,35 @@ kafkalite topics --create --topic orders --partitions 3     as kafka-topics has 
 
 def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
+    return _actions().run(arguments)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Its parser."""
+    return _actions().parser
+
+
+def _actions() -> Actions:
     actions = Actions("kafkalite topics", "Make, list, describe, change, delete topics.", EXAMPLES)
 
     create = actions.add("create", _create, "make a topic", "kafkalite topics create orders")
     _add_names(create, "a topic")
     create.add_argument(
-        "--partitions", type=int_argument, metavar="N", help="the broker's num.partitions"
+        "--partitions",
+        type=int_argument,
+        metavar="N",
+        help="how many (the broker's num.partitions)",
     )
     create.add_argument(
-        "--replication-factor", type=short_argument, metavar="N", help="the broker's default"
+        "--replication-factor",
+        type=short_argument,
+        metavar="N",
+        help="replicas of each (the broker's default)",
     )
     create.add_argument(
-        "--replica-assignment", metavar="1:2,2:3", help="the brokers of each partition instead"
+        "--replica-assignment",
+        metavar="1:2,2:3",
+        help="the brokers of each partition, instead of both",
     )
     _add_config(create)
     create.add_argument(
@@ -86,7 +104,7 @@ def run(arguments: list[str]) -> int:
     delete = actions.add("delete", _delete, "delete topics with all their records")
     _add_names(delete, "topics, or regular expressions of them", "*")
     _add_if_exists(delete)
-    return actions.run(arguments)
+    return actions
 
 
 FILTERS = {
@@ -105,7 +123,11 @@ def _add_names(parser: argparse.ArgumentParser, what: str, count: str = "?") -> 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", action="append", default=[], metavar="KEY=VALUE", help="a configuration"
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a configuration; may be given several times",
     )
 
 
@@ -134,7 +156,7 @@ def _create(options: argparse.Namespace) -> int:
         raise UsageError(
             "--replica-assignment stands in place of --partitions and --replication-factor"
         )
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         try:
             admin.create_topic(
                 name,
@@ -162,7 +184,7 @@ def _create(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         patterns = names_of(options.names, options.topic)
         for topic in admin.list_topics(include_internal=not options.exclude_internal):
             if not _matches(topic.name, patterns):
@@ -181,7 +203,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         patterns = names_of(options.names, options.topic)
         listed = admin.list_topics(include_internal=not options.exclude_internal)
         if options.topic_id:
@@ -206,7 +228,7 @@ def _alter(options: argparse.Namespace) -> int:
         changes |= dict.fromkeys((key.strip() for key in text.split(",")), None)
     if options.partitions is None and not changes:
         raise UsageError("say what to alter: --partitions, --config or --delete-config")
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         names = _named(admin, options, "alter")
         if names is None:
             return 1
@@ -226,7 +248,7 @@ def _alter(options: argparse.Namespace) -> int:
 
 
 def _delete(options: argparse.Namespace) -> int:
-    with Admin(options.bootstrap_server, timeout_ms=options.timeout) as admin:
+    with client_of(Admin, options) as admin:
         names = _named(admin, options, "delete")
         if names is None:
             return 1

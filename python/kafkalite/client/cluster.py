@@ -461,14 +461,26 @@ def _topic(topic: Any) -> TopicMetadata:
 class ClusterClient(Closing):
     """Whoever asks a cluster: its own, or one that is the caller's to close."""
 
-    def __init__(self, bootstrap_servers: Servers | Cluster, *, timeout_ms: int = 60_000) -> None:
-        """`timeout_ms` bounds each call with its retries. A `Cluster` that is given stays the
-        caller's to close."""
+    def __init__(
+        self,
+        bootstrap_servers: Servers | Cluster,
+        *,
+        client_id: str = CLIENT_ID,
+        timeout_ms: int = TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """`timeout_ms` bounds each call with its retries, `request_timeout_ms` a single answer. A
+        `Cluster` that is given has its own, and stays the caller's to close."""
         self._owns = not isinstance(bootstrap_servers, Cluster)
         self.cluster = (
             bootstrap_servers
             if isinstance(bootstrap_servers, Cluster)
-            else Cluster(bootstrap_servers, timeout_ms=timeout_ms)
+            else Cluster(
+                bootstrap_servers,
+                client_id=client_id,
+                timeout_ms=timeout_ms,
+                request_timeout_ms=request_timeout_ms,
+            )
         )
 
     def __repr__(self) -> str:

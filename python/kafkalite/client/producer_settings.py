@@ -69,6 +69,7 @@ IGNORED = frozenset(
         "retry.backoff.max.ms",
         "retry.backoff.ms",
         "security.providers",
+        "security.protocol",
         "send.buffer.bytes",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
@@ -156,12 +157,21 @@ def _is_ignored(prefix: str, name: str, text: str) -> bool:
         raise InvalidArgumentError(
             f"Kafka option '{prefix}{name}' is not supported: {REFUSED[name]}"
         )
-    if name == "security.protocol" and text.upper() == "PLAINTEXT":
-        return True
-    if PLAINTEXT_ONLY.match(name):
+    if is_of_other_protocols(name, text):
         raise InvalidArgumentError(
             f"Kafka option '{prefix}{name}' is not supported: kafkalite speaks PLAINTEXT alone"
         )
+    return changes_nothing(name)
+
+
+def is_of_other_protocols(name: str, text: str) -> bool:
+    """Whether a setting of Kafka's clients asks for TLS or SASL."""
+    is_plaintext = name == "security.protocol" and text.upper() == "PLAINTEXT"
+    return bool(PLAINTEXT_ONLY.match(name)) and not is_plaintext
+
+
+def changes_nothing(name: str) -> bool:
+    """Whether a setting of Kafka's clients makes no difference here."""
     return name in IGNORED or name.startswith(IGNORED_FAMILIES)
 
 

@@ -19,7 +19,14 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     except (OSError, ValueError) as error:  # no text in UTF-8, or a NUL in the path
         reason = getattr(error, "strerror", None) or error
         raise InvalidArgumentError(f"{os.fspath(path)} cannot be read: {reason}") from error
-    return dict(map(_pair, _logical_lines(text.splitlines())))
+    return parse_properties(text)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """As `read_properties`, of what such a file holds."""
+    # Not `splitlines`, for which a line of Java's may have several ends.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return dict(map(_pair, _logical_lines(lines)))
 
 
 def _logical_lines(lines: Iterable[str]) -> Iterable[str]:
