@@ -34,7 +34,7 @@ complete -o default -F _kafkalite kafkalite
 _kafkalite() {
     local -a found
     found=(${(f)"$(kafkalite completion words -- "${(@)words[2,CURRENT-1]}" 2>/dev/null)"})
-    if (( $#found )); then compadd -- $found; else _files; fi
+    compadd -- $found || _files
 }
 compdef _kafkalite kafkalite
 """,
