@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -25,7 +26,10 @@ from kafkalite.config import Config
 from kafkalite.context import Context, Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (
+    SYSTEM_BUFFER,
+    Buffers,
     Endpoint,
+    address,
     advertised_listeners,
     arrow_listener,
     bind,
@@ -334,6 +338,7 @@ class Broker:
         *,
         listen: str | None = "127.0.0.1:0",
         config: Mapping[str, str | int | float] | None = None,
+        log_level: str = "info",
         start_timeout_s: float = 30.0,
     ) -> None:
         """`data` is its log directory. Without it (and `log.dirs` in the configuration) that is a
@@ -341,11 +346,12 @@ class Broker:
         (`kafkalite.acks.fsync=none`), and a group waits for no more members before its first
         rebalance (`group.initial.rebalance.delay.ms=0`), unless `config` says otherwise. `listen`
         is `host:port`, port 0 a free one; None leaves it to `listeners` in the configuration.
-        `config` are the keys of a server.properties, as texts, numbers or flags.
+        `config` are the keys of a server.properties, as texts, numbers or flags. `log_level` is
+        debug, info, warning or error: what `log_tail` has.
 
         Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
         within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and
-        `InvalidArgumentError` for an empty `data`.
+        `InvalidArgumentError` for an empty `data` and an unknown `log_level`.
         """
         from kafkalite.client.arguments import config_texts, directory, text, wrong_type
 
@@ -355,8 +361,13 @@ class Broker:
         self._listen = None if listen is None else text("listen", listen)
         self._config = config_texts("config", config or {})
         self._start_timeout_s = start_timeout_s
+        self._log_level = text("log_level", log_level)
+        if log_level not in Log.LEVELS:
+            raise InvalidArgumentError(f"log_level={log_level} is none of {', '.join(Log.LEVELS)}")
         # Once started: the keys of its listeners, with the ports that they have.
         self._bound: dict[str, str] = {}
+        # While it is stopped: descriptors of sockets on the ports that were free.
+        self._held: list[int] = []
         self._temporary: str | None = None
         self._process: Any = None
         self._log_file: IO[bytes] | None = None
@@ -389,12 +400,11 @@ class Broker:
             line = self._start()
         except OSError as error:
             # No room for the log, no right to run the interpreter: a broker was never there.
-            self.close()
+            self._give_up()
             raise BrokerFailedError(f"the broker cannot be started: {error}") from error
         except BaseException:
             # Ctrl-C above all: no block has been entered that would clean up.
-            self.kill()
-            self.close()
+            self._give_up()
             raise
         if not line.startswith(READY_PREFIX):
             is_late = time.monotonic() - begun >= self._start_timeout_s
@@ -403,8 +413,9 @@ class Broker:
             told = self.log_tail()
             told = f":\n{told}" if told else ", and has not logged anything"
             failure = BrokerFailedError(f"the broker did not start{why}{told}")
-            self.close()
+            self._give_up()
             raise failure
+        _close_all(self._held)
         said = dict(word.split("=", 1) for word in line.split(" ")[2:])
         self.bootstrap_servers = said.pop("bootstrap.servers")
         del said["pid"]
@@ -413,11 +424,37 @@ class Broker:
         self._bound = said
         return self
 
+    def _hold_ports(self) -> None:
+        """Nobody gets a port of the stopped broker that was chosen for it: these sockets do not
+        listen, and go with that of the broker to come, as both have SO_REUSEADDR."""
+        wanted = f"{self._listen},{self._config}"
+        for text in ",".join(self._bound.values()).split(","):
+            place = address(text.rpartition("://")[2])
+            if place is not None and f":{place[1]}" not in wanted:
+                with suppress(InvalidArgumentError):  # somebody was faster, and `start` says so
+                    held = bind(Endpoint("HELD", *place), Buffers(SYSTEM_BUFFER, SYSTEM_BUFFER))
+                    self._held.append(held.detach())
+
+    def _leave_nothing(self) -> None:
+        """Has the end of the program, or of this object, clean up what there is now."""
+        import weakref
+
+        if self._at_exit is not None:
+            self._at_exit.detach()
+        things = (self._process, self._temporary, self._held, self._owner_id)
+        self._at_exit = weakref.finalize(self, _end_forgotten, *things)
+
+    def _give_up(self) -> None:
+        """After a start that failed. One that has run before keeps its directory, which `close`
+        removes."""
+        self.kill()
+        if not self._bound:
+            self.close()
+
     def _start(self) -> str:
         """Starts the process; the first line that it prints, empty if it has ended."""
         import subprocess
         import tempfile
-        import weakref
 
         if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
             self._data = self._temporary = tempfile.mkdtemp(prefix=TEMPORARY_PREFIX)
@@ -434,9 +471,7 @@ class Broker:
             stderr=self._log_file,
             process_group=0,
         )
-        self._at_exit = weakref.finalize(
-            self, _end_forgotten, self._process, self._temporary, self._owner_id
-        )
+        self._leave_nothing()
         poll = select.poll()
         poll.register(self._process.stdout, select.POLLIN)
         # No thread that waits: a program that forks now should have none but its own.
@@ -447,6 +482,7 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, *_path_options(), "-m", "kafkalite", "serve"]
+        command += ["--log-level", self._log_level]
         if self._listen is not None and not self._bound:
             command += ["--listen", self._listen]
         if self._data is not None:
@@ -491,6 +527,8 @@ class Broker:
 
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._data = self._temporary = None
+        _close_all(self._held)
+        self._bound.clear()
 
     def _end(self, how: signal.Signals) -> int:
         if self._process is None:
@@ -502,7 +540,8 @@ class Broker:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process = None
-        self._at_exit.detach()
+        self._hold_ports()
+        self._leave_nothing()
         return code
 
     def _check_owner(self) -> None:
@@ -565,20 +604,27 @@ def _path_options() -> list[str]:
     return [] if is_mine else ["-P"]
 
 
-def _end_forgotten(process: Any, temporary: str | None, owner_id: int) -> None:
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+def _end_forgotten(process: Any, temporary: str | None, held: list[int], owner_id: int) -> None:
     """What `Broker.close` does, for a broker that nobody has closed when the program ends."""
     if owner_id != os.getpid():
         return
-    from subprocess import TimeoutExpired
+    _close_all(held)
+    if process is not None:
+        from subprocess import TimeoutExpired
 
-    process.terminate()
-    try:
-        process.wait(FORGOTTEN_STOP_S)
-    except TimeoutExpired:
-        process.kill()
-        process.wait()
-    process.stdin.close()
-    process.stdout.close()
+        process.terminate()
+        try:
+            process.wait(FORGOTTEN_STOP_S)
+        except TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+        process.stdout.close()
     if temporary is not None:
         import shutil
 

@@ -453,6 +453,12 @@ def test_a_broker_that_nobody_closed_ends_quietly_with_the_program() -> None:
     assert not Path(folder).exists()
 
 
+def test_a_broker_that_was_stopped_but_not_closed_leaves_nothing() -> None:
+    """The directory stayed in /tmp for ever."""
+    _, folder = parent_of_a_broker("broker.stop()\n")
+    assert not Path(folder).exists()
+
+
 def test_a_fork_that_ends_leaves_the_broker_alone() -> None:
     """It removed the temporary directory of the running broker, as anybody does who ends."""
     ending = (
@@ -605,6 +611,57 @@ def test_a_broker_without_a_block_is_closed_and_is_started_once() -> None:
     assert ends(first)
     assert not folder.exists()
     broker.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", ""])
+def test_nobody_else_gets_the_free_port_of_a_stopped_broker(host: str) -> None:
+    """Any client of the machine could have it as its own end by then, and `start` failed."""
+    config = {"kafkalite.allow.unauthenticated": True}
+    with kafkalite.Broker(listen=f"{host}:0", config=config) as broker:
+        told = broker.bootstrap_servers
+        port = int(told.rpartition(":")[2])
+        for end in (broker.stop, broker.kill):
+            end()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+                other.bind(("127.0.0.1", port))
+            assert broker.start().bootstrap_servers == told
+            socket.create_connection(("127.0.0.1", port)).close()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+
+
+def test_a_port_that_was_asked_for_is_anybodys_while_the_broker_is_stopped() -> None:
+    (port,) = free_ports(1)
+    with kafkalite.Broker(listen=f"127.0.0.1:{port}") as broker, socket.socket() as other:
+        broker.stop()
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(BrokerFailedError, match=f"cannot listen on 127.0.0.1:{port}: Address"):
+            broker.start()
+
+
+def test_a_restart_that_fails_loses_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It removed the temporary directory, and the next start began with an empty one."""
+    with kafkalite.Broker() as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("orders").error_code == 0
+        broker.stop()
+        with monkeypatch.context() as patch:
+            patch.setattr(broker, "_start_timeout_s", 0)
+            with pytest.raises(BrokerFailedError):
+                broker.start()
+        broker.start()
+        assert (Path(str(broker.data)) / "orders-0").is_dir()
+
+
+def test_its_log_has_what_is_asked_for() -> None:
+    with kafkalite.Broker(log_level="warning") as broker:
+        assert "INFO" not in broker.log_tail()
+    with pytest.raises(kafkalite.KafkaliteError, match="log_level=loud is none of debug, info"):
+        kafkalite.Broker(log_level="loud")
 
 
 def test_another_thread_may_start_the_broker_and_end() -> None:
