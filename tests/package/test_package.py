@@ -64,6 +64,12 @@ def test_type_checkers_see_what_a_program_gets(package: ModuleType) -> None:
     assert set(homes) == set(package.__all__)
 
 
+def test_the_program_with_types_uses_every_public_name() -> None:
+    program = (Path(__file__).parent / "typed_program.py").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", program))
+    assert {*kafkalite.__all__, *kafkalite.client.__all__} <= words
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(kafkalite, "no_such_name")
 
