@@ -38,7 +38,6 @@ kafkalite perf produce --topic load --num-records 50000 --record-size 100 --thro
 --command-property acks=all linger.ms=0 compression.type=lz4
 """
 
-REPORT_EVERY_S = 5.0
 MIB = 1024 * 1024
 
 

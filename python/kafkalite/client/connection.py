@@ -40,7 +40,6 @@ CLIENT_ID = "kafkalite"
 CONNECT_TIMEOUT_MS = 10_000
 REQUEST_TIMEOUT_MS = 30_000
 
-API_VERSIONS = 18
 # The answer is a frame of at most this size: more is not Kafka ("HTTP" read as a size is 1.2 GB).
 FRAME_BYTES_MAX = 1 << 30
 # Taken from the socket at a time, and while a large frame is under way.

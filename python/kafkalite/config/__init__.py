@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite.config.keys import Key, KeyTable
-from kafkalite.config.values import parse, text_of
+from kafkalite.config.values import canonical, parse, text_of
 from kafkalite.errors import InvalidArgumentError
 
 # Starts of keys that have no row, and would change what clients or operators get.
@@ -141,7 +141,7 @@ class Config(Mapping[str, Any]):
         for name in self.topic_keys:
             key = self.topic_keys[name]
             if name in own:
-                text = own[name] if as_written else _canonical(key, own[name])
+                text = own[name] if as_written else canonical(key, own[name]) or ""
                 effective.append(EffectiveConfig(name, text, TOPIC_SOURCE))
             elif key.default is not None:
                 effective.append(self._inherited(key))
@@ -150,7 +150,9 @@ class Config(Mapping[str, Any]):
     def topic_value(self, own: Mapping[str, str], name: str) -> str:
         """One key of a topic that has `own` set, which must have a value."""
         key = self.topic_keys[name]
-        return _canonical(key, own[name]) if name in own else self._inherited(key).value
+        if name in own:
+            return canonical(key, own[name]) or ""
+        return self._inherited(key).value
 
     def _inherited(self, key: Key) -> EffectiveConfig:
         for source, layer in self.layers():
@@ -216,14 +218,6 @@ class Config(Mapping[str, Any]):
                     continue
             readable[name] = text
         return readable
-
-
-def _canonical(key: Key, text: str) -> str:
-    """A text as Kafka gives it back. One that cannot be, written by another version, stays."""
-    try:
-        return text_of(parse(key, text)) or ""
-    except InvalidArgumentError:
-        return text
 
 
 def _absolute(key: str, name: str) -> str:

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from kafkalite.config import DEFAULT_SOURCE, DYNAMIC_DEFAULT_SOURCE, TOPIC_SOURCE, Config
 from kafkalite.config.keys import Key, KeyTable
-from kafkalite.config.values import parse, text_of
-from kafkalite.errors import InvalidArgumentError
+from kafkalite.config.values import canonical, text_of
 
 CLIENT_METRICS_SOURCE = 7
 GROUP_SOURCE = 8
@@ -92,7 +91,7 @@ def describe_group(config: Config, own: Mapping[str, str]) -> list[Described]:
         else:
             synonyms = [Synonym(name, key.default, DEFAULT_SOURCE)]
         if name in own:
-            value = _canonical(key, own[name])
+            value = canonical(key, own[name])
             synonyms.insert(0, Synonym(name, value, GROUP_SOURCE))
         described.append(_described(key, value, synonyms))
     return described
@@ -106,7 +105,7 @@ def describe_client_metrics(own: Mapping[str, str]) -> list[Described]:
         key = table[name]
         synonyms = []
         if name in own:
-            synonyms = [Synonym(name, _canonical(key, own[name]), CLIENT_METRICS_SOURCE)]
+            synonyms = [Synonym(name, canonical(key, own[name]), CLIENT_METRICS_SOURCE)]
         value = synonyms[0].value if synonyms else key.default
         described.append(_described(key, value, synonyms))
     return described
@@ -172,11 +171,3 @@ def _shown(config: Config, name: str, text: str) -> str | None:
 
 def _is_shown(key: Key) -> bool:
     return key.mode not in ("internal", "dynamic-only")
-
-
-def _canonical(key: Key, text: str) -> str | None:
-    """A text as Kafka gives it back. One that cannot be, written by another version, stays."""
-    try:
-        return text_of(parse(key, text))
-    except InvalidArgumentError:
-        return text

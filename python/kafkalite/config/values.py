@@ -30,6 +30,14 @@ def text_of(value: Any) -> str | None:
     return _double_text(value) if isinstance(value, float) else str(value)
 
 
+def canonical(key: Key, text: str) -> str | None:
+    """A text as Kafka gives it back. One that cannot be, written by another version, stays."""
+    try:
+        return text_of(parse(key, text))
+    except InvalidArgumentError:
+        return text
+
+
 def refusal(key: Key, value: Any, reason: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"Invalid value {value} for configuration {key.name}: {reason}")
 

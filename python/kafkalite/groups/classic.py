@@ -138,11 +138,6 @@ class ClassicGroup:
 
     # --- what may be asked without changing anything ----------------------------------------------
 
-    @property
-    def is_simple(self) -> bool:
-        """Holds offsets and never had a member."""
-        return self.protocol_type is None and self.state == EMPTY and not self.members.pending
-
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members read a topic; true where that cannot be told of a consumer group."""
         if self.subscribed_topics is None:

@@ -71,9 +71,6 @@ class Offsets:
         key = (group_id, topic, partition)
         return any(key in transaction for transaction in self._open.values())
 
-    def has_open_transaction(self, group_id: str) -> bool:
-        return any(key[0] == group_id for transaction in self._open.values() for key in transaction)
-
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
         self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
 
