@@ -347,7 +347,7 @@ class Broker:
         rebalance (`group.initial.rebalance.delay.ms=0`), unless `config` says otherwise. `listen`
         is `host:port`, port 0 a free one; None leaves it to `listeners` in the configuration.
         `config` are the keys of a server.properties, as texts, numbers or flags. `log_level` is
-        debug, info, warning or error: what `log_tail` has.
+        debug (requests too, but those for records), info, warning or error: what `log_tail` has.
 
         Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
         within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and

@@ -43,6 +43,11 @@ class Log:
         """Nothing below `level` is written from now on."""
         self._rank = self.LEVELS.index(level)
 
+    @property
+    def is_debug(self) -> bool:
+        """Whether `debug` writes: what it is told costs something to put together."""
+        return self._rank == 0
+
     def debug(self, sentence: str) -> None:
         self._write(0, sentence)
 

@@ -78,6 +78,11 @@ class ControlServer:
         """A request that cannot be read, or whose handler fails, closes its connection."""
         context = self._context
         handler = self._handlers[request.api_key]
+        if context.log.is_debug:
+            version, client = request.api_version, request.client_id
+            context.log.debug(
+                f"{handler.name} v{version} of {request.peer}, client {client!r:.100}"
+            )
         try:
             kind = getattr(messages, f"{handler.name}Request")
             response = handler.handle(

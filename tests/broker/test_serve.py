@@ -658,8 +658,15 @@ def test_a_restart_that_fails_loses_no_record(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_its_log_has_what_is_asked_for() -> None:
+    """`debug` had nothing that `info` has not."""
     with kafkalite.Broker(log_level="warning") as broker:
         assert "INFO" not in broker.log_tail()
+    with (
+        kafkalite.Broker(log_level="debug") as broker,
+        Connection(broker.bootstrap_servers) as asks,
+    ):
+        assert asks.create_topic("orders").error_code == 0
+        assert re.search(r"DEBUG CreateTopics v\d+ of 127\.0\.0\.1:\d+, client", broker.log_tail())
     with pytest.raises(kafkalite.KafkaliteError, match="log_level=loud is none of debug, info"):
         kafkalite.Broker(log_level="loud")
 

@@ -137,5 +137,10 @@ def command_line() -> "ArgumentParser":
         default=[],
         help="a configuration key, over the file's; may be given several times",
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged (info)")
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="what is logged (info); debug has requests too, but those for records",
+    )
     return parser
