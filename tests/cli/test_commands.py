@@ -471,6 +471,31 @@ def test_perf_measures_both_ways(run: Run) -> None:
     assert json.loads(got.out)["records"] == 5000
 
 
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_measurement_that_is_interrupted_tells_what_there_was(
+    run: Run, servers: str, by: signal.Signals, code: int
+) -> None:
+    """Ctrl-C threw away all that had been measured."""
+    assert run("topics", "create", "cut", "--partitions", "1", "--if-not-exists").exit == 0
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    common = ("--topic", "cut", "--num-records", "100000000")
+    slowly = ("--record-size", "10", "--throughput", "100", "--reporting-interval", "1")
+    with start(servers, "perf", "produce", *common, *slowly, **pipes) as process:
+        assert process.stdout is not None and "records sent" in process.stdout.readline()
+        process.send_signal(by)
+        rest, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (code, "\n")
+    assert "99.9th." in rest.splitlines()[-1]
+    group = ("--group", f"cut-{code}")
+    with start(servers, "perf", "consume", *common, *group, "--json", **pipes) as process:
+        while group[1] not in run("groups", "list").out:
+            assert process.poll() is None
+        process.send_signal(by)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "records" in json.loads(out)
+
+
 def test_perf_produce_makes_the_topic_as_any_producer_does(run: Run) -> None:
     sent = run("perf", "produce", "--topic", "made-by-perf", "--num-records", "10",
                "--record-size", "10", "--throughput", "-1")  # fmt: skip

@@ -57,7 +57,11 @@ def run(arguments: list[str]) -> int:
         ) as consumer,
     ):
         consumer.subscribe(wanted)
-        is_complete = _consume(consumer, options, stats)
+        try:
+            is_complete = _consume(consumer, options, stats)
+        except KeyboardInterrupt:
+            stats.total()
+            raise
         stats.total()
     if not is_complete:
         sys.stdout.flush()

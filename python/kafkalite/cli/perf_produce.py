@@ -26,6 +26,7 @@ from kafkalite.cli.options import (
     print_error,
     print_json,
     read_bytes,
+    terminable,
 )
 from kafkalite.client.admin import Admin
 from kafkalite.client.lane import Batch
@@ -57,10 +58,14 @@ def run(arguments: list[str]) -> int:
         topic = admin.cluster.topic(options.topic, allow_auto_create=True)
         partition_count = len(topic.partitions)
     stats = _Stats(options)
-    with Producer(options.bootstrap_server, **settings) as producer:
-        _send_all(producer, load, partition_count, options, stats, settings)
-        with suppress(KafkaliteError):  # told when the first batch failed
-            producer.flush()
+    try:
+        with terminable(), Producer(options.bootstrap_server, **settings) as producer:
+            _send_all(producer, load, partition_count, options, stats, settings)
+            with suppress(KafkaliteError):  # told when the first batch failed
+                producer.flush()
+    except KeyboardInterrupt:
+        stats.total()  # of a run that is over for whoever sees enough
+        raise
     stats.total()
     return 1 if stats.failed else 0
 
