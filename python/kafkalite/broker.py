@@ -79,6 +79,12 @@ def run(config: Config, log: Log) -> int:
         threading.Thread(target=_watch_parent, args=told, name="parent", daemon=True).start()
     try:
         return _serve(config, log, stop_signals)
+    except RuntimeError as error:
+        if "thread" not in str(error):
+            raise
+        raise KafkaliteError(
+            f"{error}: the limit of threads (ulimit -u, pids.max) or of memory is reached"
+        ) from error
     finally:
         if is_orphan.is_set() and config["kafkalite.remove.with.parent"]:
             _remove_temporary(config.log_dirs())
@@ -140,7 +146,11 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     context = Context(plane, config, log, controller)
     context.timers.call_at(context.now_ms(), context.load_groups)
     server = ControlServer(context, handlers, on_control_end)
-    control = [threading.Thread(target=server.run, name="control") for _ in range(CONTROL_THREADS)]
+    # Daemons, so that one is no reason to stay where the next cannot be started.
+    control = [
+        threading.Thread(target=server.run, name="control", daemon=True)
+        for _ in range(CONTROL_THREADS)
+    ]
     for thread in control:
         thread.start()
     bootstrap = ",".join(str(each) for each in advertised)

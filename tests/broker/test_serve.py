@@ -705,6 +705,33 @@ def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], sentence: str
     assert done.stderr == expected
 
 
+def test_a_start_without_room_for_its_threads_says_so(tmp_path: Path) -> None:
+    """A traceback of Python's, and the process stayed where only the second thread failed."""
+    for failing in (1, 2):
+        program = (
+            "import sys, threading\n"
+            "from kafkalite.__main__ import main\n"
+            "start, left = threading.Thread.start, [" + str(failing) + "]\n"
+            "def limited(thread):\n"
+            "    left[0] -= thread.name == 'control'\n"
+            '    if not left[0]: raise RuntimeError("can\'t start new thread")\n'
+            "    start(thread)\n"
+            "threading.Thread.start = limited\n"
+            "sys.exit(main())\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, "serve", "--listen", "127.0.0.1:0"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        told = "kafkalite: can't start new thread: the limit of threads (ulimit -u, pids.max) or"
+        assert done.stderr.splitlines()[-1].startswith(told), done.stderr
+
+
 def test_network_threads_ask_the_scheduler_for_short_slices(tmp_path: Path) -> None:
     major, minor = map(int, platform.release().split(".")[:2])
     if (major, minor) < (6, 12) or not Path("/proc/self/sched").exists():
