@@ -81,6 +81,24 @@ def test_a_quorum_of_others_is_refused(tmp_path: Path) -> None:
     assert contents(data) == before
 
 
+def test_a_directory_that_was_formatted_with_credentials_is_taken_and_keeps_them(
+    tmp_path: Path,
+) -> None:
+    """`kafka-storage format --add-scram` puts them beside the features, and the broker did not
+    start: it took every record for a feature."""
+    data = tmp_path / "data"
+    with kafkalite.Broker(data) as broker:
+        broker.stop()
+        shutil.rmtree(data / store.FOLDER)
+        level = messages.FeatureLevelRecord(name="metadata.version", feature_level=29)
+        user = messages.UserScramCredentialRecord(name="alice", mechanism=1, iterations=4096)
+        store.write_bootstrap(data, [level, user], NOW_MS)
+        broker.start()
+        image = store.read(data).image
+        assert image.features == {"metadata.version": 29}
+        assert [each[:2] for each in image.kept] == [("scram", "alice")]
+
+
 def test_partitions_without_metadata_are_refused_and_not_renamed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with kafkalite.Broker(data) as broker:

@@ -217,7 +217,7 @@ def test_kafkas_own_tool_reads_our_log_and_snapshots(story: Story) -> None:
 def test_a_directory_of_kafkas_default_format_keeps_features_and_a_dynamic_quorum(
     kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
-    """`kafka-storage format --standalone`, as Kafka's quick start has it."""
+    """`kafka-storage format --standalone`, as Kafka's quick start has it, and a user beside it."""
     data = tmp_path / "data"
     data.mkdir()
     kafka = KafkaBroker(kafka_tools, tmp_path / "kafka", log_dirs=[data])
@@ -227,10 +227,9 @@ def test_a_directory_of_kafkas_default_format_keeps_features_and_a_dynamic_quoru
         "listeners=PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093\n"
         f"controller.quorum.bootstrap.servers=127.0.0.1:19093\nlog.dirs={data}\n"
     )
-    made = kafka_tools.run_tool(
-        "kafka.tools.StorageTool",
-        ["format", "--cluster-id=MkU3OEVBNTcwNTJENDM2Qk", "-c", properties, "--standalone"],
-    )
+    cluster = ["--cluster-id=MkU3OEVBNTcwNTJENDM2Qk", "-c", properties, "--standalone"]
+    alice = ["--add-scram", "SCRAM-SHA-256=[name=alice,password=secret]"]
+    made = kafka_tools.run_tool("kafka.tools.StorageTool", ["format", *cluster, *alice])
     assert made.exit == 0
     with kafkalite.Broker(data) as ours:
         with connect(ours) as connection:
@@ -246,6 +245,7 @@ def test_a_directory_of_kafkas_default_format_keeps_features_and_a_dynamic_quoru
         "transaction.version": 2,
     }
     assert found.quorum.kraft_version == 1
+    assert [each[:2] for each in found.image.kept] == [("scram", "alice")]
     with kafka:
         assert "Topic: ours\t" in describe(kafka_tools, kafka)
         features = kafka_tools.run_tool(

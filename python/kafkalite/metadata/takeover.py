@@ -64,9 +64,7 @@ def refuse_strangers(found: store.Found, node_id: int, log_dirs: Sequence[Path])
             f"its quorum has the voters {', '.join(map(str, found.quorum.voter_ids))}, and only "
             f"node.id={node_id} alone can be one here"
         )
-    levels = dict(found.image.features) or {
-        each.name: each.feature_level for each in found.bootstrap if each.feature_level
-    }
+    levels = dict(found.image.features) or _levels(found.bootstrap)
     known = {each.name: each for each in FEATURES}
     for name, level in {**levels, KRAFT_VERSION: found.quorum.kraft_version}.items():
         feature = known.get(name)
@@ -89,7 +87,7 @@ def start_records(
     claimed: _native.ClaimedDirectories,
 ) -> list[Any]:
     """Features of a new directory, registration, unfencing, leaders. `end_offset` is that of the
-    log, by which the broker's epoch is numbered; `bootstrap` the levels that the directory was
+    log, by which the broker's epoch is numbered; `bootstrap` the records that the directory was
     formatted with."""
     node_id = registration.node_id
     directories = [each[1] for each in claimed.directories]
@@ -169,11 +167,17 @@ def lost_partitions(image: Image) -> list[str]:
 
 def _bootstrap_records(bootstrap: Sequence[Any], registration: Registration) -> list[Any]:
     """What Kafka's controller writes first into a new log."""
-    levels = list(bootstrap) or own_features()
-    if any(each.name == ELR_VERSION and each.feature_level for each in levels):
+    records = list(bootstrap) or own_features()
+    if _levels(records).get(ELR_VERSION):
         default = config_record(BROKER, "", "min.insync.replicas", registration.min_insync_replicas)
-        return [*levels, default]
-    return levels
+        return [*records, default]
+    return records
+
+
+def _levels(bootstrap: Sequence[Any]) -> dict[str, int]:
+    """Feature -> level. `kafka-storage format --add-scram` leaves credentials beside them."""
+    levels = [each for each in bootstrap if each._name == "FeatureLevelRecord"]
+    return {each.name: each.feature_level for each in levels if each.feature_level}
 
 
 def _is_directory(directory_id: bytes) -> bool:
