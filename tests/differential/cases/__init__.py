@@ -21,6 +21,8 @@ SCRIPT: list[Case] = [
     *groups.SHOWN,
     *configs.OTHER_CONFIGS,
     *cluster.CLUSTER,
+    *cluster.ACLS,
+    *cluster.PLACES,
     *edges_of_records.PRODUCING,
     *edges_of_records.READING,
     *edges.TOPICS,

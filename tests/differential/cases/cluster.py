@@ -103,3 +103,133 @@ CLUSTER = [
     ],
     ask("features: nothing", "UpdateFeatures", 2, timeout_ms=5000, feature_updates=[]),
 ]
+
+EVERY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+ACL = {
+    "resource_type": 2,
+    "resource_name": "d-plain",
+    "resource_pattern_type": 3,
+    "principal": "User:alice",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+
+ACLS = [
+    *versions("describe acls", "DescribeAcls", (1, 2, 3), **EVERY_ACL),
+    *versions("create acls", "CreateAcls", (1, 2, 3), creations=[ACL, {**ACL, "host": "?"}]),
+    *versions("delete acls", "DeleteAcls", (1, 2, 3), filters=[EVERY_ACL, EVERY_ACL]),
+    ask("create no acls", "CreateAcls", 3, creations=[]),
+    ask("delete no acls", "DeleteAcls", 3, filters=[]),
+    *[
+        Case(f"describe acls of {name} {code}", "DescribeAcls", 3, {**EVERY_ACL, name: code})
+        for name, code in [
+            ("resource_type_filter", 0),
+            ("resource_type_filter", 7),
+            ("resource_type_filter", 8),
+            ("pattern_type_filter", 4),
+            ("pattern_type_filter", 5),
+            ("operation", 0),
+            ("operation", 15),
+            ("operation", 16),
+            ("permission_type", -1),
+            ("permission_type", 4),
+        ]
+    ],
+    ask("create acls of operation 0", "CreateAcls", 3, creations=[{**ACL, "operation": 0}]),
+    ask("create acls of operation 16", "CreateAcls", 3, creations=[{**ACL, "operation": 16}]),
+    ask("create acls of any resource", "CreateAcls", 3, creations=[{**ACL, "resource_type": 1}]),
+    ask(
+        "delete acls of an unknown permission",
+        "DeleteAcls",
+        3,
+        filters=[EVERY_ACL, {**EVERY_ACL, "permission_type": 0}],
+    ),
+]
+
+
+def elect(name: str, version: int, kind: int = 0, timeout_ms: int = 5000, **topics: object) -> Case:
+    """`topics`: name with `_` for `-` -> partitions; none: null."""
+    named = [
+        {"topic": topic.replace("_", "-"), "partitions": each} for topic, each in topics.items()
+    ]
+    return Case(
+        f"elect leaders {name}",
+        "ElectLeaders",
+        version,
+        {"election_type": kind, "topic_partitions": named or None, "timeout_ms": timeout_ms},
+        only="d-",
+    )
+
+
+def reassign(name: str, *partitions: object, topic: str = "d-plain", **fields: object) -> Case:
+    """`partitions`: index and replicas."""
+    asked = [
+        {"partition_index": index, "replicas": replicas}
+        for index, replicas in partitions  # type: ignore[misc]
+    ]
+    return ask(
+        f"reassign {name}",
+        "AlterPartitionReassignments",
+        1,
+        **{"timeout_ms": 5000, "topics": [{"name": topic, "partitions": asked}], **fields},
+    )
+
+
+PLACES = [
+    *[elect(f"v{version}", version, d_plain=[0, 0, 99], d_none=[0]) for version in (0, 1, 2)],
+    elect("unclean", 2, 1, d_plain=[0, -1]),
+    elect("of an unknown kind", 2, 2, d_plain=[0]),
+    elect("of an unknown kind v0", 0, 2, d_plain=[0]),
+    elect("too late", 2, 0, 0, d_plain=[0]),
+    elect("too late v0", 0, 0, 0, d_plain=[0]),
+    elect("of all", 2),
+    elect("of all too late", 2, 0, 0),
+    elect("of all of an unknown kind", 2, -1),
+    ask("elect no leaders", "ElectLeaders", 2, topic_partitions=[], timeout_ms=0, election_type=7),
+    *versions(
+        "reassign",
+        "AlterPartitionReassignments",
+        (0, 1),
+        timeout_ms=5000,
+        topics=[
+            {
+                "name": "d-plain",
+                "partitions": [
+                    {"partition_index": 0, "replicas": [1]},
+                    {"partition_index": 0, "replicas": None},
+                ],
+            }
+        ],
+    ),
+    reassign("to nobody", (0, [])),
+    reassign("to strangers", (0, [2]), (0, [1, 2]), (0, [3, 2]), (0, [1, 1]), (0, [-1])),
+    reassign("a partition that is not there", (99, [1]), (-1, None)),
+    reassign("a topic that is not there", (0, [1]), topic="d-none"),
+    reassign("no partition"),
+    reassign("no topic", topics=[]),
+    reassign("no topic too late", topics=[], timeout_ms=0),
+    reassign("too late", (0, [1]), timeout_ms=0),
+    reassign("with as many replicas", (0, [1]), allow_replication_factor_change=False),
+    reassign("with more replicas", (0, [1, 2]), allow_replication_factor_change=False),
+    ask("reassignments", "ListPartitionReassignments", 0, topics=None),
+    ask(
+        "reassignments of some",
+        "ListPartitionReassignments",
+        0,
+        topics=[
+            {"name": "d-plain", "partition_indexes": [0, 7]},
+            {"name": "d-none", "partition_indexes": [0]},
+        ],
+    ),
+    ask("reassignments of none", "ListPartitionReassignments", 0, topics=[]),
+    ask("reassignments too late", "ListPartitionReassignments", 0, topics=None, timeout_ms=0),
+]

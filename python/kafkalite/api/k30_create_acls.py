@@ -1,0 +1,29 @@
+"""CreateAcls (key 30), versions 1 to 3.
+
+Behaviour: there is no authorizer that would obey an ACL, and so none is made.
+
+Refusals: SECURITY_DISABLED for each, as Kafka without `authorizer.class.name`.
+
+Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
+"""
+
+from typing import Any
+
+from kafkalite.api.acl_codes import check_known
+from kafkalite.context import Context
+from kafkalite.protocol import codes, messages
+
+NAME = "CreateAcls"
+
+REFUSAL = "No Authorizer is configured."
+
+
+def handle(_context: Context, _request: Any, message: Any) -> Any:
+    """Refuses each."""
+    for each in message.creations:
+        check_known(
+            each.resource_type, each.resource_pattern_type, each.operation, each.permission_type
+        )
+    kind = messages.CreateAclsResponse
+    refused = kind.AclCreationResult(error_code=codes.SECURITY_DISABLED, error_message=REFUSAL)
+    return kind(results=[refused] * len(message.creations))

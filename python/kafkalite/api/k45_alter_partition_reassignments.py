@@ -1,0 +1,67 @@
+"""AlterPartitionReassignments (key 45), versions 0 and 1.
+
+Behaviour: this node alone can hold a partition, and does. To move one here is done already; a move
+that could be cancelled (null for the replicas) is never under way.
+
+Refusals, of the whole request: REQUEST_TIMED_OUT without a positive time-out. Per partition
+(`ReplicationControlManager.alterPartitionReassignment`): UNKNOWN_TOPIC_OR_PARTITION;
+NO_REASSIGNMENT_IN_PROGRESS; INVALID_REPLICA_ASSIGNMENT.
+
+Version notes: v1 may forbid another number of replicas (KIP-860), which there cannot be.
+"""
+
+from typing import Any
+
+from kafkalite.context import Context
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.protocol import codes, messages
+
+NAME = "AlterPartitionReassignments"
+
+
+def handle(context: Context, _request: Any, message: Any) -> Any:
+    """An outcome for each partition."""
+    kind = messages.AlterPartitionReassignmentsResponse
+    response = kind(
+        allow_replication_factor_change=message.allow_replication_factor_change,
+        error_message=None if message.topics else "",
+    )
+    late = ControllerError(codes.REQUEST_TIMED_OUT, "") if message.timeout_ms <= 0 else None
+    if late and message.topics:
+        response.error_code = late.code
+    for topic in message.topics:
+        answered = kind.ReassignableTopicResponse(name=topic.name)
+        response.responses.append(answered)
+        for each in topic.partitions:
+            refusal = late or _refusal(context, topic.name, each)
+            answered.partitions.append(
+                answered.ReassignablePartitionResponse(
+                    partition_index=each.partition_index,
+                    error_code=refusal.code if refusal else codes.NONE,
+                    error_message=str(refusal or "") or None,
+                )
+            )
+    return response
+
+
+def _refusal(context: Context, name: str, asked: Any) -> ControllerError | None:
+    """Why the partition cannot lie as is asked."""
+    try:
+        _check(context, name, asked)
+    except ControllerError as refusal:
+        return refusal
+    return None
+
+
+def _check(context: Context, name: str, asked: Any) -> None:
+    """Raises ControllerError where the partition cannot lie as is asked."""
+    topic = context.image.topics.get(name)
+    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None:
+        raise ControllerError(unknown, f"Unable to find a topic named {name}.")
+    index = asked.partition_index
+    if not 0 <= index < len(topic.partitions):
+        raise ControllerError(unknown, f"Unable to find partition {name}:{index}.")
+    if asked.replicas is None:
+        raise ControllerError(codes.NO_REASSIGNMENT_IN_PROGRESS, "")
+    context.controller.check_assignment(asked.replicas)
