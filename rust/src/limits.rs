@@ -313,3 +313,6 @@ pub const ARROW_ACCEPT_RETRY_MS: u64 = 100;
 
 /// Bytes of finished batches that one call of the encoder of Arrow rows gives; more in the next one.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
+
+/// Of a value that a message cannot hold, a sentence quotes so many bytes.
+pub const VALUE_QUOTED_BYTES_MAX: usize = 200;

@@ -2,8 +2,11 @@
 //! for every version. A field that a version lacks holds its default after decoding and is left out
 //! when encoding.
 
+use std::fmt::{self, Write};
+
 use super::schema::{Field, Kind, Message, Struct, default_struct};
 use crate::error::{Error, Result};
+use crate::limits::VALUE_QUOTED_BYTES_MAX;
 use crate::wire::{Reader, Uuid, Writer};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -264,5 +267,46 @@ fn encode_kind(
 }
 
 fn wrong(name: &str, value: &Value) -> Error {
-    Error::InvalidArgument(format!("{name} cannot hold {value:?}"))
+    let mut quoted = Quoted(String::new());
+    // It ends where the quotation is full, so that nobody writes down a gigabyte.
+    let rest = match write!(quoted, "{value:?}") {
+        Ok(()) => "",
+        Err(fmt::Error) => "…",
+    };
+    Error::InvalidArgument(format!("{name} cannot hold {}{rest}", quoted.0))
+}
+
+/// The beginning of what is written.
+struct Quoted(String);
+
+impl fmt::Write for Quoted {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = VALUE_QUOTED_BYTES_MAX - self.0.len();
+        let end = text.floor_char_boundary(room.min(text.len()));
+        self.0.push_str(text.get(..end).unwrap_or_default());
+        match end == text.len() {
+            true => Ok(()),
+            false => Err(fmt::Error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_on_a_value_that_does_not_fit_quotes_its_beginning() {
+        let told = |value: &Value| wrong("topics", value).to_string();
+        assert!(told(&Value::Int(7)).ends_with("topics cannot hold Int(7)"));
+        for value in [
+            Value::Bytes(vec![b'x'; 1 << 20]),
+            Value::String("ä".repeat(1 << 20)),
+            Value::Array(vec![Value::Null; 1 << 20]),
+        ] {
+            let told = told(&value);
+            assert!(told.len() < 2 * VALUE_QUOTED_BYTES_MAX, "{}", told.len());
+            assert!(told.ends_with('…'));
+        }
+    }
 }
