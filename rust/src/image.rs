@@ -37,6 +37,11 @@ pub struct Partition {
 }
 
 impl Partition {
+    /// Its log directory has failed. What of it is in memory is not told either, as in Kafka.
+    pub fn is_offline(&self) -> bool {
+        self.directory.health().is_offline()
+    }
+
     /// Asks for a flush of what was appended so far. Does not wait.
     pub fn request_flush(&self) {
         self.directory.request_flush(&self.log);
@@ -61,13 +66,11 @@ impl Topic {
         self.partitions.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
-    /// The partition exists, and its log directory has been offline since the start.
+    /// The partition exists, and its log directory is offline: since the start, or it has failed since.
     pub fn is_offline(&self, index: i32) -> bool {
         let index = usize::try_from(index).ok();
-        matches!(
-            index.and_then(|index| self.partitions.get(index)),
-            Some(None)
-        )
+        let partition = index.and_then(|index| self.partitions.get(index));
+        partition.is_some_and(|each| each.as_ref().is_none_or(|each| each.is_offline()))
     }
 }
 

@@ -294,7 +294,8 @@ fn write_topic(
     }
     writer.array_length(topic.partitions.len(), flexible);
     for (index, partition) in (0_i32..).zip(&topic.partitions) {
-        let Some(partition) = partition else {
+        let online = partition.as_ref().filter(|each| !each.is_offline());
+        let Some(partition) = online else {
             write_offline_partition(writer, header, index, node_id);
             continue;
         };

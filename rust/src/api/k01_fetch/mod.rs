@@ -17,8 +17,8 @@
 //! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
 //! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for a replica's fetch (there is no second replica);
 //! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
-//! log end there is nothing yet, and no error); KAFKA_STORAGE_ERROR, also where the log directory has been
-//! offline since the start, before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
+//! log end there is nothing yet, and no error); KAFKA_STORAGE_ERROR, also where the log directory is offline,
+//! before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
 //!
 //! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,
 //! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
@@ -252,11 +252,12 @@ fn resolve(
     }
     let topic = by_id.or_else(|| ask.image.topic(name));
     let topic = topic.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-    let partition = topic.partition(member.key.1);
-    if partition.is_none() && !topic.is_offline(member.key.1) {
-        return Err(code::UNKNOWN_TOPIC_OR_PARTITION);
+    if topic.is_offline(member.key.1) {
+        return Ok((topic.clone(), None));
     }
-    Ok((topic.clone(), partition.cloned()))
+    let partition = topic.partition(member.key.1);
+    let partition = partition.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
+    Ok((topic.clone(), Some(partition.clone())))
 }
 
 /// What a client of this version is told of a log that cannot be read.
@@ -355,6 +356,8 @@ impl Fetch {
         partition: &Partition,
         looked: &Looked,
     ) -> Result<Part> {
+        // It may have failed while the request waited.
+        partition.directory.health().check()?;
         let epoch_error = leader_epoch_error(wanted.current_leader_epoch, partition.leader_epoch);
         if epoch_error != code::NONE {
             return Ok(Part::refused(epoch_error));
