@@ -303,17 +303,25 @@ class BrokerPlane:
         """Ids of the log directories where `count` new partitions go: not into one whose writes
         have not returned for two seconds, while there is another."""
 
-    def make_logs(self, topics: Mapping[str, _TopicFacts]) -> None:
-        """Makes the logs that topics lack, which survive a power cut then: all of them, or none."""
+    def make_logs(self, topics: Mapping[str, _TopicFacts], number: int) -> None:
+        """Has the logs made that topics lack, by the next `wait`: one gives `number` then, late
+        where a log directory does not answer. They survive a power cut then: all of them, or
+        none is there."""
+
+    def logs_changed(self, number: int) -> None:
+        """What became of `make_logs` or `delete_topics`: raises why not. To be asked once."""
+
+    def is_change_held_up(self) -> bool:
+        """Whether logs are being made or deleted in a log directory that does not answer, and
+        requests that wait take so much of their memory that no more may wait for it."""
 
     def publish_topics(self, topics: Mapping[str, _TopicFacts]) -> None:
-        """Has clients see topics as they are now. Logs that they lack are made, as by `make_logs`;
-        if they cannot be, all topics are what they were."""
+        """Has clients see topics as they are now, whose logs have been made."""
 
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Takes topics away and has their logs deleted, with one sync of each log directory;
-        requests that wait there are woken. Where that raises `StorageError`, the topics are gone
-        nevertheless, and a log directory in which logs are left is offline."""
+    def delete_topics(self, names: Sequence[str], number: int) -> None:
+        """Takes topics away at once, and wakes requests that wait there. Has their logs deleted,
+        with one sync of each log directory, by the next `wait`, as `make_logs`. Where
+        `logs_changed` raises, a log directory in which logs are left is offline."""
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Gives the logs of a topic another configuration (`Config.engine_configs`)."""

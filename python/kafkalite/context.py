@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
-from kafkalite.metadata.image import OFFSETS_TOPIC, Image, TopicImage
+from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.protocol import codes
 from kafkalite.timers import Timers
 
@@ -95,6 +95,7 @@ class Context:
         """Called in this order."""
         self._is_stopping = False
         self._groups: GroupCoordinator | None = None
+        controller.change_logs_by(self)
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, the clock of `timers`."""
@@ -170,6 +171,31 @@ class Context:
         nobody: list[_native.ProducerEntry] = []
         self._ask(ask, self.plane.producers_described, nobody, callback)
 
+    def make_logs(
+        self, topics: Mapping[str, Any], callback: Callable[[KafkaliteError | None], None]
+    ) -> None:
+        """Has the logs made that topics lack, as `append`: all of them, or none."""
+        self._change(partial(self.plane.make_logs, topics), callback)
+
+    def delete_logs(
+        self, names: Sequence[str], callback: Callable[[KafkaliteError | None], None]
+    ) -> None:
+        """Takes topics out of sight at once, and has their logs deleted, as `append`. A log
+        directory in which that fails is offline then."""
+        self._change(partial(self.plane.delete_topics, names), callback)
+
+    def _change(
+        self, ask: Callable[[int], None], callback: Callable[[KafkaliteError | None], None]
+    ) -> None:
+        def answered(error: KafkaliteError | None, _nothing: None) -> None:
+            callback(error)
+
+        self._ask(ask, self.plane.logs_changed, None, answered)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """`callback()` before other requests are looked at, never from within this call."""
+        self.timers.call_at(self.now_ms(), callback)
+
     def _ask(
         self,
         ask: Callable[[int], None],
@@ -228,6 +254,8 @@ class Context:
         if log is not None:
             return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
         known = self.image.topics.get(topic)
+        if self.controller.is_changing(topic):
+            return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
         if known is None or not 0 <= partition < len(known.partitions):
             return codes.UNKNOWN_TOPIC_OR_PARTITION
         return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
@@ -245,10 +273,14 @@ class Context:
         """Every config of a topic with `own` set, as CreateTopics answers them."""
         return self.config.topic_configs(own, as_written=True)
 
-    def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicImage]:
-        """Makes topics that were checked, all of them or none. They are on disk then, and clients
-        see them."""
-        topics = self.controller.create_topics(wanted)
-        for each in wanted:
-            self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
-        return topics
+    def create_topics(
+        self, wanted: Sequence[NewTopic], then: Callable[[ControllerError | None], None]
+    ) -> None:
+        """Has topics made that were checked, all of them or none (`Controller.create_topics`)."""
+
+        def made(error: ControllerError | None) -> None:
+            for each in () if error else wanted:
+                self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
+            then(error)
+
+        self.controller.create_topics(wanted, made)

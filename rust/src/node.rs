@@ -56,6 +56,9 @@ pub struct TopicPlan {
     pub partitions: Vec<(i32, Uuid)>,
 }
 
+/// What lies in each log directory.
+pub type ByDirectory<T> = Vec<(Arc<LogDirectory>, Vec<T>)>;
+
 /// Topic id and partition, and the id of the directory where it lies.
 pub type Moved = (Uuid, i32, Uuid);
 
@@ -295,7 +298,9 @@ impl Node {
             changing: Mutex::new(()),
             waker,
         };
-        node.make_logs(&topics, options.now_ms)?;
+        for (directory, wanted) in node.missing_logs(&topics) {
+            directory.create_logs(wanted, options.now_ms)?;
+        }
         let mut image = (*node.image()).clone();
         for topic in &topics {
             image.insert_topic(Arc::new(node.make_topic(topic, None)));
@@ -390,12 +395,9 @@ impl Node {
         }
     }
 
-    /// What topics are now, after their metadata changed: makes the logs that they have not yet, and
-    /// publishes them. After it returns, the new logs survive a power cut.
-    ///
-    /// Errors: those of `make_logs`, and then all topics are what they were.
-    pub fn publish_topics(&self, plans: &[TopicPlan], now_ms: i64) -> Result<()> {
-        self.make_logs(plans, now_ms)?;
+    /// What topics are now, after their metadata changed and the logs that they lacked were made: a
+    /// partition whose log is not there is offline.
+    pub fn publish_topics(&self, plans: &[TopicPlan]) {
         let _changing = self.changing.lock();
         let image = self.image();
         let mut next = (*image).clone();
@@ -404,13 +406,12 @@ impl Node {
             next.insert_topic(Arc::new(self.make_topic(plan, older)));
         }
         *self.image.write() = Arc::new(next);
-        Ok(())
     }
 
-    /// Takes topics out of the image, wakes who waits for them, and has their logs deleted, with one
-    /// sync of each log directory. Errors: the first failure, after all partitions have had their turn;
-    /// the topics are gone nevertheless.
-    pub fn delete_topics(&self, names: &[String], now_ms: i64) -> Result<()> {
+    /// Takes topics out of the image and their logs out of use, wakes who waits for them, and returns
+    /// the partitions of each log directory, whose files are still there. Errors: `InvalidArgument` if
+    /// there is no such topic, and then nothing has changed.
+    pub fn remove_topics(&self, names: &[String]) -> Result<ByDirectory<Arc<Partition>>> {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
         let mut topics = Vec::with_capacity(names.len());
@@ -419,26 +420,21 @@ impl Node {
             topics.push(next.remove_topic(name).ok_or_else(unknown)?);
         }
         *self.image.write() = Arc::new(next);
-        let mut outcome = Ok(());
-        let mut touched: Vec<Arc<LogDirectory>> = Vec::new();
-        for (name, partition) in topics.iter().flat_map(|topic| {
-            topic
-                .partitions
-                .iter()
-                .flatten()
-                .map(|each| (&topic.name, each))
-        }) {
-            let directory = &partition.directory;
-            let unique = unique_text()?;
-            let deleted = directory.delete_log(name, partition.index, &unique, now_ms);
-            outcome = outcome.and(deleted.map(drop));
-            partition.waiters.abandon();
-            if !touched.iter().any(|known| Arc::ptr_eq(known, directory)) {
-                touched.push(directory.clone());
+        let mut gone: ByDirectory<Arc<Partition>> = Vec::new();
+        for topic in topics {
+            for partition in topic.partitions.iter().flatten() {
+                let directory = &partition.directory;
+                directory.forget(&topic.name, partition.index);
+                partition.waiters.abandon();
+                let is_its =
+                    |(known, _): &&mut (Arc<LogDirectory>, _)| Arc::ptr_eq(known, directory);
+                match gone.iter_mut().find(is_its) {
+                    Some((_, partitions)) => partitions.push(partition.clone()),
+                    None => gone.push((directory.clone(), vec![partition.clone()])),
+                }
             }
         }
-        let synced = touched.iter().map(|directory| directory.sync_deleted());
-        synced.fold(outcome, Result::and)
+        Ok(gone)
     }
 
     /// Gives the logs of a topic another configuration.
@@ -481,11 +477,8 @@ impl Node {
         }
     }
 
-    /// Makes the logs that topics have not yet, as far as their directories are online. After it
-    /// returns, they survive a power cut.
-    ///
-    /// Errors: those of `LogDirectory::create_log`, and then none of them is there.
-    pub fn make_logs(&self, plans: &[TopicPlan], now_ms: i64) -> Result<()> {
+    /// The logs that topics have not yet, by their directories, as far as these are online.
+    pub fn missing_logs(&self, plans: &[TopicPlan]) -> ByDirectory<NewLog> {
         let mut missing: HashMap<Uuid, Vec<NewLog>> = HashMap::new();
         for plan in plans {
             let topic: Arc<str> = Arc::from(plan.name.as_str());
@@ -502,24 +495,11 @@ impl Node {
                 }
             }
         }
-        let mut made = Vec::new();
-        for (directory, wanted) in missing {
-            if let Some(directory) = self.directories.by_id(DirectoryUuid(directory)) {
-                match directory.create_logs(wanted, now_ms) {
-                    Ok(logs) => made.push((directory, logs)),
-                    Err(error) => {
-                        let unique = unique_text()?;
-                        for (directory, logs) in made {
-                            // What cannot be removed either, the next start calls stray.
-                            let discarded = directory.discard_logs(&logs, &unique, now_ms);
-                            discarded.unwrap_or(());
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        Ok(())
+        let by_directory = missing.into_iter().filter_map(|(id, wanted)| {
+            let directory = self.directories.by_id(DirectoryUuid(id))?;
+            Some((directory.clone(), wanted))
+        });
+        by_directory.collect()
     }
 
     fn partition(
@@ -564,7 +544,7 @@ pub fn random_u64() -> Result<u64> {
 }
 
 /// What makes the name of a directory that is to be removed unique.
-fn unique_text() -> Result<String> {
+pub fn unique_text() -> Result<String> {
     let id = random_uuid()?;
     Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }

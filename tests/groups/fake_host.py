@@ -1,7 +1,7 @@
 """A broker for the coordinator without one: logs in memory, a clock that stands, a disk that can be
 made to wait and to fail."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite import _native
@@ -95,7 +95,7 @@ class FakeHost:
         count = self.config["offsets.topic.num.partitions"]
         self.image = Image({})
         if logs is not None:
-            self.create_topic(OFFSETS_TOPIC, count, {})
+            self.create_topic(OFFSETS_TOPIC, count, {}, lambda _: None)
         self.plane = self.controller = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
@@ -114,14 +114,23 @@ class FakeHost:
     def on_stop(self, callback: Callable[[], None]) -> None:
         self.stops.append(callback)
 
-    def create_topic(self, name: str, count: int, configs: Mapping[str, str]) -> Topic:
+    def when_settled(self, _names: Collection[str], then: Callable[[], None]) -> None:
+        then()
+
+    def create_topic(
+        self,
+        name: str,
+        count: int,
+        configs: Mapping[str, str],
+        then: Callable[[KafkaliteError | None], None],
+    ) -> None:
         assert name == OFFSETS_TOPIC
         self.topic_configs = dict(configs)
         topic = Topic(tuple(Partition(index) for index in range(count)))
         self.image.topics[name] = topic
         for index in range(count):
             self.logs.setdefault(index, MemoryLog())
-        return topic
+        then(None)
 
     def append(self, topic: str, partition: int, records: bytes, callback: Callback) -> None:
         assert topic == OFFSETS_TOPIC

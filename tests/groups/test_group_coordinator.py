@@ -26,7 +26,7 @@ def started(host: FakeHost) -> GroupCoordinator:
 
 def made(host: FakeHost) -> GroupCoordinator:
     coordinator = started(host)
-    coordinator.make_topic()
+    coordinator.make_topic(lambda _: None)
     return coordinator
 
 
@@ -140,7 +140,7 @@ def test_the_topic_is_made_with_kafkas_configs() -> None:
     host = make_host()
     coordinator = started(host)
     assert coordinator.refusal("g") == codes.NOT_COORDINATOR
-    coordinator.make_topic()
+    coordinator.make_topic(lambda _: None)
     assert host.topic_configs == {
         "cleanup.policy": "compact",
         "compression.type": "producer",

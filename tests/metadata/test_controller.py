@@ -1,17 +1,26 @@
 """The controller over a log that is not there: what it asks of the log, and how often."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, Controller, ControllerError
+from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.metadata.controller import (
+    RECORDS_PER_OPERATION_MAX,
+    Controller,
+    ControllerError,
+    NewTopic,
+)
 from kafkalite.metadata.image import GROUP, TOPIC, Fold
 from kafkalite.protocol import messages
 
 NODE = 1
 POLICY_VIOLATION = 44
+STORAGE_ERROR = 56
+
+Changed = Callable[[KafkaliteError | None], None]
 
 
 class CountingLog:
@@ -30,7 +39,27 @@ class CountingLog:
         self.image = self._fold.image(1, 0, 0)
 
 
-def controller_of(log: Any, topic_count: int) -> Controller:
+class SlowLogs:
+    """Log directories that change logs when the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Changed] = []
+        self.obeyed: dict[str, Any] = {}
+        """What was published of each topic."""
+        self.configs: dict[str, Mapping[str, str]] = {}
+        """Those that logs were given later."""
+
+    def make_logs(self, _topics: Mapping[str, Any], callback: Changed) -> None:
+        self.under_way.append(callback)
+
+    def delete_logs(self, _names: Sequence[str], callback: Changed) -> None:
+        self.under_way.append(callback)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+def controller_of(log: Any, topic_count: int, logs: SlowLogs | None = None) -> Controller:
     """With the topics `t-0` and so on, of one partition."""
     log.append(
         [
@@ -52,13 +81,16 @@ def controller_of(log: Any, topic_count: int) -> Controller:
     )
     log.appends.clear()
     controller = Controller(log, NODE, lambda own: own, lambda: 0, warn=pytest.fail)
+    logs = logs or SlowLogs()
     plane: Any = SimpleNamespace(
         moved=[],
         set_features=lambda *_: None,
-        set_topic_configs=lambda *_: None,
-        delete_topics=lambda _: None,
+        set_topic_configs=logs.configs.__setitem__,
+        place=lambda count: [bytes([9]) * 16] * count,
+        publish_topics=logs.obeyed.update,
     )
     controller.serve(plane)
+    controller.change_logs_by(logs)
     return controller
 
 
@@ -83,10 +115,10 @@ def test_more_topics_than_fit_in_one_change_are_not_deleted() -> None:
     controller = controller_of(log, RECORDS_PER_OPERATION_MAX + 1)
     names = list(log.image.topics)
     with pytest.raises(ControllerError, match="excessively large") as refused:
-        controller.delete_topics(names)
+        controller.delete_topics(names, lambda: None)
     assert refused.value.code == POLICY_VIOLATION
     assert log.appends == []
-    controller.delete_topics(names[1:])
+    controller.delete_topics(names[1:], lambda: None)
     assert (log.appends, list(log.image.topics)) == ([RECORDS_PER_OPERATION_MAX], names[:1])
 
 
@@ -96,3 +128,54 @@ def test_features_change_together_by_one_append() -> None:
     controller = controller_of(log, 1)
     controller.update_features({"group.version": 1, "transaction.version": 2})
     assert log.appends == [2]
+
+
+def test_who_waits_for_a_topic_goes_on_when_its_logs_are_made() -> None:
+    log, logs = CountingLog(), SlowLogs()
+    controller = controller_of(log, 1, logs)
+    told: list[Any] = []
+    controller.create_topics([NewTopic("new", 1, {}), NewTopic("other", 1, {})], told.append)
+    controller.create_partitions({"t-0": 3}, told.append)
+    controller.when_settled(["new", "t-0"], lambda: told.append("both"))
+    controller.when_settled(["other"], lambda: told.append("other"))
+    controller.when_settled(["unknown"], lambda: told.append("unknown"))
+    assert told == ["unknown"]
+    # Nobody else gets the name meanwhile; a log is there before its partition is in the metadata.
+    with pytest.raises(ControllerError, match="already exists"):
+        controller.create_topic("new", 1, {}, told.append)
+    assert len(log.image.topics["t-0"].partitions) == 1
+    assert (list(logs.obeyed), log.appends) == ([], [4])
+    creating, growing = logs.under_way
+    creating(None)
+    assert told == ["unknown", "other", None]
+    assert controller.is_changing("t-0") and not controller.is_changing("new")
+    growing(None)
+    assert told == ["unknown", "other", None, "both", None]
+    assert list(logs.obeyed) == ["new", "other", "t-0"]
+    assert (len(log.image.topics["t-0"].partitions), log.appends) == (3, [4, 2])
+
+
+def test_topics_whose_logs_cannot_be_made_are_gone_again() -> None:
+    log, logs = CountingLog(), SlowLogs()
+    controller = controller_of(log, 1, logs)
+    told: list[ControllerError | None] = []
+    controller.create_topics([NewTopic("new", 2, {"flush.ms": "5"})], told.append)
+    controller.create_partitions({"t-0": 3}, told.append)
+    for changed in logs.under_way:
+        changed(StorageError("no room"))
+    assert [each and each.code for each in told] == [STORAGE_ERROR, STORAGE_ERROR]
+    assert list(log.image.topics) == ["t-0"]
+    assert len(log.image.topics["t-0"].partitions) == 1
+    assert not logs.obeyed
+    assert not controller.is_changing("new") and not controller.is_changing("t-0")
+
+
+def test_configs_that_are_set_while_logs_are_made_hold_for_them() -> None:
+    """A log is made with the configs that the topic had when that began."""
+    log, logs = CountingLog(), SlowLogs()
+    controller = controller_of(log, 0, logs)
+    controller.create_topics([NewTopic("new", 1, {}), NewTopic("other", 1, {})], lambda _: None)
+    controller.set_configs({(TOPIC, "new"): {"flush.ms": "5"}})
+    logs.configs.clear()
+    logs.under_way.pop()(None)
+    assert logs.configs == {"new": {"flush.ms": "5"}}

@@ -3,7 +3,8 @@
 Behaviour: each topic of the request is refused on its own, and the others are made together. A
 topic has a new id, the given number of partitions (-1: `num.partitions`), and the broker's
 configuration with the given configs on top; it is on disk before the answer. `validate_only` judges
-and makes nothing.
+and makes nothing. A log directory that does not answer within the request's time makes it
+REQUEST_TIMED_OUT for those topics that were to be made, which may be there later.
 
 Refusals of all topics (`ControllerApis.createTopics`): REQUEST_TIMED_OUT without a positive
 time-out; POLICY_VIOLATION for more than 10,000 partitions, and for what takes more than 10,000
@@ -22,6 +23,7 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 from collections import Counter
 from typing import Any
 
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline
 from kafkalite.context import Context
 from kafkalite.metadata.controller import (
     METADATA_TOPIC,
@@ -38,8 +40,8 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`"""
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
-    """Makes the topics of the request; one result each, in order."""
+def handle(context: Context, request: Any, message: Any) -> Any:
+    """Makes the topics of the request; one result each, in order. Answers later if any is made."""
     counts = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics if counts[topic.name] == 1}
     # Kafka's controller is not asked for the others.
@@ -71,7 +73,10 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
         check_record_count(sum(wanted.record_count for wanted, _ in made))
     except ControllerError as refusal:
         return _refused(message, refusal)
-    _create(context, made, message.validate_only)
+    if made and not message.validate_only:
+        _create(context, request, response, made, max(message.timeout_ms, CHANGE_WAIT_MS_MIN))
+        return None
+    _describe(context, made)
     return response
 
 
@@ -103,17 +108,46 @@ def _judged(context: Context, topic: Any, others: AlikeNames) -> NewTopic:
     return NewTopic(topic.name, _partition_count(context, topic), configs)
 
 
-def _create(context: Context, judged: list[tuple[NewTopic, Any]], validate_only: bool) -> None:
-    """Makes what was judged, all of it or nothing, and fills in the results."""
-    if not validate_only and judged:
-        try:
-            topics = context.create_topics([wanted for wanted, _ in judged])
-        except ControllerError as refusal:
-            for _, result in judged:
+def _create(
+    context: Context,
+    request: Any,
+    response: Any,
+    judged: list[tuple[NewTopic, Any]],
+    wait_ms: int,
+) -> None:
+    """Makes what was judged, all of it or nothing, fills in the results and answers."""
+
+    def end(refusal: ControllerError | None) -> None:
+        if refusal is None:
+            _describe(context, judged)
+        for wanted, result in judged:
+            if refusal is None:
+                result.topic_id = topic_ids[wanted.name]
+            else:
                 _refuse(result, refusal)
-            return
-        for (_, result), topic in zip(judged, topics, strict=True):
-            result.topic_id = topic.id
+        context.plane.respond(request, response)
+
+    def late() -> None:
+        end(ControllerError(codes.REQUEST_TIMED_OUT, ""))
+
+    def made(refusal: ControllerError | None) -> None:
+        if deadline.met():
+            end(refusal)
+
+    if context.plane.is_change_held_up():
+        late()
+        return
+    try:
+        context.create_topics([wanted for wanted, _ in judged], made)
+    except ControllerError as refusal:
+        end(refusal)
+        return
+    topic_ids = {wanted.name: context.image.topics[wanted.name].id for wanted, _ in judged}
+    deadline = Deadline(context, wait_ms, late)
+
+
+def _describe(context: Context, judged: list[tuple[NewTopic, Any]]) -> None:
+    """Fills in what the topics are."""
     # Most topics of a request have the same configs, and these are most of the answer.
     described: dict[frozenset[tuple[str, str]], list[Any]] = {}
     for wanted, result in judged:

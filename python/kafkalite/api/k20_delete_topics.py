@@ -3,7 +3,9 @@
 Behaviour: the topics go at once, by name or (from version 6) by id: they are out of the metadata on
 disk before the answer, requests that wait at them are answered, and their directories are renamed,
 to be removed after `file.delete.delay.ms`. However many they are, the metadata is flushed once, and
-each log directory synced once.
+each log directory synced once. A log directory that does not answer for two seconds renames them
+later. Topics whose logs are being made, or that grow, go afterwards, and are REQUEST_TIMED_OUT with
+the others if that is not within the request's time.
 
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
 id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
@@ -17,6 +19,7 @@ Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answer
 from collections import Counter
 from typing import Any
 
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, Deadline
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
@@ -26,12 +29,37 @@ NAME = "DeleteTopics"
 NO_ID = bytes(16)
 UNKNOWN = "This server does not host this topic-partition."
 
+Judged = tuple[str | None, bytes, ControllerError | None]
 
-def handle(context: Context, request: Any, message: Any) -> Any:
-    """Deletes the topics of the request; one result each."""
-    response = messages.DeleteTopicsResponse()
+
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Deletes the topics of the request once none of them is changing; one result each."""
     asked = [(topic.name, topic.topic_id) for topic in message.topics]
     asked += [(name, NO_ID) for name in message.topic_names]
+
+    def late() -> None:
+        refusal = ControllerError(codes.REQUEST_TIMED_OUT, "")
+        judged: list[Judged] = [(name, topic_id, None) for name, topic_id in asked]
+        context.plane.respond(request, _response(judged, refusal))
+
+    def settled() -> None:
+        if deadline.met():
+            _judge_and_delete(context, request, message, asked)
+
+    by_id = context.image.topics_by_id
+    named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
+    named += [name for name, _ in asked if name]
+    is_changing = any(map(context.controller.is_changing, named))
+    if is_changing and context.plane.is_change_held_up():
+        late()
+        return
+    deadline = Deadline(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), late)
+    context.controller.when_settled(named, settled)
+
+
+def _judge_and_delete(
+    context: Context, request: Any, message: Any, asked: list[tuple[str | None, bytes]]
+) -> None:
     if context.config["delete.topic.enable"]:
         judged = _judge(context, asked)
     else:
@@ -43,7 +71,12 @@ def handle(context: Context, request: Any, message: Any) -> Any:
         # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
         late = ControllerError(codes.REQUEST_TIMED_OUT, "")
         judged = [(name, topic_id, late) for name, topic_id in asked]
-    failure = _delete(context, [name or "" for name, _, refusal in judged if refusal is None])
+    _delete(context, request, judged)
+
+
+def _response(judged: list[Judged], failure: ControllerError | None) -> Any:
+    """`failure` is why those are there still that were judged to go."""
+    response = messages.DeleteTopicsResponse()
     for name, topic_id, refusal in judged:
         result = messages.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
@@ -57,9 +90,6 @@ def handle(context: Context, request: Any, message: Any) -> Any:
 def _is_for_controller(name: str | None, topic_id: bytes, count: int) -> bool:
     """What comes twice, or with both or none of name and id, is refused without it."""
     return count == 1 and (name is None) != (topic_id == NO_ID)
-
-
-Judged = tuple[str | None, bytes, ControllerError | None]
 
 
 def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judged]:
@@ -106,13 +136,27 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
     return judged
 
 
-def _delete(context: Context, names: list[str]) -> ControllerError | None:
-    """Why the topics are there still, or None."""
+def _delete(context: Context, request: Any, judged: list[Judged]) -> None:
+    """Deletes those without a refusal, and answers: when their logs are gone, or when it is clear
+    that this takes long. The topics are gone whatever becomes of the logs."""
+
+    def answer(failure: ControllerError | None = None) -> None:
+        context.plane.respond(request, _response(judged, failure))
+
+    def deleted() -> None:
+        if deadline.met():
+            answer()
+
+    names = [name or "" for name, _, refusal in judged if refusal is None]
+    if not names:
+        answer()
+        return
     try:
-        context.controller.delete_topics(names)
+        context.controller.delete_topics(names, deleted)
     except ControllerError as refusal:
-        return refusal
+        answer(refusal)
+        return
+    deadline = Deadline(context, IMPATIENT_WAIT_MS, answer)
     for name in names:
         context.on_topic_deleted(name)
         context.log.info(f"deleted topic {name}")
-    return None

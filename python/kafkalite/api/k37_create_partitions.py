@@ -2,7 +2,9 @@
 
 Behaviour: each topic of the request is refused on its own, and the others grow together. A topic
 gets as many more partitions as it takes to have `count`; they are on disk before the answer.
-`validate_only` judges and makes nothing.
+`validate_only` judges and makes nothing. Topics that are being made, or grow, do so first. A log
+directory that does not answer within the request's time makes it REQUEST_TIMED_OUT, and the
+partitions may be there later.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createPartitions`):
 REQUEST_TIMED_OUT for all without a positive time-out; INVALID_REQUEST if it is named twice;
@@ -17,6 +19,7 @@ Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 from collections import Counter
 from typing import Any
 
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline
 from kafkalite.context import Context
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
 from kafkalite.protocol import codes, messages
@@ -24,24 +27,41 @@ from kafkalite.protocol import codes, messages
 NAME = "CreatePartitions"
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
-    """Makes the partitions of the request; one result a topic."""
-    response = messages.CreatePartitionsResponse()
-    kind = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Makes the partitions of the request once none of its topics is changing; one result a
+    topic."""
     counts = Counter(topic.name for topic in message.topics)
-    if message.timeout_ms <= 0 and 1 in counts.values():
-        # Kafka's controller, which has those that come once, does not begin what is due by now.
-        response.results = [
-            kind(name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None)
+
+    def late() -> None:
+        # As Kafka's controller, which has those that come once, does not begin what is due by now.
+        kind = messages.CreatePartitionsResponse
+        results = [
+            kind.CreatePartitionsTopicResult(
+                name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None
+            )
             for topic in message.topics
         ]
-        return response
+        context.plane.respond(request, kind(results=results))
+
+    def settled() -> None:
+        if deadline.met():
+            _judge_and_grow(context, request, message, counts)
+
+    if (message.timeout_ms <= 0 and 1 in counts.values()) or context.plane.is_change_held_up():
+        late()
+        return
+    deadline = Deadline(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), late)
+    context.controller.when_settled(counts.keys(), settled)
+
+
+def _judge_and_grow(context: Context, request: Any, message: Any, counts: Counter[str]) -> None:
+    response = messages.CreatePartitionsResponse()
     room = RECORDS_PER_OPERATION_MAX
     judged: dict[str, tuple[int, Any]] = {}
     asked = {topic.name: topic for topic in message.topics}
     # Kafka answers those that come twice first.
     for name in sorted(counts, key=lambda name: counts[name] == 1):
-        result = kind(name=name, error_message=None)
+        result = response.CreatePartitionsTopicResult(name=name, error_message=None)
         try:
             if counts[name] > 1:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
@@ -51,8 +71,10 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             _refuse(result, refusal)
         response.results.append(result)
     if judged and not message.validate_only:
-        _grow(context, judged)
-    return response
+        wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
+        _grow(context, request, response, judged, wait_ms)
+    else:
+        context.plane.respond(request, response)
 
 
 def _refuse(result: Any, refusal: ControllerError) -> None:
@@ -62,16 +84,35 @@ def _refuse(result: Any, refusal: ControllerError) -> None:
     result.error_message = None if is_unknown else str(refusal)
 
 
-def _grow(context: Context, judged: dict[str, tuple[int, Any]]) -> None:
-    """Makes what was judged, all of it or nothing."""
+def _grow(
+    context: Context,
+    request: Any,
+    response: Any,
+    judged: dict[str, tuple[int, Any]],
+    wait_ms: int,
+) -> None:
+    """Makes what was judged, all of it or nothing, and answers."""
+
+    def end(refusal: ControllerError | None) -> None:
+        if refusal is not None:
+            for _, result in judged.values():
+                _refuse(result, refusal)
+        context.plane.respond(request, response)
+
+    def made(refusal: ControllerError | None) -> None:
+        for name, (count, _) in () if refusal else judged.items():
+            context.log.info(f"topic {name} has {count} partitions now")
+        if deadline.met():
+            end(refusal)
+
+    counts = {name: count for name, (count, _) in judged.items()}
     try:
-        context.controller.create_partitions({name: count for name, (count, _) in judged.items()})
+        context.controller.create_partitions(counts, made)
     except ControllerError as refusal:
-        for _, result in judged.values():
-            _refuse(result, refusal)
+        end(refusal)
         return
-    for name, (count, _) in judged.items():
-        context.log.info(f"topic {name} has {count} partitions now")
+    late = ControllerError(codes.REQUEST_TIMED_OUT, "")
+    deadline = Deadline(context, wait_ms, lambda: end(late))
 
 
 def _judged(context: Context, topic: Any, room: int) -> int:

@@ -9,10 +9,10 @@ directory may not answer: what it has not said by then is REQUEST_TIMED_OUT.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from kafkalite.api.deadline import Deadline
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes
-from kafkalite.timers import Timer
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class LogAnswers:
         self._response = response
         self._asked = 0
         self._waiting: dict[int, Refuse] = {}
-        self._deadline: Timer | None = None
+        self._deadline: Deadline | None = None
 
     def ask(
         self,
@@ -60,7 +60,7 @@ class LogAnswers:
                 take(answer)
             else:
                 refuse(error.kafka_code, str(error))
-            if not self._waiting:
+            if not self._waiting and self._deadline is not None and self._deadline.met():
                 self._answer()
 
         question(answered)
@@ -72,9 +72,7 @@ class LogAnswers:
         if not self._waiting:
             self._answer()
             return
-        due_ms = self._context.now_ms() + wait_ms
-        self._deadline = self._context.timers.call_at(due_ms, self._time_is_over)
-        self._context.on_stop(self._time_is_over)
+        self._deadline = Deadline(self._context, wait_ms, self._time_is_over)
 
     def _time_is_over(self) -> None:
         for refuse in self._waiting.values():
@@ -83,7 +81,4 @@ class LogAnswers:
         self._answer()
 
     def _answer(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._context.forget_on_stop(self._time_is_over)
         self._context.plane.respond(self._request, self._response)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from kafkalite.errors import KafkaliteError
 from kafkalite.groups.classic import (
     COMPLETING_REBALANCE,
     CONSUMER_PROTOCOL_TYPE,
@@ -34,6 +35,10 @@ PARTITIONS_KNOWN_MAX: Final = 10_000
 """Groups whose partition is remembered; beyond, all are worked out anew."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their numbers, in which `offsets.topic.compression.codec` names them."""
+
+
+MadeTopic = Callable[[KafkaliteError | None], None]
+"""Told that the topic is there, or why it is not."""
 
 
 class CoordinatorHost(Host, Protocol):
@@ -75,6 +80,8 @@ class GroupCoordinator:
         self._codec = CODECS[codec] if 0 <= codec < len(CODECS) else CODECS[0]
         self._shards: list[Shard] = []
         self._loading: list[Shard] = []
+        self._awaiting_topic: list[MadeTopic] = []
+        """Who waits for the topic, which is being made if there is anybody."""
         self._partitions: dict[str, int] = {}
         """Group -> partition, of groups that were asked for lately."""
 
@@ -84,27 +91,44 @@ class GroupCoordinator:
         """Begins to load what there is. Returns at once; called once, when the broker serves."""
         self._host.on_stop(self._stop)
         self._host.timers.call_at(self._host.now_ms() + self._check_interval_ms, self._expire)
+        if OFFSETS_TOPIC in self._host.image.topics:
+            self.make_topic(_ignore)
+
+    @property
+    def has_topic(self) -> bool:
+        """`__consumer_offsets` is there, though its groups may not be loaded yet."""
+        return bool(self._shards)
+
+    def make_topic(self, then: MadeTopic) -> None:
+        """Has `__consumer_offsets` made if it is not there: `then(None)`, maybe at once, or
+        `then(error)` if it cannot be."""
+        if self._shards:
+            return then(None)
+        self._awaiting_topic.append(then)
+        if len(self._awaiting_topic) > 1:
+            return None
+        config, controller = self._host.config, self._host.controller
+        if OFFSETS_TOPIC in self._host.image.topics:
+            # Others may be making it.
+            return controller.when_settled([OFFSETS_TOPIC], self._end_making)
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+        }
+        count = config["offsets.topic.num.partitions"]
+        try:
+            return controller.create_topic(OFFSETS_TOPIC, count, configs, self._end_making)
+        except KafkaliteError as error:
+            return self._end_making(error)
+
+    def _end_making(self, error: KafkaliteError | None = None) -> None:
+        awaiting, self._awaiting_topic = self._awaiting_topic, []
         topic = self._host.image.topics.get(OFFSETS_TOPIC)
         if topic is not None:
             self._take_shards(len(topic.partitions))
-
-    def make_topic(self) -> None:
-        """Makes `__consumer_offsets` if it is not there. Raises KafkaliteError if it cannot be."""
-        if self._shards:
-            return
-        topic = self._host.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            config = self._host.config
-            topic = self._host.controller.create_topic(
-                OFFSETS_TOPIC,
-                config["offsets.topic.num.partitions"],
-                {
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(config["offsets.topic.segment.bytes"]),
-                },
-            )
-        self._take_shards(len(topic.partitions))
+        for then in awaiting:
+            then(error)
 
     def partition_of(self, group_id: str) -> int:
         """The partition that a group belongs to, as in Kafka's `partitionFor`."""
@@ -432,6 +456,10 @@ def random_uuid() -> str:
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _ignore(_error: KafkaliteError | None) -> None:
+    pass
 
 
 def _never(_topic: str, _partition: int) -> bool:

@@ -5,6 +5,12 @@
 When a method returns, its change is durable, is in `image`, and is what clients see. What cannot be
 is a ControllerError with Kafka's code. Used by the control thread only, once the node serves.
 
+Logs are made and deleted by their directories, which may not answer (`rust/src/net/change.rs`):
+what concerns logs calls back, and a topic whose logs are being made is changing until then.
+
+    create_topics ──► records on disk, in `image` ──► logs ──► what clients see ──► then()
+                                                       └─ a failure: records that remove the topics
+
 What a start and a clean stop write is in `takeover.py`.
 
 Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlManager`,
@@ -12,9 +18,10 @@ Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlMan
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, StorageError
@@ -82,6 +89,21 @@ def check_record_count(count: int) -> None:
 
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 
+Then = Callable[[ControllerError | None], None]
+"""Called once a change is what clients see, or with the reason why it will never be."""
+
+
+class LogChanges(Protocol):
+    """What changes logs in the background (`kafkalite.context.Context`)."""
+
+    def make_logs(
+        self, topics: Mapping[str, Any], callback: Callable[[KafkaliteError | None], None]
+    ) -> None: ...
+    def delete_logs(
+        self, names: Sequence[str], callback: Callable[[KafkaliteError | None], None]
+    ) -> None: ...
+    def soon(self, callback: Callable[[], None]) -> None: ...
+
 
 class Controller:
     """See above. `start` makes one."""
@@ -101,6 +123,9 @@ class Controller:
         self._wall_ms = wall_ms
         self._warn = warn
         self._plane: _native.BrokerPlane | None = None
+        self._logs: LogChanges | None = None
+        self._changing: dict[str, list[Callable[[], None]]] = {}
+        """Topics whose logs are being made, and who waits for that."""
         self._producer_ids = iter(range(0))
         self._broker_config_watchers: list[Callable[[], None]] = []
         self._on_failure: Callable[[str], None] | None = None
@@ -137,6 +162,22 @@ class Controller:
         if moved:
             self._append(moved)
         self._publish_features()
+
+    def change_logs_by(self, logs: LogChanges) -> None:
+        """From now on topics can be made and deleted."""
+        self._logs = logs
+
+    def is_changing(self, name: str) -> bool:
+        """Whether logs of a topic are being made. It must not be deleted meanwhile, nor grow."""
+        return name in self._changing
+
+    def when_settled(self, names: Collection[str], then: Callable[[], None]) -> None:
+        """`then()` once none of the topics is changing, at once if none is."""
+        changing = next((each for each in names if each in self._changing), None)
+        if changing is None:
+            then()
+        else:
+            self._changing[changing].append(partial(self.when_settled, names, then))
 
     def on_broker_configs(self, watcher: Callable[[], None]) -> None:
         """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
@@ -187,21 +228,23 @@ class Controller:
             )
 
     def create_topic(
-        self, name: str, partition_count: int, configs: Mapping[str, str]
-    ) -> TopicImage:
-        """Makes a topic with a new id. The configs must have been checked."""
+        self, name: str, partition_count: int, configs: Mapping[str, str], then: Then
+    ) -> None:
+        """Makes a topic with a new id, as `create_topics`. The configs must have been checked."""
         self.check_new_topic(name, AlikeNames())
         if partition_count < 1:
             raise ControllerError(
                 codes.INVALID_PARTITIONS,
                 "Number of partitions was set to an invalid non-positive value.",
             )
-        return self.create_topics([NewTopic(name, partition_count, configs)])[0]
+        self.create_topics([NewTopic(name, partition_count, configs)], then)
 
-    def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicImage]:
+    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> None:
         """Makes topics with new ids, which must have been checked, by one flush of the metadata:
-        all of them, or none if they take too many records, or the metadata or a log cannot be
-        written."""
+        all of them, or none if a log cannot be made, of which `then` is told, never from within
+        this call. They are in `image` at once.
+
+        Raises ControllerError if they take too many records, or the metadata cannot be written."""
         check_record_count(sum(each.record_count for each in wanted))
         places = iter(self._place(sum(each.partition_count for each in wanted)))
         records: list[Any] = []
@@ -215,31 +258,41 @@ class Controller:
             partitions = self._new_partitions(0, list(islice(places, each.partition_count)))
             records += [partition_record(topic_id, partition) for partition in partitions]
         self._append(records)
-        try:
-            self._publish_topics([each.name for each in wanted])
-        except KafkaliteError as error:
+        facts = {each.name: self._facts(self.image.topics[each.name]) for each in wanted}
+
+        def made() -> None:
+            self._publish_topics(facts)
+
+        def undo() -> None:
             # Kafka's broker takes the directory offline, and the topic stays, without logs.
             self._append([messages.RemoveTopicRecord(topic_id=each) for each in topic_ids])
-            raise _logs_not_made(error) from error
-        return [self.image.topics[each.name] for each in wanted]
 
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Takes topics away, with their records and configs: all of them, or none if one is not
-        there, they take too many records, or the metadata cannot be written. A log directory that
-        fails over it is offline then, and the topics are gone, as in Kafka."""
+        self._make_logs(facts, made, undo, then)
+
+    def delete_topics(self, names: Sequence[str], then: Callable[[], None]) -> None:
+        """Takes topics away, with their records and configs; none may be changing. When this
+        returns, the topics are gone; when `then()` is called, so are their logs, or a log directory
+        that fails over it is offline, as in Kafka.
+
+        Raises ControllerError, and all are there still, if one is not there, they take too many
+        records, or the metadata cannot be written."""
         topics = [self._topic(name) for name in names]
         check_record_count(len(topics))
-        if topics:
-            self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics])
-            try:
-                self._serving().delete_topics(names)
-            except StorageError as error:
-                self._warn(f"logs of deleted topics are left until the next start: {error}")
+        self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics])
 
-    def create_partitions(self, total_counts: Mapping[str, int]) -> None:
+        def deleted(error: KafkaliteError | None) -> None:
+            if error is not None:
+                self._warn(f"logs of deleted topics are left until the next start: {error}")
+            then()
+
+        self._changer().delete_logs(names, deleted)
+
+    def create_partitions(self, total_counts: Mapping[str, int], then: Then) -> None:
         """Gives topics more partitions, so that each has its total, by one flush of the metadata:
-        all of them, or none if they take too many records, or the metadata or a log cannot be
-        written."""
+        all of them, or none if a log cannot be made or the metadata not be written, of which `then`
+        is told, never from within this call. None may be changing.
+
+        Raises ControllerError for what cannot be, or takes too many records."""
         topics = [self._topic(name) for name in total_counts]
         for topic in topics:
             count, total_count = len(topic.partitions), total_counts[topic.name]
@@ -252,21 +305,48 @@ class Controller:
         new_count = sum(total_counts.values()) - sum(len(each.partitions) for each in topics)
         check_record_count(new_count)
         places = iter(self._place(new_count))
-        grown: dict[str, TopicImage] = {}
+        facts: dict[str, Any] = {}
         records: list[Any] = []
         for topic in topics:
             count = len(topic.partitions)
             directories = list(islice(places, total_counts[topic.name] - count))
             partitions = self._new_partitions(count, directories)
-            grown[topic.name] = topic._replace(partitions=(*topic.partitions, *partitions))
+            grown = topic._replace(partitions=(*topic.partitions, *partitions))
+            facts[topic.name] = self._facts(grown)
             records += [partition_record(topic.id, each) for each in partitions]
+
+        def made() -> None:
+            # After the logs: the metadata has no record that takes a partition away.
+            self._append(records)
+            self._publish_topics(facts)
+
+        self._make_logs(facts, made, lambda: None, then)
+
+    def _make_logs(
+        self,
+        facts: Mapping[str, Any],
+        made: Callable[[], None],
+        undo: Callable[[], None],
+        then: Then,
+    ) -> None:
+        """Has the logs made that topics lack, which are changing meanwhile; then `made()`, or
+        `undo()` if they cannot be, each of which may raise ControllerError."""
+
+        def changed(error: KafkaliteError | None) -> None:
+            refusal = None if error is None else _logs_not_made(error)
+            try:
+                made() if refusal is None else undo()
+            except ControllerError as failure:
+                refusal = failure
+            for each in chain.from_iterable([self._changing.pop(name) for name in facts]):
+                self._changer().soon(each)
+            then(refusal)
+
+        self._changing.update({name: [] for name in facts})
         try:
-            # Before the metadata, from which no partition can be taken again.
-            self._serving().make_logs({name: self._facts(each) for name, each in grown.items()})
+            self._changer().make_logs(facts, changed)
         except KafkaliteError as error:
-            raise _logs_not_made(error) from error
-        self._append(records)
-        self._publish_topics(list(grown))
+            self._changer().soon(partial(changed, error))
 
     def set_configs(
         self,
@@ -354,7 +434,10 @@ class Controller:
 
     def _place(self, count: int) -> list[bytes]:
         """The directories of new partitions."""
-        return self._serving().place(count)
+        try:
+            return self._serving().place(count)
+        except KafkaliteError as error:
+            raise _logs_not_made(error) from error
 
     def _new_partitions(self, first: int, directories: Sequence[bytes]) -> list[PartitionImage]:
         node = (self._node_id,)
@@ -393,9 +476,14 @@ class Controller:
         partitions = [(each.leader_epoch, each.directory) for each in topic.partitions]
         return topic.id, topic.is_internal, dict(self._engine_configs(own)), partitions
 
-    def _publish_topics(self, names: Sequence[str]) -> None:
-        facts = {name: self._facts(self.image.topics[name]) for name in names}
+    def _publish_topics(self, made: Mapping[str, Any]) -> None:
+        """Has clients see topics, whose logs were made for these facts. Their configs may have
+        changed meanwhile."""
+        facts = {name: self._facts(self.image.topics[name]) for name in made}
         self._serving().publish_topics(facts)
+        for name, each in facts.items():
+            if each != made[name]:
+                self._set_engine_configs(name)
 
     def _set_engine_configs(self, name: str) -> None:
         own = self.image.configs.get((TOPIC, name), {})
@@ -410,6 +498,11 @@ class Controller:
         if self._plane is None:
             raise ControllerError(codes.KAFKA_STORAGE_ERROR, "the node does not serve yet")
         return self._plane
+
+    def _changer(self) -> LogChanges:
+        if self._logs is None:
+            raise ControllerError(codes.KAFKA_STORAGE_ERROR, "the node does not serve yet")
+        return self._logs
 
 
 def start(

@@ -282,7 +282,10 @@ struct Quoted(String);
 impl fmt::Write for Quoted {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = VALUE_QUOTED_BYTES_MAX - self.0.len();
-        let end = text.floor_char_boundary(room.min(text.len()));
+        let mut end = room.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         self.0.push_str(text.get(..end).unwrap_or_default());
         match end == text.len() {
             true => Ok(()),

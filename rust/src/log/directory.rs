@@ -448,13 +448,19 @@ impl LogDirectory {
                 self.path.display()
             ))
         })?;
+        self.delete_forgotten(&log, unique, now_ms)
+    }
+
+    /// The second half of `delete_log`: of a log that is out already, the directory is renamed.
+    pub fn delete_forgotten(&self, log: &Log, unique: &str, now_ms: i64) -> Result<PathBuf> {
         self.health.check()?;
         let due = Deadline::after(log.config().file_delete_delay_ms, now_ms);
-        let renamed = self.condemn(&log, unique, due);
+        let renamed = self.condemn(log, unique, due);
         renamed.inspect_err(|error| self.health.fail(error))
     }
 
-    fn forget(&self, topic: &str, partition: i32) -> Option<Arc<Log>> {
+    /// The first half of `delete_log`, which asks nothing of the disk: the log is out.
+    pub fn forget(&self, topic: &str, partition: i32) -> Option<Arc<Log>> {
         let mut logs = self.logs.write();
         let log = logs.remove(&(Arc::from(topic), partition))?;
         let topic = topic.to_owned();

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::coordinate::{LogAnswer, LogCall};
+use super::coordinate::LogAnswer;
 use super::end::{End, Refusals};
 use super::plane::HeldMemory;
 use super::seat::Seat;
+use super::work::Work;
 use crate::access::Principal;
 use crate::error::Error;
 use crate::limits::{CONTROL_PROMPT, STORAGE_NOTICE_MS};
@@ -87,7 +88,7 @@ struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
     /// What Python asks of logs, in its order.
-    calls: VecDeque<LogCall>,
+    calls: VecDeque<Work>,
     /// What became of calls, by their numbers, until Python asks.
     answers: HashMap<u64, LogAnswer>,
     /// Sentences for the log that Python writes.
@@ -131,12 +132,13 @@ impl ControlQueue {
         }
     }
 
-    /// A question to a log. It is asked when the control thread comes for more to do.
-    pub fn call(&self, call: LogCall) {
-        self.queue.lock().calls.push_back(call);
+    /// What is to be asked of a log or a log directory when the control thread comes for more to do.
+    pub fn call(&self, work: Work) {
+        self.queue.lock().calls.push_back(work);
+        self.has_frames.notify_one();
     }
 
-    pub fn next_call(&self) -> Option<LogCall> {
+    pub fn next_call(&self) -> Option<Work> {
         self.queue.lock().calls.pop_front()
     }
 
@@ -221,12 +223,12 @@ impl ControlQueue {
     }
 
     /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for ever).
-    /// Nothing in it means that the time is over or that there are notices. `None`: the queue is closed
-    /// and empty.
+    /// Nothing in it means that the time is over, or that there are notices or calls. `None`: the queue is
+    /// closed and empty.
     pub fn take(&self, timeout: Option<Duration>) -> Option<Taken> {
         let mut queue = self.queue.lock();
         queue.away_since = None;
-        let is_idle = queue.frames.is_empty() && queue.woken.is_empty();
+        let is_idle = queue.frames.is_empty() && queue.woken.is_empty() && queue.calls.is_empty();
         if is_idle && queue.notices.is_empty() && !queue.is_closed {
             match timeout {
                 Some(timeout) => {

@@ -1,5 +1,5 @@
 //! What Python asks of logs, and how the control thread goes on when one does not answer: appends of
-//! its coordinators, DeleteRecords, DescribeProducers.
+//! its coordinators, DeleteRecords, DescribeProducers; and that logs be made and deleted (`change.rs`).
 //!
 //! ```text
 //! Python       requests, timers ── call: queued ──┐                           ┌── answers
@@ -45,14 +45,15 @@ pub enum Asked {
 
 /// What became of it.
 pub struct LogAnswer {
-    partition: Arc<Partition>,
     result: Result<Answered>,
 }
 
 enum Answered {
-    Appended(AppendInfo),
+    Appended(Arc<Partition>, AppendInfo),
     LogStartOffset(i64),
     Producers(ProducerState),
+    /// Logs have been made or deleted.
+    Changed,
 }
 
 /// What the control thread has to do next: makes the calls that were queued, and blocks until there
@@ -76,37 +77,41 @@ pub fn wait(timeout: Option<Duration>, shared: &Arc<Shared>) -> Option<Taken> {
 
 /// `None`: one took so long that another thread has gone on with the turn.
 fn call_all(mut turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
-    while let Some(call) = shared.control().next_call() {
-        turn = call.perform(turn, shared)?;
+    while let Some(work) = shared.control().next_call() {
+        turn = perform(work, turn, shared)?;
     }
     Some(turn)
 }
 
-impl LogCall {
-    /// Makes the call here, or has the directory's own thread make it. `None` as above.
-    fn perform(self, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
-        let control = shared.control();
-        let mut work = Work::Call(self);
-        let Some(gate) = work.gate(&shared.gates).cloned() else {
-            work.run(shared, None, false);
-            return Some(turn);
+/// Makes the call here, or has the directory's own thread make it. `None` as above.
+fn perform(mut work: Work, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
+    let control = shared.control();
+    let Some(gate) = work.gate(&shared.gates).cloned() else {
+        work.run(shared, None, false);
+        return Some(turn);
+    };
+    if !gate.is_open() || !control.has_spare() {
+        work = match gate.put(work, CONTROL_THREAD, shared) {
+            None => return Some(turn),
+            Some(work) => work,
         };
-        if !gate.is_open() || !control.has_spare() {
-            work = match gate.put(work, CONTROL_THREAD, shared) {
-                None => return Some(turn),
-                Some(work) => work,
-            };
-        }
-        let thread_id = poller::thread_id();
-        let call = control
-            .seat
-            .leave(turn, thread_id, gate.clone(), &shared.watch);
-        work.run(shared, Some(gate.directory), false);
-        let turn = control.seat.back(call);
-        if turn.is_none() {
-            gate.recover();
-        }
-        turn
+    }
+    let thread_id = poller::thread_id();
+    let call = control
+        .seat
+        .leave(turn, thread_id, gate.clone(), &shared.watch);
+    work.run(shared, Some(gate.directory), false);
+    let turn = control.seat.back(call);
+    if turn.is_none() {
+        gate.recover();
+    }
+    turn
+}
+
+impl LogCall {
+    /// Has it made by the next `wait`.
+    pub fn queue(self, control: &ControlQueue) {
+        control.call(Work::Call(self));
     }
 
     pub fn run(self, control: &ControlQueue, now_ms: i64) {
@@ -117,22 +122,19 @@ impl LogCall {
         } = self;
         let log = &partition.log;
         let result = match asked {
-            Asked::Append(records) => append(&partition, records, now_ms).map(Answered::Appended),
+            Asked::Append(records) => append(&partition, records, now_ms)
+                .map(|info| Answered::Appended(partition.clone(), info)),
             Asked::DeleteRecords(offset) => log
                 .advance_log_start_offset(offset)
                 .map(Answered::LogStartOffset),
             Asked::Producers => Ok(Answered::Producers(log.producers())),
         };
         let end_offset = match &result {
-            Ok(Answered::Appended(info)) => Some(info.last_offset + 1),
+            Ok(Answered::Appended(_, info)) => Some(info.last_offset + 1),
             _ => None,
         };
-        let answer = LogAnswer {
-            partition: partition.clone(),
-            result,
-        };
         // Before Python can be woken.
-        control.answer(number, answer);
+        control.answer(number, LogAnswer { result });
         match end_offset {
             Some(end_offset) => wake_once_committed(&partition, end_offset, number, control),
             None => control.wake(number),
@@ -176,19 +178,34 @@ fn wake_once_committed(
 }
 
 impl LogAnswer {
+    /// Of logs that were to be made or deleted.
+    pub fn changed(result: Result<()>) -> LogAnswer {
+        LogAnswer {
+            result: result.map(|()| Answered::Changed),
+        }
+    }
+
+    /// Why they were not.
+    pub fn change(self) -> Result<()> {
+        match self.result? {
+            Answered::Changed => Ok(()),
+            _ => Err(not_asked()),
+        }
+    }
+
     /// The first offset of records that are committed. Errors: why they were refused; why they are
     /// lost.
     pub fn first_offset(self) -> Result<i64> {
-        let Answered::Appended(info) = self.result? else {
+        let Answered::Appended(partition, info) = self.result? else {
             return Err(not_asked());
         };
-        if self.partition.log.offsets().high_watermark > info.last_offset {
+        if partition.log.offsets().high_watermark > info.last_offset {
             return Ok(info.first_offset);
         }
-        self.partition.directory.health().check()?;
+        partition.directory.health().check()?;
         Err(Error::LogDeleted {
-            topic: self.partition.log.topic().to_owned(),
-            partition: self.partition.index,
+            topic: partition.log.topic().to_owned(),
+            partition: partition.index,
         })
     }
 

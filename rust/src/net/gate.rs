@@ -215,6 +215,8 @@ pub struct DirectoryGates {
     pub searches: Arc<Gate>,
     /// For what Python asks of logs, appends of its coordinators above all.
     pub calls: Arc<Gate>,
+    /// For logs that are made and deleted: many take seconds, which the appends need not wait.
+    pub changes: Arc<Gate>,
     /// For long answers out of files, one at a time: the network thread looks after the others
     /// meanwhile. It is closed while it sends one.
     pub long_answers: Arc<Gate>,
@@ -238,6 +240,7 @@ impl Gates {
                 reads: Gate::new('r', number, Kind::Unordered),
                 searches: Gate::new('s', number, Kind::Unordered),
                 calls: Gate::new('c', number, Kind::Ordered),
+                changes: Gate::new('m', number, Kind::Ordered),
                 long_answers: Gate::new('l', number, Kind::Patient),
             });
         Gates {
@@ -265,7 +268,10 @@ impl Gates {
     pub fn is_silent(&self, directory: &Arc<LogDirectory>) -> bool {
         let least = Duration::from_millis(DIRECTORY_SILENCE_MS);
         let gates = self.get(self.number_of(directory));
-        gates.is_some_and(|gates| gates.writes.is_silent(least) || gates.calls.is_silent(least))
+        gates.is_some_and(|gates| {
+            let writing = [&gates.writes, &gates.calls, &gates.changes];
+            writing.iter().any(|gate| gate.is_silent(least))
+        })
     }
 
     /// The gate for reading in a directory, which is not asked for where there is only one.
@@ -299,6 +305,7 @@ impl Gates {
                 && has_thread(&gates.reads)
                 && has_thread(&gates.searches)
                 && has_thread(&gates.calls)
+                && has_thread(&gates.changes)
                 && has_thread(&gates.long_answers)
         });
         if !have_threads {
@@ -320,6 +327,13 @@ impl Gates {
         forgotten
     }
 
+    /// Logs are being made or deleted in a directory that does not answer.
+    pub fn are_changes_stuck(&self) -> bool {
+        self.directories
+            .iter()
+            .any(|gates| !gates.changes.is_open())
+    }
+
     pub fn are_open(&self) -> bool {
         self.directories
             .iter()
@@ -333,6 +347,7 @@ impl Gates {
             gates.reads.end();
             gates.searches.end();
             gates.calls.end();
+            gates.changes.end();
             gates.long_answers.end();
         }
     }

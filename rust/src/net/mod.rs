@@ -13,6 +13,7 @@
 //! seat, gate   what happens when such a call does not return      crash  and when a thread panics
 //! admission, budget   how many connections, how much memory      pace  who holds it too long
 //! control      the queue to Python      coordinate  what Python asks of logs
+//! change       logs that Python has made and deleted
 //! poller       epoll, eventfd, sendfile      busy_poll  a thread that stays awake
 //! plane        all of it together
 //! ```
@@ -21,6 +22,7 @@ pub mod admission;
 pub mod budget;
 mod buffers;
 mod busy_poll;
+pub mod change;
 mod connections;
 pub mod control;
 pub mod coordinate;

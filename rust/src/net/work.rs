@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use super::change::DirectoryChange;
 use super::coordinate::LogCall;
 use super::gate::{Gate, Gates};
 use super::outbox::{Flushed, Outbox, SpareAnswers};
@@ -32,6 +33,8 @@ pub enum Work {
     Append(AppendBatch),
     /// What Python asks of a log.
     Call(LogCall),
+    /// Logs of a directory that are to be made or deleted.
+    Change(DirectoryChange),
     /// What the logs hold for a Fetch.
     Look(Look),
     /// Offsets by time.
@@ -93,6 +96,10 @@ impl Work {
                 let number = gates.number_of(&call.partition.directory);
                 gates.get(number).map(|gates| &gates.calls)
             }
+            Work::Change(change) => {
+                let number = gates.number_of(&change.directory);
+                gates.get(number).map(|gates| &gates.changes)
+            }
             Work::Look(look) => gates.reads_of(|| look.fetch.next_directory(&look.looked)),
             Work::Search { request, .. } => {
                 let number = gates.number_of(request.next_directory()?);
@@ -130,7 +137,7 @@ impl Work {
     /// It is of use to that connection, and to nobody else.
     pub fn is_for(&self, connection: u64) -> bool {
         match self {
-            Work::Append(_) | Work::Call(_) => false,
+            Work::Append(_) | Work::Call(_) | Work::Change(_) => false,
             Work::Look(Look { parked, .. }) | Work::Search { parked, .. } => {
                 parked.connection == connection
             }
@@ -158,6 +165,10 @@ impl Work {
             Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
             Work::Call(call) => {
                 call.run(shared.control(), shared.wall_ms());
+                Done::Called
+            }
+            Work::Change(change) => {
+                change.run(shared.control(), shared.wall_ms());
                 Done::Called
             }
             Work::Look(look) => look.run(is_here),

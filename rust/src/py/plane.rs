@@ -30,7 +30,8 @@ use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
-use crate::net::plane::{Mailboxes, Message, Plane, Settings, wall_ms};
+use crate::net::change;
+use crate::net::plane::{Mailboxes, Message, Plane, Settings};
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
 use crate::wire::header::begin_response;
 
@@ -461,25 +462,49 @@ impl BrokerPlane {
         Ok(ids.iter().map(|id| PyBytes::new(py, id)).collect())
     }
 
-    /// Makes the logs that topics lack.
-    fn make_logs(&self, py: Python<'_>, topics: HashMap<String, TopicFacts>) -> PyResult<()> {
+    /// Has the logs made that topics lack, by the next `wait`: one gives `number` then, and
+    /// `logs_changed` says whether they are there.
+    fn make_logs(
+        &self,
+        py: Python<'_>,
+        topics: HashMap<String, TopicFacts>,
+        number: u64,
+    ) -> PyResult<()> {
         enter(py, || {
-            let plans = topic_plans(topics)?;
-            self.node.make_logs(&plans, wall_ms())
+            let missing = self.node.missing_logs(&topic_plans(topics)?);
+            change::make_logs(missing, number, &self.mailboxes.control);
+            Ok(())
         })
     }
 
-    /// Has clients see topics as they are now, with their partitions: logs that they lack are made.
+    /// What became of `make_logs` or `delete_topics`.
+    fn logs_changed(&self, py: Python<'_>, number: u64) -> PyResult<()> {
+        enter(py, || self.answer_of(number)?.change())
+    }
+
+    /// Whether logs are being made or deleted in a directory that does not answer, and requests that
+    /// wait take so much of their memory that no more may wait for it.
+    fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
+        let shared = &self.started(py)?.shared;
+        Ok(shared.budget.is_half_used() && shared.gates.are_changes_stuck())
+    }
+
+    /// Has clients see topics as they are now, with those partitions whose logs have been made.
     fn publish_topics(&self, py: Python<'_>, topics: HashMap<String, TopicFacts>) -> PyResult<()> {
         enter(py, || {
-            let plans = topic_plans(topics)?;
-            self.node.publish_topics(&plans, wall_ms())
+            self.node.publish_topics(&topic_plans(topics)?);
+            Ok(())
         })
     }
 
-    /// Takes topics away and has their logs deleted.
-    fn delete_topics(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
-        enter(py, || self.node.delete_topics(&names, wall_ms()))
+    /// Takes topics away at once, and has their logs deleted by the next `wait`: one gives `number`
+    /// then, and `logs_changed` says whether they are gone.
+    fn delete_topics(&self, py: Python<'_>, names: Vec<String>, number: u64) -> PyResult<()> {
+        enter(py, || {
+            let gone = self.node.remove_topics(&names)?;
+            change::delete_logs(gone, number, &self.mailboxes.control);
+            Ok(())
+        })
     }
 
     /// Gives the logs of a topic another configuration.
@@ -596,11 +621,12 @@ impl BrokerPlane {
         number: u64,
     ) -> PyResult<()> {
         let partition = self.partition(py, topic, partition)?;
-        self.mailboxes.control.call(LogCall {
+        let call = LogCall {
             partition,
             asked,
             number,
-        });
+        };
+        call.queue(&self.mailboxes.control);
         Ok(())
     }
 

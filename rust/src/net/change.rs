@@ -1,0 +1,147 @@
+//! Logs that Python has made and deleted: a call for each log directory concerned, at whose gate it
+//! waits if the directory does not answer. Python goes on meanwhile, and is woken once all are through.
+//!
+//! ```text
+//! Python      make_logs ──► a part for each directory ──► create_logs ─┐ the last one
+//!             woken ◄── its number ◄── discarded again, if one failed ◄┘
+//! ```
+//!
+//! Parts in one directory keep the order in which Python asked for them, so that a log is deleted after
+//! it was made, and the directory of an older topic has gone before a new one takes its name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::control::ControlQueue;
+use super::coordinate::LogAnswer;
+use super::work::Work;
+use crate::error::{Error, Result};
+use crate::image::Partition;
+use crate::log::directory::{LogDirectory, NewLog};
+use crate::log::log::Log;
+use crate::node::{ByDirectory, unique_text};
+
+/// What is to become of logs of one directory.
+enum What {
+    Make(Vec<NewLog>),
+    /// Out of use since Python asked.
+    Delete(Vec<Arc<Partition>>),
+    /// Made, and of no use, since others could not be.
+    Discard(Vec<Arc<Log>>),
+}
+
+/// What all parts of a change have in common.
+struct Change {
+    /// By which Python knows it.
+    number: u64,
+    /// Parts that are not through.
+    left: AtomicUsize,
+    /// The first one.
+    failure: Mutex<Option<Error>>,
+    made: Mutex<ByDirectory<Arc<Log>>>,
+}
+
+/// The part of a change that lies in one log directory.
+pub struct DirectoryChange {
+    pub directory: Arc<LogDirectory>,
+    what: What,
+    change: Arc<Change>,
+}
+
+/// Has logs made: all of them, or none. Python is woken by the number then.
+pub fn make_logs(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueue) {
+    let parts = wanted.into_iter();
+    let parts = parts.map(|(directory, logs)| (directory, What::Make(logs)));
+    begin(parts.collect(), number, None, control);
+}
+
+/// Has the logs of partitions that nobody sees any more deleted, with one sync of each directory. A
+/// directory where that fails is offline then; the others have their turn all the same.
+pub fn delete_logs(gone: ByDirectory<Arc<Partition>>, number: u64, control: &ControlQueue) {
+    let parts = gone.into_iter();
+    let parts = parts.map(|(directory, logs)| (directory, What::Delete(logs)));
+    begin(parts.collect(), number, None, control);
+}
+
+fn begin(
+    parts: Vec<(Arc<LogDirectory>, What)>,
+    number: u64,
+    failure: Option<Error>,
+    control: &ControlQueue,
+) {
+    let change = Arc::new(Change {
+        number,
+        left: AtomicUsize::new(parts.len()),
+        failure: Mutex::new(failure),
+        made: Mutex::default(),
+    });
+    if parts.is_empty() {
+        change.end(control);
+    }
+    for (directory, what) in parts {
+        control.call(Work::Change(DirectoryChange {
+            directory,
+            what,
+            change: change.clone(),
+        }));
+    }
+}
+
+impl DirectoryChange {
+    pub fn run(self, control: &ControlQueue, now_ms: i64) {
+        let DirectoryChange {
+            directory,
+            what,
+            change,
+        } = self;
+        let done = match what {
+            What::Make(wanted) => directory.create_logs(wanted, now_ms).map(|logs| {
+                change.made.lock().push((directory, logs));
+            }),
+            What::Delete(partitions) => delete(&directory, &partitions, now_ms),
+            // What cannot be removed either, the next start calls stray.
+            What::Discard(logs) => unique_text().map(|unique| {
+                let discarded = directory.discard_logs(&logs, &unique, now_ms);
+                discarded.unwrap_or(());
+            }),
+        };
+        if let Err(error) = done {
+            change.failure.lock().get_or_insert(error);
+        }
+        if change.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            change.end(control);
+        }
+    }
+}
+
+impl Change {
+    /// All parts are through.
+    fn end(&self, control: &ControlQueue) {
+        let made = std::mem::take(&mut *self.made.lock());
+        let failure = self.failure.lock().take();
+        if failure.is_some() && !made.is_empty() {
+            let parts = made.into_iter();
+            let parts = parts.map(|(directory, logs)| (directory, What::Discard(logs)));
+            return begin(parts.collect(), self.number, failure, control);
+        }
+        let result = failure.map_or(Ok(()), Err);
+        // Before Python can be woken.
+        control.answer(self.number, LogAnswer::changed(result));
+        control.wake(self.number);
+    }
+}
+
+/// The first failure, after all partitions have had their turn.
+fn delete(directory: &LogDirectory, partitions: &[Arc<Partition>], now_ms: i64) -> Result<()> {
+    let unique = unique_text()?;
+    let mut outcome = Ok(());
+    for partition in partitions {
+        let deleted = directory.delete_forgotten(&partition.log, &unique, now_ms);
+        outcome = outcome.and(deleted.map(drop));
+        // Those that have come since the topic went.
+        partition.waiters.abandon();
+    }
+    outcome.and(directory.sync_deleted())
+}
