@@ -224,6 +224,11 @@ pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
 /// other request that would have a larger one is refused, which ends its connection.
 pub const ANSWER_BYTES_MAX: i32 = i32::MAX;
 
+/// What Python answers takes so much memory at most before it is written, bytes, and Python some seconds: a
+/// client that names the same thing a million times is refused beyond it, which ends its connection. The
+/// configurations of twenty thousand topics are less.
+pub const CONTROL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
 /// Default of `max.incremental.fetch.session.cache.slots`.
 pub const FETCH_SESSIONS_MAX: usize = 1000;
 

@@ -60,6 +60,11 @@ def test_several_groups_are_answered_in_order(connection: Connection, topic: str
     assert [each.group_id for each in groups] == ["several-0", "several-1", "several-2"]
     assert [each.topics[0].partitions[0].committed_offset for each in groups] == [0, 1, 2]
     assert connection.ask("OffsetFetch", 8, messages.OffsetFetchRequest(groups=[])).groups == []
+    # As often as it is named, also beside some partitions of it.
+    request.groups += [group_kind(group_id="several-2", topics=[]), request.groups[2]]
+    groups = connection.ask("OffsetFetch", 8, request).groups
+    assert [len(each.topics) for each in groups] == [1, 1, 1, 0, 1]
+    assert groups[4].topics == groups[2].topics
 
 
 def test_an_offset_is_seen_at_the_latest_with_the_answer_and_never_goes_back(

@@ -53,3 +53,12 @@ def test_a_group_without_members_is_empty(connection: Connection, topic: str) ->
     told, other = describe(connection, "without", "no-such-group")
     assert (told.group_state, told.protocol_type, told.members) == ("Empty", "", [])
     assert other.group_state == "Dead"
+
+
+def test_a_group_that_is_named_twice_is_told_twice(connection: Connection) -> None:
+    find_coordinator(connection, "twice")
+    join(connection, "twice", version=3)
+    first, other, again = describe(connection, "twice", "no such group", "twice")
+    assert len(first.members) == 1
+    assert (again.group_id, again.members) == ("twice", first.members)
+    assert other.group_state == "Dead"

@@ -34,3 +34,14 @@ def test_what_is_not_there_is_refused_as_kafka_does(connection: Connection, topi
     assert missing.error_code == 3
     assert missing.error_message == "This server does not host this topic-partition."
     assert ask(connection, "bad name", 0)[0].error_code == 17
+
+
+def test_a_partition_that_is_named_twice_is_described_twice(
+    connection: Connection, topic: str
+) -> None:
+    builder = BatchBuilder(producer_id=78, producer_epoch=0, base_sequence=0)
+    builder.append(1_000, None, b"x")
+    assert connection.produce(topic, builder.finish()).error_code == 0
+    found = ask(connection, topic, 0, 9, 0, 9)
+    assert [each.error_code for each in found] == [0, 3, 0, 3]
+    assert [len(each.active_producers) for each in found] == [1, 0, 1, 0]

@@ -286,3 +286,31 @@ def test_hostile_clients_fit_into_half_a_gibibyte() -> None:
         assert produced.error_code == 0
         for connection in opened:
             connection.socket.close()
+
+
+def test_who_names_a_thing_so_often_that_the_answer_fills_the_memory_is_closed() -> None:
+    """A broker's configuration, named a million times in five megabytes, took hundreds of
+    gigabytes: the answer was written down before anybody looked how long it was."""
+    kind = messages.DescribeConfigsRequest
+    broker_itself = kind.DescribeConfigsResource(
+        resource_type=4, resource_name="1", configuration_keys=None
+    )
+    request = kind(resources=[broker_itself], include_synonyms=True, include_documentation=True)
+    with (
+        kafkalite.Broker() as broker,
+        Connection(broker.bootstrap_servers) as other,
+        Connection(broker.bootstrap_servers) as hungry,
+    ):
+        once = len(other.ask("DescribeConfigs", 4, request).encode(4))
+        # So many that the answer would fit into a frame, if hardly into the memory.
+        request.resources *= 2**31 // once - 1
+        hungry.send(32, 4, request.encode(4))
+        assert hungry.is_closed()
+        assert is_served(other)
+        deadline = time.monotonic() + 60
+        while "its answer takes more than" not in broker.log_tail():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # between polls of the log
+        with open(f"/proc/{broker.pid}/status", encoding="ascii") as status:  # noqa: PTH123
+            peak_kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        assert peak_kib < 1 << 20

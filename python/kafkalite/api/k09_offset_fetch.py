@@ -44,9 +44,11 @@ def handle(context: Context, request: Any, message: Any) -> None:
             for each, place in zip(message.groups, response.groups, strict=True)
         ]
     waiting = len(asked)
+    whole_groups: dict[str, list[Any]] = {}
+    """All topics of groups, which are told as often as they are asked for."""
 
     def answer_for(group: tuple[str, Any, Any]) -> Callable[..., None]:
-        _, topics, place = group
+        group_id, topics, place = group
 
         def answer(
             code: int, offsets: GroupOffsets, is_unstable: Callable[[str, int], bool]
@@ -54,11 +56,23 @@ def handle(context: Context, request: Any, message: Any) -> None:
             nonlocal waiting
             place.error_code = code
             if code == codes.NONE or version < 2:
-                place.topics = list(
-                    _topics(
-                        context, version, topics, offsets, is_unstable, code, topic_kind, part_kind
+                found = whole_groups.get(group_id) if topics is None else None
+                if found is None:
+                    found = list(
+                        _topics(
+                            context,
+                            version,
+                            topics,
+                            offsets,
+                            is_unstable,
+                            code,
+                            topic_kind,
+                            part_kind,
+                        )
                     )
-                )
+                if topics is None:
+                    whole_groups[group_id] = found
+                place.topics = found
             waiting -= 1
             if waiting == 0:
                 context.plane.respond(request, response)

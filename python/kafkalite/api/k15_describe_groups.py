@@ -26,7 +26,12 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 def handle(context: Context, request: Any, message: Any) -> Any:
     """Answers at once."""
     response = messages.DescribeGroupsResponse()
+    known: dict[str, Any] = {}
     for group_id in message.groups:
+        if group_id in known:
+            # As often as it is named, which need not take memory.
+            response.groups.append(known[group_id])
+            continue
         code, group = context.groups.describe(group_id)
         described = _described(group_id, group)
         described.error_code = code
@@ -38,6 +43,7 @@ def handle(context: Context, request: Any, message: Any) -> Any:
         elif message.include_authorized_operations:
             described.authorized_operations = GROUP_OPERATIONS
         response.groups.append(described)
+        known[group_id] = described
     return response
 
 

@@ -25,17 +25,21 @@ microseconds, one whose disk is slow once its append is through."""
 
 
 def handle(context: Context, request: Any, message: Any) -> None:
-    """Each partition that is named."""
+    """Each partition that is named, as often as it is; its log is asked once."""
     kind = messages.DescribeProducersResponse
     response = kind()
     answers = LogAnswers(context, request, response)
+    known: dict[tuple[str, int], Any] = {}
     for topic in message.topics:
         described = kind.TopicResponse(name=topic.name)
         response.topics.append(described)
         for index in topic.partition_indexes:
-            row = kind.TopicResponse.PartitionResponse(partition_index=index)
+            row = known.get((topic.name, index))
+            if row is None:
+                row = kind.TopicResponse.PartitionResponse(partition_index=index)
+                known[topic.name, index] = row
+                _describe(context, answers, topic.name, row)
             described.partitions.append(row)
-            _describe(context, answers, topic.name, row)
     answers.answer_within(WAIT_MS)
 
 

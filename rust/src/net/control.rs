@@ -53,6 +53,8 @@ pub enum ControlAnswer {
     Again,
     /// The request cannot be answered: the connection is closed.
     Close,
+    /// As well, and Python has not told the log why.
+    Refused(Error),
 }
 
 /// What the control thread has to do.

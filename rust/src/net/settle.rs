@@ -322,6 +322,7 @@ impl Reactor {
             ControlAnswer::Response(bytes) => Ok(bytes),
             // Python has said why.
             ControlAnswer::Close => return self.close(index),
+            ControlAnswer::Refused(error) => Err(error),
             ControlAnswer::Again => self.answer_again(index, parked.slot),
         };
         match answer {

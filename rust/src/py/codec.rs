@@ -81,15 +81,42 @@ pub fn encode_message<'py>(
     version: i16,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let mut writer = Writer::default();
-    encode_object(object, version, &mut writer)?;
+    encode_object(object, version, &mut writer, &mut Room(usize::MAX))?;
     Ok(PyBytes::new(object.py(), &writer.bytes))
 }
 
-pub fn encode_object(object: &Bound<'_, PyAny>, version: i16, writer: &mut Writer) -> PyResult<()> {
+/// Bytes that values may take in memory. What is in a message twice counts twice, though it may be one
+/// object of Python's.
+pub struct Room(pub usize);
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> PyResult<()> {
+        match self.0.checked_sub(size_of::<Value>() + bytes) {
+            Some(left) => self.0 = left,
+            None => {
+                self.0 = 0;
+                return Err(PyTypeError::new_err("more than there is room for"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Something found no room. A little may have been left for others.
+    pub fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+pub fn encode_object(
+    object: &Bound<'_, PyAny>,
+    version: i16,
+    writer: &mut Writer,
+    room: &mut Room,
+) -> PyResult<()> {
     let py = object.py();
     let name: String = object.getattr(pyo3::intern!(py, "_name"))?.extract()?;
     let message = Message::find(&name).map_err(|error| raise(py, &error))?;
-    let value = struct_from_python(&message.root, object)?;
+    let value = struct_from_python(&message.root, object, room)?;
     encode(&message, version, &value, writer).map_err(|error| raise(py, &error))
 }
 
@@ -144,11 +171,11 @@ fn struct_to_python<'py>(
     Ok(object)
 }
 
-fn struct_from_python(of: &Struct, object: &Bound<'_, PyAny>) -> PyResult<Value> {
+fn struct_from_python(of: &Struct, object: &Bound<'_, PyAny>, room: &mut Room) -> PyResult<Value> {
     let mut values = Vec::with_capacity(of.fields.len());
     for field in &of.fields {
         let attribute = object.getattr(PyString::intern(object.py(), &field.name))?;
-        let value = from_python(&field.kind, &attribute).map_err(|error| {
+        let value = from_python(&field.kind, &attribute, room).map_err(|error| {
             PyTypeError::new_err(format!("{}.{}: {error}", of.name, field.name))
         })?;
         values.push(value);
@@ -156,11 +183,12 @@ fn struct_from_python(of: &Struct, object: &Bound<'_, PyAny>) -> PyResult<Value>
     Ok(Value::Struct(values))
 }
 
-fn from_python(kind: &Kind, object: &Bound<'_, PyAny>) -> PyResult<Value> {
+fn from_python(kind: &Kind, object: &Bound<'_, PyAny>, room: &mut Room) -> PyResult<Value> {
     if object.is_none() {
+        room.take(0)?;
         return Ok(Value::Null);
     }
-    Ok(match kind {
+    let value = match kind {
         Kind::Bool => Value::Bool(object.extract()?),
         Kind::Int8 | Kind::Int16 | Kind::Uint16 | Kind::Int32 | Kind::Uint32 | Kind::Int64 => {
             Value::Int(object.extract()?)
@@ -172,10 +200,16 @@ fn from_python(kind: &Kind, object: &Bound<'_, PyAny>) -> PyResult<Value> {
         Kind::Array(element) => {
             let mut values = Vec::new();
             for item in object.try_iter()? {
-                values.push(from_python(element, &item?)?);
+                values.push(from_python(element, &item?, room)?);
             }
             Value::Array(values)
         }
-        Kind::Struct(inner) => struct_from_python(inner, object)?,
-    })
+        Kind::Struct(inner) => struct_from_python(inner, object, room)?,
+    };
+    room.take(match &value {
+        Value::String(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    })?;
+    Ok(value)
 }

@@ -17,20 +17,22 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::arrow_server::{PyArrowServer, serve_node};
 use super::claim::ClaimedDirectories;
-use super::codec::encode_object;
+use super::codec::{Room, encode_object};
 use super::door::{enter, raise};
 use super::engine::{Log, ProducerEntry};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
-use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
+use crate::limits::{
+    ANSWER_BYTES_MAX, CONTROL_ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX,
+};
 use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
+use crate::net::change;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
-use crate::net::change;
 use crate::net::plane::{Mailboxes, Message, Plane, Settings};
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
 use crate::wire::header::begin_response;
@@ -432,8 +434,15 @@ impl BrokerPlane {
             .key(asked.api_key)
             .is_some_and(|key| asked.api_version >= key.first_flexible);
         let mut writer = begin_response(asked.correlation_id, flexible, 256);
-        encode_object(response, asked.api_version, &mut writer)?;
-        self.answer(&plane, request, ControlAnswer::Response(writer.bytes));
+        let mut room = Room(CONTROL_ANSWER_BYTES_MAX);
+        let answer = match encode_object(response, asked.api_version, &mut writer, &mut room) {
+            Ok(()) => ControlAnswer::Response(writer.bytes),
+            Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
+                "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
+            ))),
+            Err(error) => return Err(error),
+        };
+        self.answer(&plane, request, answer);
         Ok(())
     }
 
