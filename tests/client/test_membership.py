@@ -13,7 +13,12 @@ from client.logs import TOPIC, Logs, values
 from kafkalite.client import Consumer
 from kafkalite.client.membership import GroupOptions, Membership, assign_range
 from kafkalite.errors import BrokerError
-from kafkalite.protocol.codes import NOT_COORDINATOR, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from kafkalite.protocol.codes import (
+    ILLEGAL_GENERATION,
+    NOT_COORDINATOR,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
 
 Members = list[tuple[str, str | None, list[str]]]
 
@@ -391,7 +396,7 @@ def test_a_topic_that_there_is_not_leads_to_no_rebalance() -> None:
         assert len(values(consumer, 6)) == 6
         looks = len(broker.of("Metadata"))
         consumer._counts_at = 0.0  # the time to look has come
-        consumer.poll()
+        until(lambda: consumer._counts_at, consumer)
         assert len(broker.of("Metadata")) > looks
         assert group.generation == 1
 
@@ -426,4 +431,90 @@ def test_a_member_that_nobody_polls_leaves_unless_it_is_static(instance_id: str 
         until(lambda: not member._joined)
         assert len(broker.of("Heartbeat")) <= 1
         member.close()
-        assert len(broker.of("LeaveGroup")) == (0 if instance_id else 1)
+        assert bool(broker.of("LeaveGroup")) == (instance_id is None)
+
+
+def test_heartbeats_go_while_the_leader_shares_partitions_out() -> None:
+    """None went between JoinGroup and SyncGroup. A leader that was told late of the topics of its
+    group was put out of it."""
+    group = Group()
+    is_alive = False
+    with broker_of(group) as broker:
+        member = Membership(broker.servers, GroupOptions("shares-out", **QUICK), "client")
+
+        def counts(_topics: set[str]) -> dict[str, int]:
+            nonlocal is_alive
+            until(lambda: len(broker.of("Heartbeat")) > 1)
+            is_alive = True
+            return {TOPIC: 2}
+
+        assert member.join([TOPIC], counts) == [(TOPIC, 0), (TOPIC, 1)]
+        assert is_alive
+        assert all(each.generation_id == 1 for each in broker.of("Heartbeat"))
+        member.close()
+
+
+def test_a_leader_that_is_put_out_while_it_shares_partitions_out_joins_again() -> None:
+    group = Group()
+    with broker_of(group) as broker:
+        member = Membership(broker.servers, GroupOptions("put-out-as-leader", **QUICK), "client")
+
+        def counts(_topics: set[str]) -> dict[str, int]:
+            if group.generation == 1:
+                group.heartbeat_code = UNKNOWN_MEMBER_ID
+                until(lambda: member.generation < 0)
+            return {TOPIC: 2}
+
+        assert member.join([TOPIC], counts) == [(TOPIC, 0), (TOPIC, 1)]
+        assert (member.generation, len(broker.of("SyncGroup"))) == (2, 1)
+        member.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id"), [(ILLEGAL_GENERATION, "member"), (UNKNOWN_MEMBER_ID, "")]
+)
+@pytest.mark.parametrize("told", ["Heartbeat", "OffsetCommit"])
+def test_a_member_of_an_old_generation_joins_again_as_itself(
+    told: str, code: int, member_id: str
+) -> None:
+    """It came as a new member, and the group waited for the old one. What a commit was told did not
+    count."""
+    group = Group()
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        if name == told == "OffsetCommit" and group.generation == 1:
+            for row in answer.topics[0].partitions:
+                row.error_code = code
+        return answer
+
+    beats_ms = 10 if told == "Heartbeat" else 3_600_000
+    options = GroupOptions(f"old-generation-{told}", heartbeat_interval_ms=beats_ms)
+    with broker_of(group, handle) as broker, Consumer(broker.servers, group=options) as consumer:
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        if told == "Heartbeat":
+            group.heartbeat_code = code
+        else:
+            with pytest.raises(BrokerError):
+                consumer.commit()
+        until(lambda: group.generation == 2, consumer)
+        assert [each.member_id for each in broker.of("JoinGroup")] == ["", member_id]
+
+
+def test_a_coordinator_that_knows_nobody_is_asked_again_after_a_pause_and_not_for_ever() -> None:
+    """It was asked some thousand times a second, and `join` never returned."""
+    group = Group()
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        return type(answer)(error_code=UNKNOWN_MEMBER_ID) if name == "JoinGroup" else answer
+
+    with broker_of(group, handle) as broker:
+        member = Membership(
+            broker.servers, GroupOptions("knows-nobody", **QUICK), "client", timeout_ms=1_000
+        )
+        with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+            member.join([TOPIC], lambda _topics: {TOPIC: 2})
+        assert 2 <= len(broker.of("JoinGroup")) < 10
+        member.close()

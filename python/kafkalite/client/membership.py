@@ -3,7 +3,9 @@
 The classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) with the assignor `range`, which
 every consumer of Kafka's knows. Whatever is asked of the coordinator goes through one connection
 under one lock; heartbeats come from a thread of their own, so that a consumer that works on its
-records for long stays in the group, up to `max_poll_interval_ms`.
+records for long stays in the group, up to `max_poll_interval_ms`, and so does a leader that takes
+its time to share partitions out. The coordinator itself waits for whoever has sent JoinGroup, or
+SyncGroup, and was not answered.
 
     unjoined ── join ──► joined ── a heartbeat says that the group rebalances ──► unjoined
 """
@@ -15,7 +17,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import short_text
-from kafkalite.client.cluster import TIMEOUT_MS, Cluster, Servers
+from kafkalite.client.cluster import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    TIMEOUT_MS,
+    Cluster,
+    Servers,
+)
 from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check
 from kafkalite.errors import BrokerError, ClientError, RequestTimedOutError
 from kafkalite.protocol import messages
@@ -143,23 +151,34 @@ class Membership:
 
     # --- membership -------------------------------------------------------------------------------
 
-    def join(self, topics: Iterable[str], counts: Callable[[set[str]], Mapping[str, int]]) -> Any:
+    def join(
+        self, topics: Iterable[str], counts: Callable[[set[str]], Mapping[str, int]]
+    ) -> list[Partition]:
         """Joins the group and returns this member's partitions. `counts` gives the partitions of
         the topics of all members, should this one have to share them out.
 
         Waits for the other members, at most as long as the group lets them take.
         """
-        with self._lock:
-            self._joined = False  # until it has: a join that fails is tried again
-            partitions = self._retry(lambda: self._join(sorted(topics), counts))
-            self._joined, self._is_member, self._is_forgotten = True, True, False
-            self._polled_at = time.monotonic()
-        if self._thread is None:
+        self._joined = False  # until it has: a join that fails is tried again
+        named, began, pause_ms = sorted(topics), time.monotonic(), 0
+        while True:
+            found = self._retry(lambda: self._join(named, counts))
+            if isinstance(found, list):
+                return found
+            if found in (MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS):
+                continue
+            if time.monotonic() - began > self._cluster.timeout_ms / 1000:
+                raise broker_error(found, f"group '{self.options.group}'")
+            # At once, as Kafka's consumer does each time, but only the first.
+            time.sleep(pause_ms / 1000)
+            pause_ms = min(max(2 * pause_ms, BACKOFF_MS), BACKOFF_MS_MAX)
+
+    def _start_heartbeats(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=self._beat, name=f"heartbeat of {self.options.group}", daemon=True
             )
             self._thread.start()
-        return partitions
 
     def leave(self, deadline: float | None = None) -> None:
         """Leaves the group, unless it is a static member, and sends no heartbeats until it joins
@@ -196,40 +215,48 @@ class Membership:
 
     def _join(
         self, topics: list[str], counts: Callable[[set[str]], Mapping[str, int]]
-    ) -> list[Partition]:
+    ) -> list[Partition] | int:
+        """One round of it: this member's partitions, or the code that asks for another."""
+        with self._lock:
+            joined = self._ask_to_join(topics)
+            if joined.error_code == MEMBER_ID_REQUIRED:
+                self.member_id = joined.member_id
+            if joined.error_code == MEMBER_ID_REQUIRED or self._forgets(joined.error_code):
+                return int(joined.error_code)
+            check(joined.error_code, f"group '{self.options.group}'")
+            self.member_id, self.generation = joined.member_id, joined.generation_id
+            self._is_member, self._polled_at = True, time.monotonic()
+        self._start_heartbeats()
+        assigned = {}
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            assigned = self._share_out(joined.members, counts)
+        with self._lock:
+            if (self.member_id, self.generation) != (joined.member_id, joined.generation_id):
+                return ILLEGAL_GENERATION  # a heartbeat was told so meanwhile
+            synced = self._sync(assigned)
+            if synced.error_code == REBALANCE_IN_PROGRESS or self._forgets(synced.error_code):
+                return int(synced.error_code)
+            check(synced.error_code, f"group '{self.options.group}'")
+            self._joined, self._is_member, self._is_forgotten = True, True, False
+            self._polled_at = time.monotonic()
+            return _decode_assignment(synced.assignment)
+
+    def _ask_to_join(self, topics: list[str]) -> Any:
         options = self.options
         subscription = messages.ConsumerProtocolSubscription(topics=topics)
         metadata = SUBSCRIPTION_VERSION.to_bytes(2) + subscription.encode(SUBSCRIPTION_VERSION)
         kind = messages.JoinGroupRequest
-        while True:
-            # A member that the coordinator does not know (any more) joins as a new one.
-            request = kind(
-                group_id=options.group,
-                session_timeout_ms=options.session_timeout_ms,
-                rebalance_timeout_ms=options.max_poll_interval_ms,
-                member_id=self.member_id,
-                group_instance_id=options.instance_id,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[kind.JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
-            )
-            joined = self._ask(request, timeout_ms=options.max_poll_interval_ms + 5_000)
-            if joined.error_code == MEMBER_ID_REQUIRED:
-                self.member_id = joined.member_id
-                continue
-            if self._forgets(joined.error_code):
-                continue
-            check(joined.error_code, f"group '{options.group}'")
-            self.member_id, self.generation = joined.member_id, joined.generation_id
-            assigned = {}
-            if joined.leader == joined.member_id and not joined.skip_assignment:
-                assigned = self._share_out(joined.members, counts)
-            synced = self._sync(assigned)
-            if synced.error_code == REBALANCE_IN_PROGRESS:
-                continue
-            if self._forgets(synced.error_code):
-                continue
-            check(synced.error_code, f"group '{options.group}'")
-            return _decode_assignment(synced.assignment)
+        # A member that the coordinator does not know (any more) joins as a new one.
+        request = kind(
+            group_id=options.group,
+            session_timeout_ms=options.session_timeout_ms,
+            rebalance_timeout_ms=options.max_poll_interval_ms,
+            member_id=self.member_id,
+            group_instance_id=options.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[kind.JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
+        )
+        return self._ask(request, timeout_ms=options.max_poll_interval_ms + 5_000)
 
     def _sync(self, assigned: Mapping[str, list[Partition]]) -> Any:
         kind = messages.SyncGroupRequest
@@ -261,11 +288,15 @@ class Membership:
         return assign_range(members, counts(topics))
 
     def _forgets(self, code: int) -> bool:
-        """Whether the coordinator has told that this is no member any more."""
+        """Whether the coordinator has told that this is no member any more, or not in this
+        generation. Then it is still known, and would be waited for if it came as a new one
+        (`AbstractCoordinator.resetStateOnResponseError`)."""
         if code not in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
             return False
-        self.member_id, self.generation, self._is_forgotten = "", -1, True
-        self._is_member = False
+        if code == UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        self.generation, self._is_forgotten = -1, True
+        self._joined = self._is_member = False
         return True
 
     # --- heartbeats -------------------------------------------------------------------------------
@@ -303,16 +334,22 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self.options.instance_id,
         )
-        code = self._ask(request).error_code
-        if code == NONE:
+        # A join that is under way may have less time left.
+        code = self._ask(request, timeout_ms=self._cluster.request_timeout_ms).error_code
+        if code == NONE or self._heed(code):
             return
-        if self._forgets(code) or code == REBALANCE_IN_PROGRESS:
-            self._joined = False
-        elif code == FENCED_INSTANCE_ID:
+        if code == FENCED_INSTANCE_ID:
             self._joined = self._is_member = False
             self._fatal = broker_error(code, f"group '{self.options.group}'")
         else:
             check(code, f"group '{self.options.group}'")
+
+    def _heed(self, code: int) -> bool:
+        """Whether a member has been told to join again."""
+        is_told = self.generation >= 0 and (self._forgets(code) or code == REBALANCE_IN_PROGRESS)
+        if is_told:
+            self._joined = False
+        return is_told
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -354,6 +391,7 @@ class Membership:
             response = self._ask(request, at_most=OFFSETS_BY_NAME)
             for topic in response.topics:
                 for row in topic.partitions:
+                    self._heed(row.error_code)
                     check(row.error_code, f"commit of {topic.name}-{row.partition_index}")
 
         if once:
