@@ -10,7 +10,7 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from client.test_producer import Log, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Cluster
+from kafkalite.client import Cluster, Producer
 from kafkalite.client.transactions import OpenTransaction, Transaction, end, is_open, open_ids
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
@@ -163,6 +163,28 @@ def test_the_partition_that_is_refused_is_told_not_those_that_were_not_tried() -
         transaction.begin()
         with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
             transaction.add([("orders", 0), ("orders", 1)])
+
+
+def test_nothing_more_is_sent_of_a_transaction_that_lacks_a_record() -> None:
+    """What was sent after an error had been told was refused for its sequence number, and sent
+    again at once, some thousand times a second until the delivery time-out."""
+    broker, coordinator = broker_with()
+    coordinator.logs[0].refuse = {1: 10}
+    with broker, Cluster(broker.servers) as cluster:
+        transaction = Transaction(cluster, "etl-0", 60_000)
+        transaction.begin()
+        with Producer(
+            cluster, idempotent=True, transaction=transaction, delivery_timeout_ms=5_000
+        ) as producer:
+            producer.send("orders", b"too large", partition=0)
+            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                producer.flush()
+            for partition in (0, 1):
+                producer.send("orders", b"too late", partition=partition)
+                with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                    producer.flush()
+            assert (producer.sent_count, producer.failed_count) == (0, 3)
+            assert len(broker.of("Produce")) == 1
 
 
 def test_a_transaction_without_partitions_is_not_ended() -> None:

@@ -170,6 +170,8 @@ class Producer:
         self._pending_bytes = 0
         self._next_linger = float("inf")
         self._next_look = time.monotonic() + TOPICS_AGE_S
+        self._transaction_error: KafkaliteError | None = None
+        """Why the transaction can only be aborted."""
         self.sent_count = 0
         """Records that the broker has taken."""
         self.failed_count = 0
@@ -435,6 +437,8 @@ class Producer:
         else:
             self.failed_count += batch.count
             self.first_error = self.first_error or error
+            if self._transaction is not None:
+                self._transaction_error = self._transaction_error or error
         if batch.on_done is not None:
             self._told.append((batch, error, base_offset))
 
@@ -499,6 +503,8 @@ class Producer:
         by_node: dict[int, list[Lane]] = {}
         for lane in list(self._lanes.values()):
             self._give_up_old(lane, now)
+            if self._transaction_error is not None:
+                self._give_up_all(lane, self._transaction_error)
             if lane.renumber and not lane.flying:
                 self._renumber(lane, now)
             waits = not lane.may_send or now < lane.paused_until
@@ -730,12 +736,13 @@ class Producer:
             late += f": {lane.trouble}" if lane.trouble is not None else ""
             self._finish(batch, RequestTimedOutError(late), -1)
 
+    def _give_up_all(self, lane: Lane, error: KafkaliteError) -> None:
+        """A transaction that lacks a record is not committed: nothing more is sent of it."""
+        lane.renumber = False
+        while lane.ready:
+            self._finish(lane.ready.popleft(), error, -1)
+
     def _renumber(self, lane: Lane, now: float) -> None:
-        if self._transaction is not None and self.first_error is not None:
-            lane.renumber = False
-            while lane.ready:
-                self._finish(lane.ready.popleft(), self.first_error, -1)
-            return
         if lane.is_unsure or now < lane.paused_until:
             return
         producer_id, epoch = lane.producer_id, lane.epoch + 1
