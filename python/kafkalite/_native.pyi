@@ -35,6 +35,7 @@ __all__ = [
     "encode_message",
     "end_transaction_marker",
     "fetched_end",
+    "fetched_tail",
     "log_file_kind",
     "message_layout",
     "message_versions",
@@ -819,6 +820,9 @@ def count_fetched(
 
 def fetched_end(records: bytes, start: int) -> int:
     """Where the next fetch begins, by the headers of the batches alone."""
+
+def fetched_tail(records: bytes, start: int) -> tuple[int, int]:
+    """The same, and the leader epoch of the last whole batch, -1 if there is none."""
 
 def stamp_producer(
     batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int

@@ -35,7 +35,8 @@ mod _native {
     use crate::py::claim::ClaimedDirectories;
     #[pymodule_export]
     use crate::py::client::{
-        LoadRecords, count_fetched, fetched_end, partition_for_key, read_fetched, stamp_producer,
+        LoadRecords, count_fetched, fetched_end, fetched_tail, partition_for_key, read_fetched,
+        stamp_producer,
     };
     #[pymodule_export]
     use crate::py::codec::{decode_message, encode_message, message_layout, message_versions};

@@ -17,6 +17,7 @@ NAMES += ("InitProducerId", "DescribeCluster", "CreateTopics", "Heartbeat", "Lis
 NAMES += ("AddPartitionsToTxn", "EndTxn", "ListTransactions", "DescribeTransactions")
 NAMES += ("OffsetCommit", "OffsetFetch", "OffsetDelete", "DescribeGroups", "DeleteGroups")
 NAMES += ("IncrementalAlterConfigs", "DescribeConfigs", "JoinGroup", "SyncGroup", "LeaveGroup")
+NAMES += ("OffsetForLeaderEpoch",)
 
 # What a handler may answer beside a message: nothing, or raw bytes in place of a frame.
 Answer = Any
@@ -67,6 +68,8 @@ class FakeBroker:
         self.versions = {name: message_versions(f"{name}Request")[1:3] for name in NAMES} | (
             versions or {}
         )
+        self.leader_epoch = -1
+        """That of all partitions, as Metadata tells it."""
         self.seen: list[Request] = []
         self.connections_count = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -174,7 +177,11 @@ class FakeBroker:
                     name=name,
                     partitions=[
                         inner.MetadataResponsePartition(
-                            partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                            partition_index=index,
+                            leader_id=1,
+                            leader_epoch=self.leader_epoch,
+                            replica_nodes=[1],
+                            isr_nodes=[1],
                         )
                         for index in range(self._partitions)
                     ],

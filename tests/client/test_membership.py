@@ -518,3 +518,27 @@ def test_a_coordinator_that_knows_nobody_is_asked_again_after_a_pause_and_not_fo
             member.join([TOPIC], lambda _topics: {TOPIC: 2})
         assert 2 <= len(broker.of("JoinGroup")) < 10
         member.close()
+
+
+def test_topics_that_grow_are_seen_though_brokers_are_slow_to_tell() -> None:
+    """A look was given up after a second, so that a consumer of slow brokers never saw the
+    partitions that were added to its topics."""
+    group = Group()
+    is_slow = threading.Event()
+
+    def handle(name: str, request: Any) -> Any:
+        if name == "Metadata" and is_slow.is_set():
+            threading.Event().wait(1.5)
+        return group(name, request)
+
+    with (
+        broker_of(group, handle, partitions=1) as broker,
+        Consumer(broker.servers, group="slow-to-tell") as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        until(lambda: consumer.assignment, consumer)
+        broker._partitions = 2
+        is_slow.set()
+        consumer._counts_at = 0.0  # the time to look has come
+        until(lambda: len(consumer.assignment) == 2, consumer)
+        is_slow.clear()

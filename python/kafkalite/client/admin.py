@@ -572,9 +572,14 @@ class Admin(ClusterClient):
 
 
 def list_offsets_request(
-    timestamps: Mapping[Partition, int], committed: bool, timeout_ms: int
+    timestamps: Mapping[Partition, int],
+    committed: bool,
+    timeout_ms: int,
+    leader_epochs: Mapping[Partition, int] | None = None,
 ) -> Any:
-    """What `Admin.list_offsets` asks one leader."""
+    """What `Admin.list_offsets` asks one leader. A leader of another epoch than `leader_epochs`
+    says, or a follower, refuses."""
+    epochs = leader_epochs or {}
     kind = messages.ListOffsetsRequest
     inner = kind.ListOffsetsTopic.ListOffsetsPartition
     return kind(
@@ -584,7 +589,11 @@ def list_offsets_request(
             kind.ListOffsetsTopic(
                 name=topic,
                 partitions=[
-                    inner(partition_index=index, timestamp=timestamps[topic, index])
+                    inner(
+                        partition_index=index,
+                        timestamp=timestamps[topic, index],
+                        current_leader_epoch=epochs.get((topic, index), -1),
+                    )
                     for index in indexes
                 ],
             )

@@ -61,6 +61,9 @@ BACKOFF_MS_MAX = 1_000
 # A topic that was made a moment ago may be unknown to the broker that is asked.
 UNKNOWN_TOPIC_MS = 5_000
 
+# Before it, brokers told of leader epochs that had passed (KAFKA-9212).
+LEADER_EPOCHS_SINCE = 9
+
 # What a coordinator coordinates.
 GROUP, TRANSACTION = 0, 1
 
@@ -80,7 +83,8 @@ class Node(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition as Metadata tells it; `leader` is -1 while there is none."""
+    """A partition as Metadata tells it; `leader` is -1 while there is none, `leader_epoch` where
+    the broker is too old to be believed."""
 
     partition: int
     leader: int
@@ -301,12 +305,18 @@ class Cluster(Closing):
 
         Raises `BrokerError` for a topic that has an error of another kind.
         """
-        rows = None
-        if topics is not None:
-            kind = messages.MetadataRequest.MetadataRequestTopic
-            rows = [kind(name=name) for name in topics]
-        request = messages.MetadataRequest(topics=rows, allow_auto_topic_creation=allow_auto_create)
-        response = self.ask(request)
+        connection = self._any_connection()
+        request = metadata_request(topics, allow_auto_create=allow_auto_create)
+        timeout_ms = self._within(self.request_timeout_ms)
+        response = connection.request(request, timeout_ms=timeout_ms)
+        told = self.learn(response, connection.version_for("Metadata"))
+        return found_topics(told)
+
+    def learn(self, response: Any, version: int) -> "dict[str, TopicMetadata | BrokerError]":
+        """What a Metadata response tells is kept; of each topic its partitions, or its error.
+
+        Raises `BrokerError` for what concerns no topic.
+        """
         check(response.error_code, "Metadata")
         self._nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
@@ -314,15 +324,19 @@ class Cluster(Closing):
         }
         self._has_all_nodes = True
         self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
-        found = {}
-        for topic in response.topics:
-            self._topics.pop(topic.name, None)
-            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+        told: dict[str, TopicMetadata | BrokerError] = {}
+        for row in response.topics:
+            before = self._topics.pop(row.name, None)
+            if row.error_code != NONE:
+                told[row.name] = broker_error(row.error_code, f"topic '{row.name}'")
                 continue
-            check(topic.error_code, f"topic '{topic.name}'")
-            found[topic.name] = _topic(topic)
-        self._topics.update(found)
-        return found
+            topic = _topic(row, before, has_epochs=version >= LEADER_EPOCHS_SINCE)
+            told[row.name] = self._topics[row.name] = topic
+        return told
+
+    def known_topic(self, name: str) -> TopicMetadata | None:
+        """A topic as it was told last, if it was. Asks nobody."""
+        return self._topics.get(name)
 
     def topic(self, name: str, *, allow_auto_create: bool = False) -> TopicMetadata:
         """A topic and its partitions, from memory if it is there.
@@ -351,6 +365,10 @@ class Cluster(Closing):
 
     def leader(self, topic: str, partition: int) -> int:
         """The broker that leads a partition. Raises `BrokerError` while there is none."""
+        return self.led(topic, partition).leader
+
+    def led(self, topic: str, partition: int) -> PartitionMetadata:
+        """As `leader`, with all that is known of the partition."""
         metadata = self.topic(topic)
         found = metadata.partitions.get(partition)
         what = f"partition {partition} of topic '{topic}'"
@@ -359,7 +377,7 @@ class Cluster(Closing):
         if found.leader < 0:
             self.forget(topic)
             raise broker_error(LEADER_NOT_AVAILABLE, what)
-        return found.leader
+        return found
 
     def forget(self, topic: str | None = None) -> None:
         """Leaders are looked up anew, of a topic or of all."""
@@ -402,19 +420,35 @@ class Cluster(Closing):
 
     # --- connections ------------------------------------------------------------------------------
 
+    def lend(self) -> Connection:
+        """A connection to any broker, for a question whose answer the caller does not wait for:
+        it is theirs until they give it back, or close it. Raises `ConnectionFailedError`."""
+        connection, self._bootstrap = self._bootstrap, None
+        if connection is not None and connection.is_open:
+            return connection
+        return self._connect_to_any()
+
+    def take_back(self, connection: Connection) -> None:
+        """What was lent serves others; nothing is awaited on it."""
+        if self._bootstrap is not None:
+            self._bootstrap.close()
+        self._bootstrap = connection
+
     def _any_connection(self) -> Connection:
         for connection in (*self._connections.values(), self._bootstrap):
             if connection is not None and connection.is_open and not connection.awaited_count:
                 return connection
+        self._bootstrap = self._connect_to_any()
+        return self._bootstrap
+
+    def _connect_to_any(self) -> Connection:
         failures = []
         known = [(node.host, node.port) for node in self._nodes.values()]
         for host, port in dict.fromkeys([*self._servers, *known]):
             try:
-                self._bootstrap = self._connect(host, port)
+                return self._connect(host, port)
             except (ConnectionFailedError, RequestTimedOutError) as error:
                 failures.append(str(error))
-                continue
-            return self._bootstrap
         raise ConnectionFailedError("; ".join(failures))
 
     def _connect(self, host: str, port: int) -> Connection:
@@ -442,19 +476,45 @@ def _may_pass(
     return may_pass(error)
 
 
-def _topic(topic: Any) -> TopicMetadata:
+def metadata_request(topics: Iterable[str] | None, *, allow_auto_create: bool) -> Any:
+    """Asks for brokers and these topics, `None` for all."""
+    rows = None
+    if topics is not None:
+        kind = messages.MetadataRequest.MetadataRequestTopic
+        rows = [kind(name=name) for name in topics]
+    return messages.MetadataRequest(topics=rows, allow_auto_topic_creation=allow_auto_create)
+
+
+def found_topics(
+    told: "dict[str, TopicMetadata | BrokerError]",
+) -> dict[str, TopicMetadata]:
+    """Those that there are. Raises `BrokerError` for one that has an error of another kind."""
+    found = {}
+    for name, topic in told.items():
+        if not isinstance(topic, BrokerError):
+            found[name] = topic
+        elif topic.code != UNKNOWN_TOPIC_OR_PARTITION:
+            raise topic
+    return found
+
+
+def _topic(topic: Any, before: TopicMetadata | None, *, has_epochs: bool) -> TopicMetadata:
+    known = {} if before is None or before.id != topic.topic_id else before.partitions
     partitions = {}
-    for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index):
-        led = partition.error_code in (NONE, REPLICA_NOT_AVAILABLE)
-        leader = partition.leader_id if led else -1
-        partitions[partition.partition_index] = PartitionMetadata(
-            partition.partition_index,
-            leader,
-            partition.leader_epoch,
-            tuple(partition.replica_nodes),
-            tuple(partition.isr_nodes),
-            tuple(partition.offline_replicas),
+    for row in sorted(topic.partitions, key=lambda row: row.partition_index):
+        led = row.error_code in (NONE, REPLICA_NOT_AVAILABLE)
+        partition = PartitionMetadata(
+            row.partition_index,
+            row.leader_id if led else -1,
+            row.leader_epoch if has_epochs else -1,
+            tuple(row.replica_nodes),
+            tuple(row.isr_nodes),
+            tuple(row.offline_replicas),
         )
+        newer = known.get(partition.partition)
+        if newer is not None and newer.leader_epoch > partition.leader_epoch:
+            partition = newer  # a broker that is behind (`Metadata.updateLatestMetadata`)
+        partitions[partition.partition] = partition
     return TopicMetadata(topic.name, topic.topic_id, topic.is_internal, partitions)
 
 

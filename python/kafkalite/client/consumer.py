@@ -15,6 +15,9 @@ records are handed out, by `poll` all of a list, by an iterator one after the ot
 commits what the caller has, the record that an iterator gave last included. An error of one
 partition leaves the others alone: it is raised once there is nothing else to hand out, or by the
 call after the one that had something.
+
+A new leader that has lost what was read (an unclean election) is read from where its log ends, and
+with `offset_reset="none"` that is an error (KIP-320).
 """
 
 import re
@@ -25,10 +28,17 @@ from contextlib import suppress
 
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.arguments import pairs, short_text, short_texts, whole
-from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
+from kafkalite.client.cluster import (
+    BACKOFF_MS,
+    Cluster,
+    Servers,
+    TopicMetadata,
+    found_topics,
+)
 from kafkalite.client.connection import Closing, may_pass
 from kafkalite.client.fetched import Fetched, Record
 from kafkalite.client.fetcher import Fetcher, FetchOptions
+from kafkalite.client.leaders import Leaders, TopicQuestion
 from kafkalite.client.lookup import Lookup
 from kafkalite.client.membership import GroupOptions, Membership
 from kafkalite.client.place import Need, Partition, Places
@@ -42,9 +52,6 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 # How often the partitions of subscribed topics, and topics that match a pattern, are looked up.
 METADATA_AGE_S = 30.0
 METADATA_AGE_JOINING_S = 1.0
-
-# How long a look at the topics may hold up a consumer that has something to read.
-LOOK_S = 1.0
 
 # What an iterator waits for at a time.
 ITERATE_S = 1.0
@@ -119,6 +126,8 @@ class Consumer(Closing):
         self._subscription: list[str] | re.Pattern[str] | None = None
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
+        self._topics = TopicQuestion(self.cluster)
+        self._leaders = Leaders(self.cluster)
         self._places = Places()
         fetches = FetchOptions(
             ISOLATION[isolation],
@@ -127,9 +136,10 @@ class Consumer(Closing):
             partition_bytes_max,
             fetch_wait_ms,
         )
-        self._fetcher = Fetcher(self.cluster, self._places, fetches)
+        self._fetcher = Fetcher(self.cluster, self._leaders, self._places, fetches)
         self._lookup = Lookup(
             self.cluster,
+            self._leaders,
             self._places,
             None if self._group is None else self._group.options.group,
             RESETS[offset_reset],
@@ -153,6 +163,8 @@ class Consumer(Closing):
         finally:
             self._fetcher.close()
             self._lookup.close()
+            self._leaders.close()
+            self._topics.close()
             self.cluster.close()
 
     # --- what to read -----------------------------------------------------------------------------
@@ -193,6 +205,7 @@ class Consumer(Closing):
         named = topics if isinstance(topics, re.Pattern) else short_texts("topics", topics)
         self._subscription = named
         self._counts_at = 0.0
+        self._topics.close()
 
     def _unsubscribe(self) -> None:
         """The group goes on without this member, which would not join again when it has to."""
@@ -228,7 +241,7 @@ class Consumer(Closing):
                     f"{self.cluster.timeout_ms} ms"
                 )
             self._turn_lookups()
-            descriptors = self._lookup.descriptors()
+            descriptors = self._lookup.descriptors() + self._leaders.descriptors()
             if descriptors or place.waits_until:
                 self._wait(left, descriptors)
 
@@ -292,20 +305,27 @@ class Consumer(Closing):
             self._join_if_due()
             self._raise_error()
             self._turn_lookups()
-            self._fetcher.send(time.monotonic())
+            self._send_fetches()
             self._fetcher.take(time.monotonic())
             if self._fetcher.waiting.is_ready:
-                self._fetcher.send(time.monotonic())
+                self._send_fetches()
                 return
             self._raise_error()
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            self._wait(left, self._fetcher.descriptors() + self._lookup.descriptors())
+            asked = (self._fetcher, self._lookup, self._leaders, self._topics)
+            self._wait(left, [each for one in asked for each in one.descriptors()])
 
     def _turn_lookups(self) -> None:
+        self._leaders.take(time.monotonic())
         self._lookup.take(time.monotonic())
         self._lookup.send(time.monotonic())
+        self._leaders.send(time.monotonic())
+
+    def _send_fetches(self) -> None:
+        self._fetcher.send(time.monotonic())
+        self._leaders.send(time.monotonic())
 
     def _raise_error(self) -> None:
         error = self._places.take_error(time.monotonic() + BACKOFF_MS / 1000)
@@ -398,36 +418,58 @@ class Consumer(Closing):
         self._places.forget_positions()
 
     def _topics_changed(self, is_joined: bool) -> bool:
-        """Looks the subscribed topics up now and then."""
-        now = time.monotonic()
-        has_all = bool(self._counts) and all(self._counts.values())
-        age = METADATA_AGE_S if is_joined and has_all else METADATA_AGE_JOINING_S
-        if self._counts_at and now - self._counts_at < age:
+        """Looks the subscribed topics up now and then. A member that has its partitions reads on
+        meanwhile; one that is to join waits for the answer."""
+        is_due = not self._counts_at or time.monotonic() - self._counts_at >= self._age_s(is_joined)
+        if is_joined and (is_due or self._topics.is_asked):
+            found = self._look_beside()
+        elif is_due:
+            self._topics.close()  # what it was to tell is older
+            found = self._subscribed_topics()
+        else:
             return False
-        try:
-            if is_joined:
-                with self.cluster.until(now + LOOK_S):
-                    found = self._subscribed_topics()
-            else:
-                found = self._subscribed_topics()
-        except ClientError as error:
-            if not is_joined or not may_pass(error):
-                raise
-            # The next look is soon: nobody waits for brokers that are away to be told of topics.
-            self._counts_at = time.monotonic() - age + METADATA_AGE_JOINING_S
+        if found is None:
             return False
-        self._counts_at = now
+        self._counts_at = time.monotonic()
         changed = found != self._counts
         self._counts = found
         return changed
 
+    def _age_s(self, is_joined: bool) -> float:
+        """After how long the topics are looked up again."""
+        has_all = bool(self._counts) and all(self._counts.values())
+        return METADATA_AGE_S if is_joined and has_all else METADATA_AGE_JOINING_S
+
+    def _look_beside(self) -> dict[str, int] | None:
+        """As `_subscribed_topics`, without waiting: None while there is no answer."""
+        now, named = time.monotonic(), self._subscription
+        try:
+            if self._topics.is_asked:
+                told = self._topics.take(now)
+                return None if told is None else self._counts_of(found_topics(told))
+            if isinstance(named, re.Pattern):
+                self._topics.ask(None, now)
+            else:
+                self._topics.ask(sorted(named or ()), now, allow_auto_create=True)
+        except ClientError as error:
+            if not may_pass(error):
+                raise
+            # The next look is soon: brokers are away, and whoever comes back tells.
+            self._counts_at = time.monotonic() - self._age_s(True) + METADATA_AGE_JOINING_S
+        return None
+
     def _subscribed_topics(self) -> dict[str, int]:
         """Their partitions; none of a topic that is named and that there is not."""
         subscription = self._subscription
+        if isinstance(subscription, re.Pattern):
+            return self._counts_of(self.cluster.retry(lambda: self.cluster.refresh(None)))
+        return self._counts_of(self._look_up(set(subscription or ())))
+
+    def _counts_of(self, found: Mapping[str, TopicMetadata]) -> dict[str, int]:
+        subscription = self._subscription
         if not isinstance(subscription, re.Pattern):
             named = subscription or ()
-            return {**dict.fromkeys(named, 0), **self._partition_counts(set(named))}
-        found = self.cluster.retry(lambda: self.cluster.refresh(None))
+            return {name: len(found[name].partitions) if name in found else 0 for name in named}
         return {
             name: len(topic.partitions)
             for name, topic in found.items()
@@ -435,8 +477,9 @@ class Consumer(Closing):
         }
 
     def _partition_counts(self, topics: set[str]) -> dict[str, int]:
-        def ask() -> dict[str, int]:
-            found = self.cluster.refresh(sorted(topics), allow_auto_create=True)
-            return {name: len(topic.partitions) for name, topic in found.items()}
+        return {name: len(topic.partitions) for name, topic in self._look_up(topics).items()}
 
-        return self.cluster.retry(ask)
+    def _look_up(self, topics: set[str]) -> dict[str, TopicMetadata]:
+        return self.cluster.retry(
+            lambda: self.cluster.refresh(sorted(topics), allow_auto_create=True)
+        )

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from kafkalite._native import count_fetched, fetched_end, read_fetched
+from kafkalite._native import count_fetched, fetched_end, fetched_tail, read_fetched
 from kafkalite.client.place import Partition, Places
 from kafkalite.errors import KafkaliteError
 
@@ -160,7 +160,8 @@ class Waiting:
         """The answer to a fetch that was sent in an epoch of its place."""
         fetched.epoch, fetched.on_damage = epoch, self._on_damage
         self._queue.append(fetched)
-        self._places.fetched(fetched.place, epoch, fetched.end)
+        end, read_epoch = fetched_tail(fetched.records, fetched.offset)
+        self._places.fetched(fetched.place, epoch, end, read_epoch)
 
     def has(self, partition: Partition) -> bool:
         """Whether something of a partition is still to be handed out."""

@@ -12,6 +12,7 @@ from kafkalite._native import count_fetched, fetched_end
 from kafkalite.client.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.client.fetched import Fetched, Waiting, unreadable
+from kafkalite.client.leaders import Leaders
 from kafkalite.client.place import Partition, Places
 from kafkalite.errors import (
     ClientError,
@@ -47,11 +48,14 @@ class _Flight(NamedTuple):
 
 class Fetcher(Closing):
     """Sends fetches and puts what comes into `waiting`. One thread; nothing of it waits for an
-    answer to a fetch."""
+    answer."""
 
-    def __init__(self, cluster: Cluster, places: Places, options: FetchOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, leaders: Leaders, places: Places, options: FetchOptions
+    ) -> None:
         self.waiting = Waiting(places)
         self._cluster = cluster
+        self._leaders = leaders
         self._places = places
         self._options = options
         self._links: dict[int, Connection] = {}
@@ -77,11 +81,12 @@ class Fetcher(Closing):
             if not place.may_be_fetched(now):
                 continue
             try:
-                node_id = self._cluster.leader(*partition)
+                led = self._leaders.find(*partition, now)
             except ClientError as error:
                 self._failed({partition: place.epoch}, error, now)
                 continue
-            by_node.setdefault(node_id, {})[partition] = place.epoch
+            if led is not None and self._places.led(partition, led.leader_epoch):
+                by_node.setdefault(led.leader, {})[partition] = place.epoch
         for node_id, epochs in by_node.items():
             if node_id in self._flights:
                 continue
@@ -102,6 +107,7 @@ class Fetcher(Closing):
             asked[partition] = (place.fetch_offset, place.epoch)
             row = kind.FetchTopic.FetchPartition(
                 partition=partition[1],
+                current_leader_epoch=place.leader_epoch,
                 fetch_offset=place.fetch_offset,
                 partition_max_bytes=options.partition_bytes_max,
             )
@@ -146,8 +152,9 @@ class Fetcher(Closing):
     def _take_row(
         self, partition: Partition, offset: int, epoch: int, row: Any, now: float
     ) -> None:
-        if self._places.of(partition, epoch) is None:
-            return
+        place = self._places.of(partition, epoch)
+        if place is None or place.fetch_offset != offset:
+            return  # another leader has answered in between
         if row.error_code == NONE and not row.records:
             return
         error = _error_of(partition, offset, row)
@@ -174,7 +181,7 @@ class Fetcher(Closing):
         for partition, epoch in asked.items():
             if passes:
                 self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
-                self._cluster.forget(partition[0])
+                self._leaders.doubt(*partition)
             else:
                 self._places.fail(partition, epoch, error)
 

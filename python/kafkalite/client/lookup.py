@@ -1,16 +1,17 @@
 """Where partitions are read from: asked of the group's coordinator and of leaders.
 
 No answer about positions is waited for, so that those partitions go on whose positions are known;
-connecting, and finding out who leads or coordinates, is. Each question has a connection of its own,
-since on that of the fetches it would wait behind them.
+connecting, and finding out who coordinates, is. Each question has a connection of its own, since on
+that of the fetches it would wait behind them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafkalite.client.admin import list_offsets_request
 from kafkalite.client.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, may_pass
+from kafkalite.client.leaders import Leaders
 from kafkalite.client.membership import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
 from kafkalite.client.place import Need, Partition, Places
 from kafkalite.errors import (
@@ -19,12 +20,17 @@ from kafkalite.errors import (
     KafkaliteError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
+    UnsupportedVersionError,
 )
+from kafkalite.protocol import messages
 from kafkalite.protocol.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 
 __all__ = ["Lookup"]
 
 Epochs = dict[Partition, int]
+
+CONSUMER = -1
+"""What a consumer calls itself where replicas give their ids."""
 
 
 class _Question(NamedTuple):
@@ -42,6 +48,7 @@ class Lookup(Closing):
     def __init__(
         self,
         cluster: Cluster,
+        leaders: Leaders,
         places: Places,
         group: str | None,
         reset: int | None,
@@ -50,6 +57,7 @@ class Lookup(Closing):
         """`reset`: what ListOffsets is asked for where there is no offset to begin at; without it
         the caller is told."""
         self._cluster = cluster
+        self._leaders = leaders
         self._places = places
         self._group = group
         self._reset = reset
@@ -80,7 +88,10 @@ class Lookup(Closing):
         if resets and self._reset is None:
             self._refuse(resets)
         elif resets and self._reset is not None:
-            self._ask_leaders(self._reset, resets, now)
+            self._ask_leaders(resets, self._listing(self._reset), self._take_listed, now)
+        checks = self._unasked(Need.CHECK, now)
+        if checks:
+            self._ask_leaders(checks, self._epoch_ends, self._take_ends, now)
 
     def _unasked(self, need: Need, now: float) -> Epochs:
         asked = {item for question in self._questions for item in question.asked.items()}
@@ -110,29 +121,69 @@ class Lookup(Closing):
         except ClientError as error:
             self._failed(epochs, error, now, passes=self._cluster.was_reached and may_pass(error))
 
-    def _ask_leaders(self, reset: int, epochs: Epochs, now: float) -> None:
+    def _ask_leaders(
+        self,
+        epochs: Epochs,
+        request_for: Callable[[Iterable[Partition]], Any],
+        take: Callable[[Any, Epochs, float], None],
+        now: float,
+    ) -> None:
         by_node: dict[int, Epochs] = {}
         for partition, epoch in epochs.items():
             try:
-                node_id = self._cluster.leader(*partition)
+                led = self._leaders.find(*partition, now)
             except ClientError as error:
-                # What the cluster does not know, or where nobody was ever reached, is a mistake
-                # in a name, most likely.
-                code = error.code if isinstance(error, BrokerError) else NONE
-                passes = self._cluster.was_reached and code != UNKNOWN_TOPIC_OR_PARTITION
-                self._failed({partition: epoch}, error, now, passes=passes and may_pass(error))
+                self._failed({partition: epoch}, error, now, passes=self._passes(error, partition))
                 continue
-            by_node.setdefault(node_id, {})[partition] = epoch
+            if led is not None:
+                self._places[partition].leader_epoch = led.leader_epoch
+                by_node.setdefault(led.leader, {})[partition] = epoch
         for node_id, asked in by_node.items():
-            request = list_offsets_request(
-                dict.fromkeys(asked, reset),
-                self._isolation == 1,
-                self._cluster.request_timeout_ms,
-            )
             try:
-                self._ask(node_id, request, None, asked, self._take_listed, now)
+                self._ask(node_id, request_for(asked), None, asked, take, now)
+            except UnsupportedVersionError as error:
+                if take == self._take_ends:
+                    for partition, epoch in asked.items():
+                        self._places.holds(partition, epoch)
+                else:
+                    self._failed(asked, error, now, passes=False)
             except ClientError as error:
                 self._failed(asked, error, now, passes=may_pass(error))
+
+    def _passes(self, error: ClientError, partition: Partition) -> bool:
+        """Whether a leader may be found a moment later. What the cluster does not know, nor a
+        moment later, or where nobody was ever reached, is a mistake in a name, most likely."""
+        if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
+            return self._places[partition].sought_since is None
+        return self._cluster.was_reached and may_pass(error)
+
+    def _listing(self, reset: int) -> Callable[[Iterable[Partition]], Any]:
+        """Asks for the offsets that `reset` says."""
+
+        def request_for(partitions: Iterable[Partition]) -> Any:
+            return list_offsets_request(
+                dict.fromkeys(partitions, reset),
+                self._isolation == 1,
+                self._cluster.request_timeout_ms,
+                {each: self._places[each].leader_epoch for each in partitions},
+            )
+
+        return request_for
+
+    def _epoch_ends(self, partitions: Iterable[Partition]) -> Any:
+        """Asks where the log ends in the leader epochs that were read last."""
+        kind = messages.OffsetForLeaderEpochRequest
+        inner = kind.OffsetForLeaderTopic
+        topics: dict[str, Any] = {}
+        for topic, index in partitions:
+            place = self._places[topic, index]
+            row = inner.OffsetForLeaderPartition(
+                partition=index,
+                current_leader_epoch=place.leader_epoch,
+                leader_epoch=place.read_epoch,
+            )
+            topics.setdefault(topic, inner(topic=topic)).partitions.append(row)
+        return kind(replica_id=CONSUMER, topics=list(topics.values()))
 
     def _ask(
         self,
@@ -198,6 +249,38 @@ class Lookup(Closing):
                 else:
                     self._places.found(partition, asked[partition], row.offset)
 
+    def _take_ends(self, response: Any, asked: Epochs, now: float) -> None:
+        for topic in response.topics:
+            for row in topic.partitions:
+                partition = (topic.topic, row.partition)
+                if partition not in asked:
+                    continue
+                if row.error_code != NONE:
+                    self._refused(partition, row.error_code, asked, now)
+                else:
+                    self._check(partition, asked[partition], row.end_offset, row.leader_epoch)
+
+    def _check(self, partition: Partition, epoch: int, end: int, end_epoch: int) -> None:
+        """The leader's log goes up to `end` in the leader epoch that was read last, or in the last
+        one before it (`SubscriptionState.maybeCompleteValidation`)."""
+        place = self._places.of(partition, epoch)
+        if place is None:
+            return
+        is_known = end >= 0 and end_epoch >= 0
+        if is_known and end >= place.given:
+            self._places.holds(partition, epoch)
+        elif self._reset is None:
+            where = f", which ends at {end}" if is_known else ""
+            sentence = (
+                f"offset {place.given - 1} of {partition[0]}-{partition[1]} was read and is not in "
+                f"the log of its new leader{where}"
+            )
+            self._places.fail(partition, epoch, OffsetOutOfRangeError(sentence))
+        elif is_known:
+            self._places.cut(partition, epoch, end)
+        else:
+            self._places.needs_reset(partition, epoch)
+
     def _refused(self, partition: Partition, code: int, asked: Epochs, now: float) -> None:
         error = broker_error(code, f"partition {partition[0]}-{partition[1]}")
         self._failed({partition: asked[partition]}, error, now, passes=may_pass(error))
@@ -212,7 +295,7 @@ class Lookup(Closing):
                 place.sought_since = now
             if passes and now - place.sought_since < self._cluster.timeout_ms / 1000:
                 self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
-                self._cluster.forget(partition[0])
+                self._leaders.doubt(*partition)
             else:
                 place.sought_since = None
                 self._places.fail(partition, epoch, error)

@@ -10,9 +10,13 @@ What makes worthless whatever is under way (a seek, a reset, damage in what came
 shared its partitions out anew) gives the place a new epoch, which no place of this table ever had:
 what was asked for in another epoch is thrown away, even if the partition was gone in between.
 
-    COMMITTED ── the group has no offset ──► RESET ── found ──► NOTHING
-        └───────────────── found ──────────────────────────────────▲
-                                  RESET ◄── outside the log ───────┘
+    COMMITTED ── the group has no offset ──► RESET ── found ──► NOTHING ── another leads ──► CHECK
+        └───────────────── found ──────────────────────────────────▲ ▲── what was read is there ─┤
+                                  RESET ◄── outside the log ───────┘                             │
+                                  RESET ◄── the leader knows nothing of it ──────────────────────┘
+
+Leader epochs (KIP-320) are Kafka's: a partition has another with each leader. With that of the last
+batch that was fetched a new leader is asked (CHECK) whether its log still has it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,6 +38,8 @@ class Need(Enum):
     """The committed offset of the group, if there is one."""
     RESET = auto()
     """The offset that `offset_reset` says."""
+    CHECK = auto()
+    """Whether the log of a new leader has what was read."""
 
 
 class Place:
@@ -46,8 +52,10 @@ class Place:
         "fetch_offset",
         "given",
         "is_paused",
+        "leader_epoch",
         "need",
         "position",
+        "read_epoch",
         "sought_since",
         "stop",
         "waits_until",
@@ -64,6 +72,10 @@ class Place:
         self.epoch = epoch
         self.position: int | None = None
         self.given = self.fetch_offset = -1
+        self.leader_epoch = -1
+        """That of the leader which the position was held against, or fetched from."""
+        self.read_epoch = -1
+        """The leader epoch of the last batch that was fetched, -1 if it is not known."""
         self.committed: int | None = None
         """What the group has, as far as is known."""
         self.need = Need.COMMITTED
@@ -196,13 +208,45 @@ class Places:
             place.need = Need.COMMITTED if place.position is None else Need.NOTHING
             place.error = error
 
-    # --- what came --------------------------------------------------------------------------------
+    # --- leaders ----------------------------------------------------------------------------------
 
-    def fetched(self, partition: Partition, epoch: int, end: int) -> None:
-        """What is below `end` has come. Who had something goes to the end of the line."""
+    def led(self, partition: Partition, leader_epoch: int) -> bool:
+        """Whether a leader of this epoch may be fetched from at once. Another one than before may
+        have lost what was read: then that is to be asked, and what has not been handed out yet is
+        fetched anew (`SubscriptionState.maybeValidatePosition`)."""
+        place = self[partition]
+        is_same = leader_epoch in (-1, place.leader_epoch) or place.read_epoch < 0
+        if is_same:
+            place.leader_epoch = leader_epoch
+            return True
+        place.epoch = next(self._epochs)
+        place.fetch_offset = place.given
+        place.need = Need.CHECK
+        return False
+
+    def holds(self, partition: Partition, epoch: int) -> None:
+        """The leader has all that was read, or cannot tell."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.fetch_offset = end
+            place.need, place.sought_since = Need.NOTHING, None
+
+    def cut(self, partition: Partition, epoch: int, offset: int) -> None:
+        """The leader's log ends there, before what was given: it is read from there on."""
+        place = self.of(partition, epoch)
+        if place is None or place.position is None:
+            return
+        position, leader_epoch = min(place.position, offset), place.leader_epoch
+        place.go(next(self._epochs), offset)
+        place.position, place.leader_epoch = position, leader_epoch
+
+    # --- what came --------------------------------------------------------------------------------
+
+    def fetched(self, partition: Partition, epoch: int, end: int, read_epoch: int = -1) -> None:
+        """What is below `end` has come, the last of it of a leader epoch. Who had something goes to
+        the end of the line."""
+        place = self.of(partition, epoch)
+        if place is not None:
+            place.fetch_offset, place.read_epoch = end, read_epoch
             self._places[partition] = self._places.pop(partition)
 
     def give(self, partition: Partition, epoch: int, end: int) -> None:

@@ -24,7 +24,6 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,17 +31,18 @@ from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
 from kafkalite.client.arguments import Bytes, bytes_of, header, short_text, text, whole
 from kafkalite.client.cluster import (
     BACKOFF_MS,
+    UNKNOWN_TOPIC_MS,
     Cluster,
     Servers,
     TopicMetadata,
 )
 from kafkalite.client.connection import Connection, broker_error, check, may_pass
 from kafkalite.client.lane import SEQUENCES, Batch, Lane, OnDelivery, OpenBatch
+from kafkalite.client.leaders import Leaders
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
     ClientError,
-    ConnectionFailedError,
     InvalidArgumentError,
     KafkaliteError,
     RequestTimedOutError,
@@ -73,9 +73,8 @@ HEADER_OVERHEAD_BYTES = 10
 EPOCH_MAX = 2**15 - 1
 """The last epoch of a producer id."""
 TOPICS_AGE_S = 300.0
-"""Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says."""
-LOOK_S = 1.0
-"""What such a look may hold up those who have something to send."""
+"""Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says, and
+forgotten if nothing was sent to them (`metadata.max.idle.ms`)."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -163,6 +162,7 @@ class Producer:
                 request_timeout_ms=request_timeout_ms,
             )
         )
+        self._leaders = Leaders(self.cluster, allow_auto_create=True)
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, int] = {}
         self._links: dict[int, _Link] = {}
@@ -170,6 +170,8 @@ class Producer:
         self._pending_bytes = 0
         self._next_linger = float("inf")
         self._next_look = time.monotonic() + TOPICS_AGE_S
+        self._used: set[str] = set()
+        """Topics that something was sent to since the last look."""
         self._transaction_error: KafkaliteError | None = None
         """Why the transaction can only be aborted."""
         self.sent_count = 0
@@ -207,6 +209,7 @@ class Producer:
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
+        self._leaders.close()
         if self._owns:
             self.cluster.close()
 
@@ -301,7 +304,7 @@ class Producer:
     def _poll(self, timeout_ms: int) -> None:
         now = time.monotonic()
         self._turn(now)
-        if timeout_ms <= 0:
+        if timeout_ms <= 0 or not self.pending_count:
             return
         deadline = min(now + timeout_ms / 1000, self._next_linger)
         resumes = [
@@ -348,7 +351,8 @@ class Producer:
     def fileno_list(self) -> list[int]:
         """Sockets on which answers are due: a caller that waits for input of its own can wait for
         these too, and then call `poll`."""
-        return [link.connection.fileno() for link in self._links.values() if link.flights]
+        links = [link.connection.fileno() for link in self._links.values() if link.flights]
+        return links + self._leaders.descriptors()
 
     @property
     def next_due(self) -> float:
@@ -362,13 +366,34 @@ class Producer:
         return len(self._topic(topic).partitions)
 
     def _topic(self, name: str) -> TopicMetadata:
-        """A broker that was there is waited for, as `max.block.ms` of Kafka's producer says."""
-        try:
-            return self.cluster.topic(name, allow_auto_create=True)
-        except (ConnectionFailedError, RequestTimedOutError):
-            if not self.cluster.was_reached:
-                raise
-        return self.cluster.retry(lambda: self.cluster.topic(name, allow_auto_create=True))
+        """As it was told last. One that is not known is waited for, as `max.block.ms` of Kafka's
+        producer says, and a broker that was there; what is under way moves on meanwhile."""
+        known = self.cluster.known_topic(name)
+        if known is not None:
+            return known
+        short_text("topic", name)
+        self._used.add(name)
+        began = time.monotonic()
+        while True:
+            now = time.monotonic()
+            self._leaders.take(now)
+            try:
+                found = self._leaders.topic(name, now)
+            except ClientError as error:
+                if now - began >= self._wait_for_topic_s(error):
+                    raise
+            else:
+                if found is not None:
+                    return found
+            self._turn(now)
+            self._wait(BACKOFF_MS / 1000)
+
+    def _wait_for_topic_s(self, error: ClientError) -> float:
+        """How long a topic is waited for that cannot be looked up."""
+        wait_ms = self.cluster.timeout_ms if self.cluster.was_reached else 0
+        if isinstance(error, BrokerError):
+            wait_ms = min(wait_ms, UNKNOWN_TOPIC_MS)
+        return wait_ms / 1000 if may_pass(error) else 0.0
 
     def _lane(self, topic: str, partition: int | None, key: bytes | None) -> Lane:
         if partition is None:
@@ -387,8 +412,9 @@ class Producer:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
                 )
+            # A callback may have made it while the topic was looked up.
             lane = Lane(topic, partition, self._producer_id, self._epoch)
-            self._lanes[topic, partition] = lane
+            lane = self._lanes.setdefault((topic, partition), lane)
         return lane
 
     def _draw(self, topic: str) -> int:
@@ -424,6 +450,7 @@ class Producer:
             self._close_batch(lane)
 
     def _enqueue(self, lane: Lane, batch: Batch) -> None:
+        self._used.add(batch.topic)
         self._made_count += 1
         batch.number = self._made_count
         batch.deadline = batch.made_at + self._delivery_s
@@ -472,20 +499,22 @@ class Producer:
     def _turn(self, now: float) -> None:
         """Takes what was answered, gives up what is too old, sends what is due."""
         self._take_answers(now)
+        self._leaders.take(now)
         if now >= self._next_look:
             self._look_at_topics(now)
         if now >= self._next_linger:
             self._close_old(now)
         self._send_ready(now)
+        self._leaders.send(now)
         self._call_back()
 
     def _look_at_topics(self, now: float) -> None:
         """Partitions that were added get their share of the records."""
         self._next_look = now + TOPICS_AGE_S
-        topics = sorted({topic for topic, _ in self._lanes})
-        if topics:
-            with suppress(ClientError), self.cluster.until(now + LOOK_S):
-                self.cluster.refresh(topics)
+        for topic in {topic for topic, _ in self._lanes} - self._used:
+            self.cluster.forget(topic)
+        self._leaders.look(self._used)
+        self._used = set()
 
     def _close_old(self, now: float) -> None:
         due = float("inf")
@@ -511,11 +540,12 @@ class Producer:
             if not lane.ready or waits:
                 continue
             try:
-                node_id = self.cluster.leader(lane.topic, lane.partition)
+                led = self._leaders.find(lane.topic, lane.partition, now)
             except ClientError as error:
                 lane.pause(now, error)
                 continue
-            by_node.setdefault(node_id, []).append(lane)
+            if led is not None:
+                by_node.setdefault(led.leader, []).append(lane)
         for node_id, lanes in by_node.items():
             self._send_to(node_id, lanes, now)
 
@@ -627,7 +657,7 @@ class Producer:
             for descriptor in descriptors:
                 poller.register(descriptor, select.POLLIN)
             poller.poll(seconds * 1000)
-        elif seconds > 0 and self.pending_count:
+        elif seconds > 0:
             time.sleep(min(seconds, 0.05))
 
     def _take_answers(self, now: float) -> None:
@@ -725,7 +755,7 @@ class Producer:
             lane.renumber = lane.renumber or any(batch.sequence >= 0 for batch in batches)
             for batch in batches:
                 self._finish(batch, error, -1)
-        self.cluster.forget(lane.topic)
+        self._leaders.doubt(lane.topic, lane.partition)
 
     def _give_up_old(self, lane: Lane, now: float) -> None:
         while lane.ready and now >= lane.ready[0].deadline:

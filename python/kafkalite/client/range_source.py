@@ -137,6 +137,7 @@ class RangeSource(Closing):
         )
         self._connection: Connection | None = None
         self._node_id = -1
+        self._leader_epoch = -1
         self._topic, self._partition, self._position, self._stop = "", 0, 0, 0
         self._offset_bytes = float(OFFSET_BYTES)
         """Of what came last, by offset."""
@@ -205,7 +206,8 @@ class RangeSource(Closing):
     def _connected(self) -> Connection:
         if self._connection is not None and self._connection.is_open and self._is_sent:
             return self._connection
-        node_id = self._cluster.leader(self._topic, self._partition)
+        led = self._cluster.led(self._topic, self._partition)
+        node_id, self._leader_epoch = led.leader, led.leader_epoch
         if self._connection is None or not self._connection.is_open or node_id != self._node_id:
             self._hang_up()
             self._connection = self._cluster.new_connection(node_id)
@@ -227,6 +229,7 @@ class RangeSource(Closing):
         settings = self._settings
         row = kind.FetchTopic.FetchPartition(
             partition=self._partition,
+            current_leader_epoch=self._leader_epoch,
             fetch_offset=self._position,
             partition_max_bytes=self._asked_bytes(),
         )

@@ -122,16 +122,23 @@ impl FetchedBatches {
 /// Where the fetch after this one begins, by the headers alone: what a client needs to ask for the
 /// next bytes before it has looked at these. Damage is left to whoever looks.
 pub fn fetched_end(bytes: &[u8], start: i64) -> i64 {
+    fetched_tail(bytes, start).0
+}
+
+/// The same, and the leader epoch of the last batch, -1 where there is none: whether a log still has
+/// what was read is asked with it (KIP-320).
+pub fn fetched_tail(bytes: &[u8], start: i64) -> (i64, i32) {
     let mut at = 0;
-    let mut next_offset = start;
+    let (mut next_offset, mut leader_epoch) = (start, -1);
     while let Some(rest) = bytes.get(at..)
         && let Ok(Some(header)) = BatchHeader::parse(rest)
         && header.size_bytes <= rest.len()
     {
         next_offset = next_offset.max(header.next_offset());
+        leader_epoch = header.partition_leader_epoch;
         at += header.size_bytes;
     }
-    next_offset
+    (next_offset, leader_epoch)
 }
 
 #[cfg(test)]

@@ -87,6 +87,12 @@ pub fn fetched_end(records: &[u8], start: i64) -> i64 {
 
 /// See `_native.pyi`.
 #[pyfunction]
+pub fn fetched_tail(records: &[u8], start: i64) -> (i64, i32) {
+    fetched::fetched_tail(records, start)
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
 pub fn stamp_producer<'py>(
     py: Python<'py>,
     batch: &[u8],

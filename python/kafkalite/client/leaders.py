@@ -1,0 +1,203 @@
+"""What a client has to know of topics, asked without waiting for the answer.
+
+    find ──► known ─────────────────────────────► who leads
+      └────► not known, or doubted ──► wanted ──► one question for all that are wanted
+                                                     │ answered, or failed
+      find ◄── who leads, or why nobody knows ◄──────┘ (that for a pause, then asked again)
+
+A topic that was deleted, or that there is not yet, holds up nobody but those who want it: others
+go on meanwhile, and so do the partitions of a topic of which only one is doubted.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafkalite.client.cluster import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    metadata_request,
+)
+from kafkalite.client.connection import Closing, Connection, broker_error
+from kafkalite.errors import BrokerError, ClientError, RequestTimedOutError
+from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
+
+__all__ = ["Leaders", "TopicQuestion"]
+
+Told = dict[str, TopicMetadata | BrokerError]
+
+
+class TopicQuestion(Closing):
+    """Asks any broker for topics. One question at a time, of one thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Asks nobody yet."""
+        self._cluster = cluster
+        self._connection: Connection | None = None
+        self._deadline = 0.0
+
+    def close(self) -> None:
+        """The answer, if one is due, is not wanted any more."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an answer is due."""
+        return self._connection is not None
+
+    def descriptors(self) -> list[int]:
+        """The socket on which it is."""
+        return [] if self._connection is None else [self._connection.fileno()]
+
+    def ask(
+        self, topics: Iterable[str] | None, now: float, *, allow_auto_create: bool = False
+    ) -> None:
+        """Asks for these topics, `None` for all. Raises `ClientError` if nobody can be asked."""
+        self._connection = self._cluster.lend()
+        self._deadline = now + self._cluster.request_timeout_ms / 1000
+        try:
+            self._connection.send(metadata_request(topics, allow_auto_create=allow_auto_create))
+        except BaseException:
+            self.close()
+            raise
+
+    def take(self, now: float) -> Told | None:
+        """What was told, which the cluster knows from now on; None while no answer is there.
+
+        Raises `ClientError` if none will come.
+        """
+        if self._connection is None:
+            return None
+        try:
+            response = self._connection.receive_ready()
+            if response is None:
+                if now < self._deadline:
+                    return None
+                raise RequestTimedOutError(f"no answer from {self._connection.peer} to Metadata")
+            told = self._cluster.learn(response, self._connection.version_for("Metadata"))
+        except BaseException:
+            self.close()
+            raise
+        self._cluster.take_back(self._connection)
+        self._connection = None
+        return told
+
+
+class _Failure(NamedTuple):
+    """Why a topic could not be looked up, and until when (monotonic seconds) that is the answer."""
+
+    error: ClientError
+    until: float
+    pause_ms: int
+
+
+class Leaders(Closing):
+    """Who leads partitions. One thread."""
+
+    def __init__(self, cluster: Cluster, *, allow_auto_create: bool = False) -> None:
+        """Asks nobody yet. `allow_auto_create`: a topic that is wanted may be made."""
+        self._cluster = cluster
+        self._allow_auto_create = allow_auto_create
+        self._question = TopicQuestion(cluster)
+        self._wanted: set[str] = set()
+        self._asked: set[str] = set()
+        self._doubted: set[tuple[str, int]] = set()
+        self._failures: dict[str, _Failure] = {}
+
+    def close(self) -> None:
+        """Closes the connection, if a question is under way."""
+        self._question.close()
+
+    def descriptors(self) -> list[int]:
+        """Sockets on which answers are due."""
+        return self._question.descriptors()
+
+    # --- who leads --------------------------------------------------------------------------------
+
+    def topic(self, name: str, now: float) -> TopicMetadata | None:
+        """A topic, maybe as it was some time ago; None until `take` has been told.
+
+        Raises what came of the last question for it, `BrokerError` or another `ClientError`.
+        """
+        known = self._cluster.known_topic(name)
+        if known is None:
+            self._want(name, now)
+        return known
+
+    def find(self, topic: str, partition: int, now: float) -> PartitionMetadata | None:
+        """A partition that is led; None until `take` has been told. Raises as `topic` does, and
+        `BrokerError` for a partition that there is not, or that nobody leads."""
+        if (topic, partition) in self._doubted:
+            self._want(topic, now)
+            return None
+        known = self.topic(topic, now)
+        if known is None:
+            return None
+        found = known.partitions.get(partition)
+        if found is not None and found.leader >= 0:
+            return found
+        self._wanted.add(topic)
+        code = UNKNOWN_TOPIC_OR_PARTITION if found is None else LEADER_NOT_AVAILABLE
+        raise broker_error(code, f"partition {partition} of topic '{topic}'")
+
+    def doubt(self, topic: str, partition: int) -> None:
+        """Another may lead it by now: nobody does until that is asked."""
+        self._doubted.add((topic, partition))
+        self._wanted.add(topic)
+
+    def look(self, topics: Iterable[str]) -> None:
+        """They are asked for again, and are what they were meanwhile."""
+        self._wanted.update(topics)
+
+    def _want(self, topic: str, now: float) -> None:
+        failure = self._failures.get(topic)
+        if failure is not None and now < failure.until:
+            raise failure.error
+        if topic not in self._asked:
+            self._wanted.add(topic)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Asks for what is wanted, unless an answer is due."""
+        if not self._wanted or self._question.is_asked:
+            return
+        self._asked, self._wanted = self._wanted, set()
+        try:
+            self._question.ask(sorted(self._asked), now, allow_auto_create=self._allow_auto_create)
+        except ClientError as error:
+            self._fail(error, now)
+
+    def take(self, now: float) -> None:
+        """Takes what has been answered by now."""
+        try:
+            told = self._question.take(now)
+        except ClientError as error:
+            self._fail(error, now)
+            return
+        if told is None:
+            return
+        asked, self._asked = self._asked, set()
+        self._doubted = {each for each in self._doubted if each[0] not in asked}
+        for topic in asked:
+            answer = told.get(topic)
+            if isinstance(answer, TopicMetadata):
+                self._failures.pop(topic, None)
+            else:
+                unknown = broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}'")
+                self._failures[topic] = self._failure(topic, answer or unknown, now)
+
+    def _fail(self, error: ClientError, now: float) -> None:
+        """Nobody answers."""
+        asked, self._asked = self._asked, set()
+        for topic in asked:
+            self._failures[topic] = self._failure(topic, error, now)
+
+    def _failure(self, topic: str, error: ClientError, now: float) -> _Failure:
+        before = self._failures.get(topic)
+        pause_ms = BACKOFF_MS if before is None else min(2 * before.pause_ms, BACKOFF_MS_MAX)
+        return _Failure(error, now + pause_ms / 1000, pause_ms)
