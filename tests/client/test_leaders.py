@@ -11,6 +11,7 @@ import pytest
 from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
+from kafkalite._native import read_batches
 from kafkalite.client import Consumer, Producer
 from kafkalite.errors import (
     BrokerError,
@@ -187,6 +188,60 @@ def test_a_callback_that_sends_while_send_waits_for_a_topic_loses_nothing() -> N
         producer.flush()
         assert producer.sent_count == 3
     assert sorted(topics.logs[GONE].values) == [b"1", b"2"]
+
+
+def test_one_request_in_flight_keeps_the_order_of_a_partition_that_moves() -> None:
+    """The next batch went to the new leader while the old one had still to answer, and stood in the
+    log before the one that was sent again. Kafka's producer holds the partition back."""
+    came, may_answer, again = threading.Event(), threading.Event(), threading.Event()
+    leads = {0: 1, 1: 2}
+    taken: list[tuple[str, bytes]] = []
+
+    def metadata() -> Any:
+        answer = old.metadata({2: (new.host, new.port)})
+        for row in answer.topics[0].partitions:
+            row.leader_id = leads[row.partition_index]
+        return answer
+
+    def on_old(name: str, request: Any) -> Any:
+        if name == "Metadata":
+            return metadata()
+        if name == "Produce":
+            came.set()
+            may_answer.wait(WAIT_S)
+            return produce_response(request, lambda _records: (NOT_LEADER_OR_FOLLOWER, -1))
+        return ...
+
+    def on_new(name: str, request: Any) -> Any:
+        if name == "Metadata":
+            return metadata()
+        if name != "Produce":
+            return ...
+        (row,) = request.message.topic_data[0].partition_data
+        if row.index == 1 and not again.is_set():
+            again.set()
+            leads[0] = 2
+            return produce_response(request, lambda _records: (NOT_LEADER_OR_FOLLOWER, -1))
+        (batch,) = read_batches(row.records)
+        taken.extend((str(row.index), record[3]) for record in batch.records)
+        return produce_response(request, lambda _records: (NONE, 0))
+
+    old, new = FakeBroker(on_old, partitions=2), FakeBroker(on_new, partitions=2)
+    with (
+        old,
+        new,
+        Producer(old.servers, linger_ms=0, idempotent=False, max_in_flight=1) as producer,
+    ):
+        producer.send(TOPIC, b"first", partition=0)
+        poll_until(producer, came.is_set)
+        producer.send(TOPIC, b"moves", partition=1)
+        poll_until(producer, lambda: producer.sent_count == 1)
+        producer.send(TOPIC, b"second", partition=0)
+        for _ in range(5):
+            producer.poll(20)
+        may_answer.set()
+        producer.flush()
+    assert [value for index, value in taken if index == "0"] == [b"first", b"second"]
 
 
 # --- consumers ------------------------------------------------------------------------------------

@@ -183,7 +183,8 @@ def test_what_is_never_acknowledged_is_given_up_after_the_delivery_time_out() ->
         FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
         Producer(broker.servers, linger_ms=0, delivery_timeout_ms=3_000) as producer,
     ):
-        producer._request_timeout_ms = 300  # of Produce alone: a busy machine has longer to connect
+        # Of Produce alone: a busy machine has longer to connect.
+        producer._sender._options = producer._sender._options._replace(request_timeout_ms=300)
         producer.send("orders", b"value")
         with pytest.raises(RequestTimedOutError, match=r"1 records .* 3 s: no answer"):
             producer.flush()
@@ -216,7 +217,7 @@ def test_acks_0_waits_for_no_answer() -> None:
             producer.flush()
             assert told == [(None, -1)] * 3
             # The connection is served in order, so that what comes after it has seen it.
-            producer._links[1].connection.request(messages.MetadataRequest(topics=None))
+            producer._sender._links[1].connection.request(messages.MetadataRequest(topics=None))
         assert log.values == values(3)
         assert broker.of("Produce")[0].acks == 0
 

@@ -14,20 +14,19 @@ without one fill a batch of one partition, then one of another.
 
 Idempotent unless told otherwise: a batch keeps its sequence number however often it is sent, and
 batches of a partition that come back are sent again in their order, one that is larger than the
-topic allows as two halves. A batch that is given up leaves a hole in the sequence, so the partition
-goes on under the next producer epoch (KIP-360): once those batches behind it that may be in the log
-have been sent under their old numbers, one after the other, and were taken or found missing.
+topic allows as two halves. Who brings them to their brokers is in `sender.py`, who leads in
+`leaders.py`.
 """
 
 import random
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from kafkalite._native import BatchBuilder, partition_for_key, stamp_producer
+from kafkalite._native import BatchBuilder, partition_for_key
 from kafkalite.client.arguments import Bytes, bytes_of, header, short_text, text, whole
 from kafkalite.client.cluster import (
     BACKOFF_MS,
@@ -36,9 +35,10 @@ from kafkalite.client.cluster import (
     Servers,
     TopicMetadata,
 )
-from kafkalite.client.connection import Connection, broker_error, check, may_pass
-from kafkalite.client.lane import SEQUENCES, Batch, Lane, OnDelivery, OpenBatch
+from kafkalite.client.connection import may_pass
+from kafkalite.client.lane import Batch, Lane, OnDelivery, OpenBatch
 from kafkalite.client.leaders import Leaders
+from kafkalite.client.sender import Sender, SendOptions
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
@@ -46,48 +46,21 @@ from kafkalite.errors import (
     InvalidArgumentError,
     KafkaliteError,
     RequestTimedOutError,
-    UnsupportedVersionError,
-)
-from kafkalite.protocol import messages
-from kafkalite.protocol.codes import (
-    DUPLICATE_SEQUENCE_NUMBER,
-    MESSAGE_TOO_LARGE,
-    NONE,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    UNKNOWN_PRODUCER_ID,
 )
 
 __all__ = ["Producer"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# Later versions name topics by id, which a topic that is made anew changes.
-PRODUCE_BY_NAME = 12
-# With later ones partitions join a transaction by themselves, if the cluster can (KIP-890).
-PRODUCE_IN_TRANSACTION = 11
-
 RECORD_OVERHEAD_BYTES = 21
 """A record without key, value and headers takes no more of a batch."""
 HEADER_OVERHEAD_BYTES = 10
 """A header without name and content takes no more of a record."""
-EPOCH_MAX = 2**15 - 1
-"""The last epoch of a producer id."""
 TOPICS_AGE_S = 300.0
 """Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says, and
 forgotten if nothing was sent to them (`metadata.max.idle.ms`)."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-
-
-class _Link:
-    """A connection of the producer's own, and what was sent on it and not answered, oldest first,
-    each with the moment at which that is too late."""
-
-    __slots__ = ("connection", "flights")
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.flights: deque[tuple[float, list[Batch]]] = deque()
 
 
 class Producer:
@@ -131,26 +104,17 @@ class Producer:
         whole("request_timeout_ms", request_timeout_ms, 1)
         if str(acks) not in ACKS:
             raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
-        self._acks = ACKS[str(acks)]
-        if idempotent and self._acks != -1:
+        if idempotent and ACKS[str(acks)] != -1:
             raise InvalidArgumentError("an idempotent producer needs acks=all")
         if idempotent and max_in_flight > 5:
             raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
         if transaction is not None and not idempotent:
             raise InvalidArgumentError("transactions need an idempotent producer")
         BatchBuilder(codec, level=level)
-        self._idempotent = idempotent
-        self._wants_id = self._acks == -1 and idempotent is not False and max_in_flight <= 5
-        self._transaction = transaction
-        self._producer_id, self._epoch = -1, 0
         self._codec, self._level = codec, level
         self._linger_s = linger_ms / 1000
         self._batch_bytes = batch_bytes
-        self._request_bytes_max = request_bytes_max
         self._buffer_bytes = buffer_bytes
-        self._max_in_flight = max_in_flight
-        self._delivery_s = delivery_timeout_ms / 1000
-        self._request_timeout_ms = request_timeout_ms
         self._owns = not isinstance(bootstrap_servers, Cluster)
         self.cluster = (
             bootstrap_servers
@@ -163,17 +127,26 @@ class Producer:
             )
         )
         self._leaders = Leaders(self.cluster, allow_auto_create=True)
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        options = SendOptions(
+            acks=ACKS[str(acks)],
+            idempotent=idempotent,
+            wants_id=ACKS[str(acks)] == -1 and idempotent is not False and max_in_flight <= 5,
+            codec=codec,
+            level=level,
+            request_bytes_max=request_bytes_max,
+            max_in_flight=max_in_flight,
+            delivery_timeout_ms=delivery_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
+        self._sender = Sender(self.cluster, self._leaders, options, transaction, self._finish)
+        self._lanes = self._sender.lanes
         self._sticky: dict[str, int] = {}
-        self._links: dict[int, _Link] = {}
-        self._made_count = 0
-        self._pending_bytes = 0
+        self._open_bytes = 0
+        """Of the records in open batches, about."""
         self._next_linger = float("inf")
         self._next_look = time.monotonic() + TOPICS_AGE_S
         self._used: set[str] = set()
         """Topics that something was sent to since the last look."""
-        self._transaction_error: KafkaliteError | None = None
-        """Why the transaction can only be aborted."""
         self.sent_count = 0
         """Records that the broker has taken."""
         self.failed_count = 0
@@ -206,9 +179,7 @@ class Producer:
 
     def close(self) -> None:
         """Closes the connections. What was not flushed is lost."""
-        for link in self._links.values():
-            link.connection.close()
-        self._links.clear()
+        self._sender.close()
         self._leaders.close()
         if self._owns:
             self.cluster.close()
@@ -269,14 +240,14 @@ class Producer:
             opened.callbacks.append((opened.count, on_delivery))
         opened.count += 1
         opened.size_bytes += size
-        self._pending_bytes += size
+        self._open_bytes += size
         if opened.builder.size_bytes >= self._batch_bytes:
             self._close_batch(lane)
             has_closed = True
         now = time.monotonic()
         if has_closed or now >= self._next_linger:
             self._turn(now)
-        while self._pending_bytes > self._buffer_bytes:
+        while self._open_bytes + self._sender.pending_bytes > self._buffer_bytes:
             if not any(lane.ready or lane.flying for lane in self._lanes.values()):
                 self._close_all()  # nothing else makes room before linger_ms is over
             self._poll(100)
@@ -346,13 +317,12 @@ class Producer:
     @property
     def pending_bytes(self) -> int:
         """Bytes of the records that are under way."""
-        return self._pending_bytes
+        return self._open_bytes + self._sender.pending_bytes
 
     def fileno_list(self) -> list[int]:
         """Sockets on which answers are due: a caller that waits for input of its own can wait for
         these too, and then call `poll`."""
-        links = [link.connection.fileno() for link in self._links.values() if link.flights]
-        return links + self._leaders.descriptors()
+        return self._sender.descriptors() + self._leaders.descriptors()
 
     @property
     def next_due(self) -> float:
@@ -412,9 +382,7 @@ class Producer:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
                 )
-            # A callback may have made it while the topic was looked up.
-            lane = Lane(topic, partition, self._producer_id, self._epoch)
-            lane = self._lanes.setdefault((topic, partition), lane)
+            lane = self._sender.lane(topic, partition)
         return lane
 
     def _draw(self, topic: str) -> int:
@@ -431,7 +399,7 @@ class Producer:
         if self._sticky.get(lane.topic) == lane.partition:
             del self._sticky[lane.topic]
         records = opened.builder.finish()
-        self._pending_bytes -= opened.size_bytes
+        self._open_bytes -= opened.size_bytes
         callbacks = opened.callbacks
 
         def done(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
@@ -451,21 +419,14 @@ class Producer:
 
     def _enqueue(self, lane: Lane, batch: Batch) -> None:
         self._used.add(batch.topic)
-        self._made_count += 1
-        batch.number = self._made_count
-        batch.deadline = batch.made_at + self._delivery_s
-        lane.ready.append(batch)
-        self._pending_bytes += len(batch.records)
+        self._sender.put(lane, batch)
 
     def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-        self._pending_bytes -= len(batch.records)
         if error is None:
             self.sent_count += batch.count
         else:
             self.failed_count += batch.count
             self.first_error = self.first_error or error
-            if self._transaction is not None:
-                self._transaction_error = self._transaction_error or error
         if batch.on_done is not None:
             self._told.append((batch, error, base_offset))
 
@@ -498,13 +459,13 @@ class Producer:
 
     def _turn(self, now: float) -> None:
         """Takes what was answered, gives up what is too old, sends what is due."""
-        self._take_answers(now)
+        self._sender.take(now)
         self._leaders.take(now)
         if now >= self._next_look:
             self._look_at_topics(now)
         if now >= self._next_linger:
             self._close_old(now)
-        self._send_ready(now)
+        self._sender.send(now)
         self._leaders.send(now)
         self._call_back()
 
@@ -528,128 +489,6 @@ class Producer:
                 due = min(due, moment)
         self._next_linger = due
 
-    def _send_ready(self, now: float) -> None:
-        by_node: dict[int, list[Lane]] = {}
-        for lane in list(self._lanes.values()):
-            self._give_up_old(lane, now)
-            if self._transaction_error is not None:
-                self._give_up_all(lane, self._transaction_error)
-            if lane.renumber and not lane.flying:
-                self._renumber(lane, now)
-            waits = not lane.may_send or now < lane.paused_until
-            if not lane.ready or waits:
-                continue
-            try:
-                led = self._leaders.find(lane.topic, lane.partition, now)
-            except ClientError as error:
-                lane.pause(now, error)
-                continue
-            if led is not None:
-                by_node.setdefault(led.leader, []).append(lane)
-        for node_id, lanes in by_node.items():
-            self._send_to(node_id, lanes, now)
-
-    def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
-        """Requests with one batch a partition, as many as may fly."""
-        try:
-            if self._wants_id and self._producer_id < 0:
-                self._take_producer_id()
-            if self._transaction is not None:
-                self._transaction.add((lane.topic, lane.partition) for lane in lanes)
-            link = self._link(node_id)
-        except ClientError as error:
-            for lane in lanes:
-                self._come_back(lane, [lane.ready.popleft()], error, now)
-            return
-        while len(link.flights) < self._max_in_flight:
-            batches: list[Batch] = []
-            size = 0
-            for lane in lanes:
-                if not lane.ready or not lane.may_send:
-                    continue
-                size += len(lane.ready[0].records)
-                if batches and size > self._request_bytes_max:
-                    break
-                batches.append(lane.ready.popleft())
-                lane.flying.append(batches[-1])
-            if not batches:
-                return
-            link.flights.append((now + self._request_timeout_ms / 1000, batches))
-            try:
-                request = self._request(batches)
-                link.connection.send(request, at_most=self._at_most, answered=self._acks != 0)
-            except ClientError as error:
-                self._lose(link, error, now)
-                return
-            if self._acks == 0:
-                link.flights.pop()
-                for batch in batches:
-                    self._lanes[batch.topic, batch.partition].flying.remove(batch)
-                    self._finish(batch, None, -1)
-
-    def _link(self, node_id: int) -> _Link:
-        link = self._links.get(node_id)
-        if link is None or not link.connection.is_open:
-            link = self._links[node_id] = _Link(self.cluster.new_connection(node_id))
-        return link
-
-    def _request(self, batches: Iterable[Batch]) -> Any:
-        kind = messages.ProduceRequest
-        inner = kind.TopicProduceData
-        topics: dict[str, Any] = {}
-        for batch in batches:
-            records = self._stamped(batch) if self._producer_id >= 0 else batch.records
-            row = inner.PartitionProduceData(index=batch.partition, records=records)
-            topic = topics.get(batch.topic)
-            if topic is None:
-                topic = topics[batch.topic] = inner(name=batch.topic)
-            topic.partition_data.append(row)
-        transaction = self._transaction
-        return kind(
-            transactional_id=None if transaction is None else transaction.transactional_id,
-            acks=self._acks,
-            timeout_ms=self._request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
-
-    def _stamped(self, batch: Batch) -> bytes:
-        lane = self._lanes[batch.topic, batch.partition]
-        lane.number(batch)
-        return stamp_producer(batch.records, batch.producer_id, batch.epoch, batch.sequence)
-
-    @property
-    def _at_most(self) -> int:
-        return PRODUCE_BY_NAME if self._transaction is None else PRODUCE_IN_TRANSACTION
-
-    def _take_producer_id(self) -> None:
-        if self._transaction is not None:
-            self._take_id(self._transaction.producer_id, self._transaction.epoch)
-            return
-        try:
-            found = self._ask_producer_id()
-        except UnsupportedVersionError:
-            if self._idempotent:
-                raise
-            self._wants_id = False
-            return
-        self._take_id(*found)
-
-    def _ask_producer_id(self) -> tuple[int, int]:
-        """A producer id that nobody else has, and its epoch."""
-        request = messages.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=60_000
-        )
-        response = self.cluster.ask(request)
-        check(response.error_code, "a producer id")
-        return response.producer_id, response.producer_epoch
-
-    def _take_id(self, producer_id: int, epoch: int) -> None:
-        self._producer_id, self._epoch = producer_id, epoch
-        for lane in self._lanes.values():
-            lane.producer_id, lane.epoch = producer_id, epoch
-
-    # --- answers ----------------------------------------------------------------------------------
-
     def _wait(self, seconds: float) -> None:
         descriptors = self.fileno_list()
         if descriptors:
@@ -659,128 +498,3 @@ class Producer:
             poller.poll(seconds * 1000)
         elif seconds > 0:
             time.sleep(min(seconds, 0.05))
-
-    def _take_answers(self, now: float) -> None:
-        for link in list(self._links.values()):
-            flights, connection = link.flights, link.connection
-            if not flights:
-                continue
-            try:
-                while flights and (response := connection.receive_ready()) is not None:
-                    _, batches = flights.popleft()
-                    self._take_answer(response, batches, now)
-            except ClientError as error:
-                self._lose(link, error, now)
-                continue
-            if flights and now >= flights[0][0]:
-                connection.close()
-                peer, waited_ms = connection.peer, self._request_timeout_ms
-                late = RequestTimedOutError(f"no answer from {peer} to Produce in {waited_ms} ms")
-                self._lose(link, late, now)
-
-    def _take_answer(self, response: Any, batches: list[Batch], now: float) -> None:
-        rows = {
-            (topic.name, row.index): row
-            for topic in response.responses
-            for row in topic.partition_responses
-        }
-        for batch in batches:
-            lane = self._lanes[batch.topic, batch.partition]
-            lane.flying.remove(batch)
-            row = rows.get((batch.topic, batch.partition))
-            code = -1 if row is None else row.error_code
-            if row is not None and code in (NONE, DUPLICATE_SEQUENCE_NUMBER):
-                lane.pause_ms = BACKOFF_MS
-                lane.acknowledged = (batch.sequence + batch.count) % SEQUENCES
-                self._finish(batch, None, row.base_offset)
-                continue
-            told = None
-            if row is not None:
-                told = row.error_message
-                if row.record_errors:
-                    told = row.record_errors[0].batch_index_error_message or told
-            error = broker_error(code, f"partition {batch.topic}-{batch.partition}", told)
-            self._refused(lane, batch, error, now)
-
-    def _refused(self, lane: Lane, batch: Batch, error: BrokerError, now: float) -> None:
-        numbered = batch.sequence >= 0
-        is_odd = numbered and error.code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
-        # The batch before it has not been taken yet: its turn comes again.
-        follows_a_gap = error.code == OUT_OF_ORDER_SEQUENCE_NUMBER and (
-            batch.sequence != lane.acknowledged
-        )
-        batch.is_missing = is_odd
-        if is_odd and follows_a_gap:
-            lane.put_back([batch])
-        elif is_odd and self._transaction is None:
-            # The broker has lost what was before it.
-            lane.renumber = True
-            lane.put_back([batch])
-            lane.pause(now, error)
-        elif error.retriable:
-            self._come_back(lane, [batch], error, now)
-        elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
-            self._split(lane, batch)
-        else:
-            lane.renumber = lane.renumber or numbered
-            self._finish(batch, error, -1)
-
-    def _split(self, lane: Lane, batch: Batch) -> None:
-        """A batch is larger than the topic allows, and each of its records may not be
-        (`RecordAccumulator.splitAndReenqueue`)."""
-        halves = batch.halves({self._codec: self._level})
-        self._pending_bytes += sum(len(each.records) for each in halves) - len(batch.records)
-        lane.put_back(halves)
-
-    def _lose(self, link: _Link, error: ClientError, now: float) -> None:
-        """The connection is gone, and with it every answer that was due."""
-        lost: dict[tuple[str, int], list[Batch]] = {}
-        for _, batches in link.flights:
-            for batch in batches:
-                lost.setdefault((batch.topic, batch.partition), []).append(batch)
-        link.flights.clear()
-        link.connection.close()
-        for place, batches in lost.items():
-            lane = self._lanes[place]
-            for batch in batches:
-                lane.flying.remove(batch)
-            self._come_back(lane, batches, error, now)
-
-    def _come_back(self, lane: Lane, batches: list[Batch], error: ClientError, now: float) -> None:
-        """Batches that could not be sent, or of which it is not known what became of them."""
-        if may_pass(error):
-            lane.put_back(batches)
-            lane.pause(now, error)
-        else:
-            lane.renumber = lane.renumber or any(batch.sequence >= 0 for batch in batches)
-            for batch in batches:
-                self._finish(batch, error, -1)
-        self._leaders.doubt(lane.topic, lane.partition)
-
-    def _give_up_old(self, lane: Lane, now: float) -> None:
-        while lane.ready and now >= lane.ready[0].deadline:
-            batch = lane.ready.popleft()
-            lane.renumber = lane.renumber or batch.sequence >= 0
-            what = f"{batch.count} records for partition {batch.topic}-{batch.partition}"
-            late = f"{what} were not acknowledged within {self._delivery_s:g} s"
-            late += f": {lane.trouble}" if lane.trouble is not None else ""
-            self._finish(batch, RequestTimedOutError(late), -1)
-
-    def _give_up_all(self, lane: Lane, error: KafkaliteError) -> None:
-        """A transaction that lacks a record is not committed: nothing more is sent of it."""
-        lane.renumber = False
-        while lane.ready:
-            self._finish(lane.ready.popleft(), error, -1)
-
-    def _renumber(self, lane: Lane, now: float) -> None:
-        if lane.is_unsure or now < lane.paused_until:
-            return
-        producer_id, epoch = lane.producer_id, lane.epoch + 1
-        if epoch > EPOCH_MAX:
-            try:
-                producer_id, epoch = self._ask_producer_id()
-            except ClientError as error:
-                lane.pause(now, error)
-                return
-        lane.renumber = False
-        lane.begin_epoch(producer_id, epoch)

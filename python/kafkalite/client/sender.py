@@ -1,0 +1,391 @@
+"""Brings the batches of a producer to the brokers that lead their partitions.
+
+    ready ──► flying ──► done: taken, or given up
+      ▲          │
+      └──────────┘ refused for now, or the answer was lost: again, in the order of their numbers
+
+Idempotent, a batch keeps its sequence number however often it is sent. One that is given up leaves
+a hole in the sequence, so the partition goes on under the next producer epoch (KIP-360): once those
+batches behind it that may be in the log have been sent under their old numbers, one after the
+other, and were taken or found missing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kafkalite._native import stamp_producer
+from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
+from kafkalite.client.lane import SEQUENCES, Batch, Lane
+from kafkalite.client.leaders import Leaders
+from kafkalite.client.transactions import Transaction
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    KafkaliteError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from kafkalite.protocol import messages
+from kafkalite.protocol.codes import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    MESSAGE_TOO_LARGE,
+    NONE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+)
+
+__all__ = ["SendOptions", "Sender"]
+
+OnDone = Callable[[Batch, KafkaliteError | None, int], None]
+"""Told of each batch once: the error or None, and its base offset, -1 if it is not known."""
+
+# Later versions name topics by id, which a topic that is made anew changes.
+PRODUCE_BY_NAME = 12
+# With later ones partitions join a transaction by themselves, if the cluster can (KIP-890).
+PRODUCE_IN_TRANSACTION = 11
+
+EPOCH_MAX = 2**15 - 1
+"""The last epoch of a producer id."""
+
+
+class SendOptions(NamedTuple):
+    """How batches are sent; `acks` as the protocol counts."""
+
+    acks: int
+    idempotent: bool | None
+    """None: if the broker can."""
+    wants_id: bool
+    codec: str
+    level: int | None
+    request_bytes_max: int
+    max_in_flight: int
+    """Requests a broker. With 1 the batches of a partition go one after the other, though it be led
+    by another broker meanwhile: they keep their order without numbers (`Sender` of Kafka's)."""
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+
+
+class _Link:
+    """A connection of the producer's own, and what was sent on it and not answered, oldest first,
+    each with the moment at which that is too late."""
+
+    __slots__ = ("connection", "flights")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.flights: deque[tuple[float, list[Batch]]] = deque()
+
+
+class Sender(Closing):
+    """Sends what is ready in `lanes`. One thread; nothing of it waits for an answer to Produce."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        leaders: Leaders,
+        options: SendOptions,
+        transaction: Transaction | None,
+        on_done: OnDone,
+    ) -> None:
+        """Connects to nobody yet."""
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.pending_bytes = 0
+        """Bytes of the batches that are ready or flying."""
+        self._cluster = cluster
+        self._leaders = leaders
+        self._options = options
+        self._wants_id = options.wants_id
+        self._producer_id, self._epoch = -1, 0
+        self._transaction = transaction
+        self._transaction_error: KafkaliteError | None = None
+        """Why the transaction can only be aborted."""
+        self._on_done = on_done
+        self._links: dict[int, _Link] = {}
+        self._made_count = 0
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+
+    def descriptors(self) -> list[int]:
+        """Sockets on which answers are due."""
+        return [link.connection.fileno() for link in self._links.values() if link.flights]
+
+    def lane(self, topic: str, partition: int) -> Lane:
+        """That of a partition, which there is."""
+        lane = self.lanes.get((topic, partition))
+        if lane is None:
+            lane = self.lanes[topic, partition] = Lane(
+                topic, partition, self._producer_id, self._epoch
+            )
+        return lane
+
+    def put(self, lane: Lane, batch: Batch) -> None:
+        """A batch is ready, behind those that were made before it."""
+        self._made_count += 1
+        batch.number = self._made_count
+        batch.deadline = batch.made_at + self._options.delivery_timeout_ms / 1000
+        lane.ready.append(batch)
+        self.pending_bytes += len(batch.records)
+
+    def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
+        self.pending_bytes -= len(batch.records)
+        if error is not None and self._transaction is not None:
+            self._transaction_error = self._transaction_error or error
+        self._on_done(batch, error, base_offset)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Gives up what is too old, and sends what may go."""
+        by_node: dict[int, list[Lane]] = {}
+        for lane in list(self.lanes.values()):
+            self._give_up_old(lane, now)
+            if self._transaction_error is not None:
+                self._give_up_all(lane, self._transaction_error)
+            if lane.renumber and not lane.flying:
+                self._renumber(lane, now)
+            waits = not lane.may_send or now < lane.paused_until
+            if not lane.ready or waits or (self._options.max_in_flight == 1 and lane.flying):
+                continue
+            try:
+                led = self._leaders.find(lane.topic, lane.partition, now)
+            except ClientError as error:
+                lane.pause(now, error)
+                continue
+            if led is not None:
+                by_node.setdefault(led.leader, []).append(lane)
+        for node_id, lanes in by_node.items():
+            self._send_to(node_id, lanes, now)
+
+    def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
+        """Requests with one batch a partition, as many as may fly."""
+        try:
+            if self._wants_id and self._producer_id < 0:
+                self._take_producer_id()
+            if self._transaction is not None:
+                self._transaction.add((lane.topic, lane.partition) for lane in lanes)
+            link = self._link(node_id)
+        except ClientError as error:
+            for lane in lanes:
+                self._come_back(lane, [lane.ready.popleft()], error, now)
+            return
+        while len(link.flights) < self._options.max_in_flight:
+            batches: list[Batch] = []
+            size = 0
+            for lane in lanes:
+                if not lane.ready or not lane.may_send:
+                    continue
+                size += len(lane.ready[0].records)
+                if batches and size > self._options.request_bytes_max:
+                    break
+                batches.append(lane.ready.popleft())
+                lane.flying.append(batches[-1])
+            if not batches:
+                return
+            link.flights.append((now + self._options.request_timeout_ms / 1000, batches))
+            try:
+                request, is_answered = self._request(batches), self._options.acks != 0
+                link.connection.send(request, at_most=self._at_most, answered=is_answered)
+            except ClientError as error:
+                self._lose(link, error, now)
+                return
+            if self._options.acks == 0:
+                link.flights.pop()
+                for batch in batches:
+                    self.lanes[batch.topic, batch.partition].flying.remove(batch)
+                    self._finish(batch, None, -1)
+
+    def _link(self, node_id: int) -> _Link:
+        link = self._links.get(node_id)
+        if link is None or not link.connection.is_open:
+            link = self._links[node_id] = _Link(self._cluster.new_connection(node_id))
+        return link
+
+    def _request(self, batches: Iterable[Batch]) -> Any:
+        kind = messages.ProduceRequest
+        inner = kind.TopicProduceData
+        topics: dict[str, Any] = {}
+        for batch in batches:
+            records = self._stamped(batch) if self._producer_id >= 0 else batch.records
+            row = inner.PartitionProduceData(index=batch.partition, records=records)
+            topic = topics.get(batch.topic)
+            if topic is None:
+                topic = topics[batch.topic] = inner(name=batch.topic)
+            topic.partition_data.append(row)
+        transaction = self._transaction
+        return kind(
+            transactional_id=None if transaction is None else transaction.transactional_id,
+            acks=self._options.acks,
+            timeout_ms=self._options.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    def _stamped(self, batch: Batch) -> bytes:
+        lane = self.lanes[batch.topic, batch.partition]
+        lane.number(batch)
+        return stamp_producer(batch.records, batch.producer_id, batch.epoch, batch.sequence)
+
+    @property
+    def _at_most(self) -> int:
+        return PRODUCE_BY_NAME if self._transaction is None else PRODUCE_IN_TRANSACTION
+
+    def _take_producer_id(self) -> None:
+        if self._transaction is not None:
+            self._take_id(self._transaction.producer_id, self._transaction.epoch)
+            return
+        try:
+            found = self._ask_producer_id()
+        except UnsupportedVersionError:
+            if self._options.idempotent:
+                raise
+            self._wants_id = False
+            return
+        self._take_id(*found)
+
+    def _ask_producer_id(self) -> tuple[int, int]:
+        """A producer id that nobody else has, and its epoch."""
+        request = messages.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60_000
+        )
+        response = self._cluster.ask(request)
+        check(response.error_code, "a producer id")
+        return response.producer_id, response.producer_epoch
+
+    def _take_id(self, producer_id: int, epoch: int) -> None:
+        self._producer_id, self._epoch = producer_id, epoch
+        for lane in self.lanes.values():
+            lane.producer_id, lane.epoch = producer_id, epoch
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def take(self, now: float) -> None:
+        """Takes what has been answered by now."""
+        for link in list(self._links.values()):
+            flights, connection = link.flights, link.connection
+            if not flights:
+                continue
+            try:
+                while flights and (response := connection.receive_ready()) is not None:
+                    _, batches = flights.popleft()
+                    self._take_answer(response, batches, now)
+            except ClientError as error:
+                self._lose(link, error, now)
+                continue
+            if flights and now >= flights[0][0]:
+                connection.close()
+                peer, waited_ms = connection.peer, self._options.request_timeout_ms
+                late = RequestTimedOutError(f"no answer from {peer} to Produce in {waited_ms} ms")
+                self._lose(link, late, now)
+
+    def _take_answer(self, response: Any, batches: list[Batch], now: float) -> None:
+        rows = {
+            (topic.name, row.index): row
+            for topic in response.responses
+            for row in topic.partition_responses
+        }
+        for batch in batches:
+            lane = self.lanes[batch.topic, batch.partition]
+            lane.flying.remove(batch)
+            row = rows.get((batch.topic, batch.partition))
+            code = -1 if row is None else row.error_code
+            if row is not None and code in (NONE, DUPLICATE_SEQUENCE_NUMBER):
+                lane.pause_ms = BACKOFF_MS
+                lane.acknowledged = (batch.sequence + batch.count) % SEQUENCES
+                self._finish(batch, None, row.base_offset)
+                continue
+            told = None
+            if row is not None:
+                told = row.error_message
+                if row.record_errors:
+                    told = row.record_errors[0].batch_index_error_message or told
+            error = broker_error(code, f"partition {batch.topic}-{batch.partition}", told)
+            self._refused(lane, batch, error, now)
+
+    def _refused(self, lane: Lane, batch: Batch, error: BrokerError, now: float) -> None:
+        numbered = batch.sequence >= 0
+        is_odd = numbered and error.code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
+        # The batch before it has not been taken yet: its turn comes again.
+        follows_a_gap = error.code == OUT_OF_ORDER_SEQUENCE_NUMBER and (
+            batch.sequence != lane.acknowledged
+        )
+        batch.is_missing = is_odd
+        if is_odd and follows_a_gap:
+            lane.put_back([batch])
+        elif is_odd and self._transaction is None:
+            # The broker has lost what was before it.
+            lane.renumber = True
+            lane.put_back([batch])
+            lane.pause(now, error)
+        elif error.retriable:
+            self._come_back(lane, [batch], error, now)
+        elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
+            self._split(lane, batch)
+        else:
+            lane.renumber = lane.renumber or numbered
+            self._finish(batch, error, -1)
+
+    def _split(self, lane: Lane, batch: Batch) -> None:
+        """A batch is larger than the topic allows, and each of its records may not be
+        (`RecordAccumulator.splitAndReenqueue`)."""
+        halves = batch.halves({self._options.codec: self._options.level})
+        self.pending_bytes += sum(len(each.records) for each in halves) - len(batch.records)
+        lane.put_back(halves)
+
+    def _lose(self, link: _Link, error: ClientError, now: float) -> None:
+        """The connection is gone, and with it every answer that was due."""
+        lost: dict[tuple[str, int], list[Batch]] = {}
+        for _, batches in link.flights:
+            for batch in batches:
+                lost.setdefault((batch.topic, batch.partition), []).append(batch)
+        link.flights.clear()
+        link.connection.close()
+        for place, batches in lost.items():
+            lane = self.lanes[place]
+            for batch in batches:
+                lane.flying.remove(batch)
+            self._come_back(lane, batches, error, now)
+
+    def _come_back(self, lane: Lane, batches: list[Batch], error: ClientError, now: float) -> None:
+        """Batches that could not be sent, or of which it is not known what became of them."""
+        if may_pass(error):
+            lane.put_back(batches)
+            lane.pause(now, error)
+        else:
+            lane.renumber = lane.renumber or any(batch.sequence >= 0 for batch in batches)
+            for batch in batches:
+                self._finish(batch, error, -1)
+        self._leaders.doubt(lane.topic, lane.partition)
+
+    def _give_up_old(self, lane: Lane, now: float) -> None:
+        while lane.ready and now >= lane.ready[0].deadline:
+            batch = lane.ready.popleft()
+            lane.renumber = lane.renumber or batch.sequence >= 0
+            what = f"{batch.count} records for partition {batch.topic}-{batch.partition}"
+            within = f"{self._options.delivery_timeout_ms / 1000:g} s"
+            late = f"{what} were not acknowledged within {within}"
+            late += f": {lane.trouble}" if lane.trouble is not None else ""
+            self._finish(batch, RequestTimedOutError(late), -1)
+
+    def _give_up_all(self, lane: Lane, error: KafkaliteError) -> None:
+        """A transaction that lacks a record is not committed: nothing more is sent of it."""
+        lane.renumber = False
+        while lane.ready:
+            self._finish(lane.ready.popleft(), error, -1)
+
+    def _renumber(self, lane: Lane, now: float) -> None:
+        if lane.is_unsure or now < lane.paused_until:
+            return
+        producer_id, epoch = lane.producer_id, lane.epoch + 1
+        if epoch > EPOCH_MAX:
+            try:
+                producer_id, epoch = self._ask_producer_id()
+            except ClientError as error:
+                lane.pause(now, error)
+                return
+        lane.renumber = False
+        lane.begin_epoch(producer_id, epoch)
