@@ -16,162 +16,18 @@
 //!
 //! A client that goes on adding partitions to its session is told at a bound that there is no such session,
 //! and asks for all anew; it gets one where there is room. So is who names what can be no topic.
-//!
-//! A session's partitions are read in its order; one that gave records goes to the end, so that a busy
-//! partition in front cannot take every answer's `max_bytes`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+mod session;
+
+use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
 use super::code;
-use crate::limits::{
-    FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, TOPIC_NAME_BYTES_MAX,
-};
-use crate::wire::Uuid;
+use crate::limits::{FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX};
 
-/// A topic as requests of one version name it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum TopicKey {
-    Name(Arc<str>),
-    Id(Uuid),
-}
-
-pub type PartitionKey = (TopicKey, i32);
-
-/// What a client wants of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    pub fetch_offset: i64,
-    pub max_bytes: u64,
-    pub current_leader_epoch: i32,
-    pub last_fetched_epoch: i32,
-}
-
-/// A partition of a request or a session. `name` is the topic's, where it was ever known.
-#[derive(Clone, Debug)]
-pub struct Member {
-    pub key: PartitionKey,
-    pub name: Option<Arc<str>>,
-    pub wanted: Wanted,
-}
-
-impl Member {
-    /// A session may remember it. A name that no topic can have may be of any length.
-    fn is_kept(&self) -> bool {
-        let name = self.name.as_ref();
-        name.is_none_or(|name| name.len() <= TOPIC_NAME_BYTES_MAX)
-    }
-}
-
-/// What an answer says of a partition, as far as it decides whether it must be said again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said {
-    pub error_code: i16,
-    pub high_watermark: i64,
-    pub log_start_offset: i64,
-    pub has_records: bool,
-    pub has_diverged: bool,
-}
-
-struct Cached {
-    key: PartitionKey,
-    name: Option<Arc<str>>,
-    wanted: Wanted,
-    /// As the client was told last; -1 makes sure that it is told again.
-    high_watermark: i64,
-    log_start_offset: i64,
-}
-
-impl Cached {
-    /// Whether the client must be told, and remembers that it is (`CachedPartition.maybeUpdateResponseData`).
-    fn tell(&mut self, said: &Said) -> bool {
-        let is_new = said.has_records
-            || said.has_diverged
-            || said.error_code != code::NONE
-            || said.high_watermark != self.high_watermark
-            || said.log_start_offset != self.log_start_offset;
-        self.high_watermark = match said.error_code {
-            code::NONE => said.high_watermark,
-            _ => -1,
-        };
-        self.log_start_offset = said.log_start_offset;
-        is_new
-    }
-}
-
-/// One session. Its partitions stand in the order in which they are read.
-struct Session {
-    epoch: i32,
-    uses_topic_ids: bool,
-    partitions: BTreeMap<u64, Cached>,
-    order: HashMap<PartitionKey, u64>,
-    next_place: u64,
-}
-
-impl Session {
-    fn new(uses_topic_ids: bool) -> Session {
-        Session {
-            epoch: 1,
-            uses_topic_ids,
-            partitions: BTreeMap::new(),
-            order: HashMap::new(),
-            next_place: 0,
-        }
-    }
-
-    fn put(&mut self, cached: Cached) {
-        let place = self.next_place;
-        self.next_place += 1;
-        self.order.insert(cached.key.clone(), place);
-        self.partitions.insert(place, cached);
-    }
-
-    /// Whether it may remember these as well, where there is room for so many that are new to it.
-    fn may_grow(&self, asked: &[Member], room: usize) -> bool {
-        let is_new = |member: &&Member| !self.order.contains_key(&member.key);
-        let has_room = asked.len() <= room || asked.iter().filter(is_new).count() <= room;
-        has_room && asked.iter().all(Member::is_kept)
-    }
-
-    fn update(&mut self, asked: Vec<Member>, forgotten: &[PartitionKey]) {
-        for member in asked {
-            let known = self.order.get(&member.key);
-            match known.and_then(|place| self.partitions.get_mut(place)) {
-                Some(cached) => cached.wanted = member.wanted,
-                None => self.put(Cached {
-                    key: member.key,
-                    name: member.name,
-                    wanted: member.wanted,
-                    high_watermark: -1,
-                    log_start_offset: -1,
-                }),
-            }
-        }
-        for key in forgotten {
-            if let Some(place) = self.order.remove(key) {
-                self.partitions.remove(&place);
-            }
-        }
-    }
-
-    fn tell(&mut self, key: &PartitionKey, said: &Said) -> bool {
-        let Some(place) = self.order.get(key).copied() else {
-            return false;
-        };
-        let is_new = self
-            .partitions
-            .get_mut(&place)
-            .is_some_and(|cached| cached.tell(said));
-        if said.has_records
-            && let Some(cached) = self.partitions.remove(&place)
-        {
-            self.put(cached);
-        }
-        is_new
-    }
-}
+use session::Session;
+pub use session::{Member, PartitionKey, Said, TopicKey, Wanted};
 
 /// What a request turned out to be.
 pub enum Context {
@@ -248,7 +104,7 @@ impl FetchSessions {
     pub fn partitions_of(&self, id: i32) -> usize {
         let cache = self.cache.lock();
         let entry = cache.entries.get(&id);
-        entry.map_or(0, |entry| entry.session.partitions.len())
+        entry.map_or(0, |entry| entry.session.len())
     }
 
     /// Finds out what a request is, updates its session, and gives the partitions to be read, in
@@ -278,38 +134,31 @@ impl FetchSessions {
             return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
         };
         let session = &mut entry.session;
-        if session.epoch != request.epoch {
+        if session.epoch() != request.epoch {
             return refuse(code::INVALID_FETCH_SESSION_EPOCH);
         }
-        if session.uses_topic_ids != request.uses_topic_ids {
+        if session.uses_topic_ids() != request.uses_topic_ids {
             return refuse(code::FETCH_SESSION_TOPIC_ID_ERROR);
         }
         if !session.may_grow(&asked, FETCH_SESSION_PARTITIONS_MAX - cache.partitions) {
             cache.remove(request.id);
             return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
         }
-        let before = session.partitions.len();
+        let before = session.len();
         session.update(asked.clone(), forgotten);
-        let count = session.partitions.len();
+        let count = session.len();
         if count == 0 {
             cache.partitions -= before;
             cache.entries.remove(&request.id);
             return (Context::Sessionless, without_repetitions(asked));
         }
         entry.last_used_ms = now_ms;
-        session.epoch = next_epoch(session.epoch);
-        let members = session.partitions.values().map(|cached| Member {
-            key: cached.key.clone(),
-            name: cached.name.clone(),
-            wanted: cached.wanted,
-        });
-        let members = members.collect();
         let context = Context::Incremental {
             id: request.id,
-            epoch: session.epoch,
+            epoch: session.next_epoch(),
         };
         cache.partitions = cache.partitions - before + count;
-        (context, members)
+        (context, session.members())
     }
 
     /// Which partitions of an answer are sent, and in which session; `said` says of each what it is.
@@ -334,7 +183,7 @@ impl FetchSessions {
             Context::Incremental { id, epoch } => {
                 let mut cache = self.cache.lock();
                 let entry = cache.entries.get_mut(&id);
-                match entry.filter(|entry| entry.session.epoch == epoch) {
+                match entry.filter(|entry| entry.session.epoch() == epoch) {
                     None => none(code::INVALID_FETCH_SESSION_EPOCH, id),
                     Some(entry) => {
                         let session = &mut entry.session;
@@ -356,7 +205,7 @@ impl FetchSessions {
 impl Cache {
     fn remove(&mut self, id: i32) {
         if let Some(entry) = self.entries.remove(&id) {
-            self.partitions -= entry.session.partitions.len();
+            self.partitions -= entry.session.len();
         }
     }
 
@@ -382,20 +231,9 @@ impl Cache {
         if self.entries.len() >= slots_max && !self.evict(size, now_ms) {
             return NO_SESSION;
         }
-        let mut session = Session::new(uses_topic_ids);
-        for (member, said) in said {
-            let mut cached = Cached {
-                key: member.key.clone(),
-                name: member.name.clone(),
-                wanted: member.wanted,
-                high_watermark: -1,
-                log_start_offset: -1,
-            };
-            cached.tell(said);
-            session.put(cached);
-        }
+        let session = Session::of(uses_topic_ids, said);
         let id = self.new_id();
-        self.partitions += session.partitions.len();
+        self.partitions += session.len();
         let entry = Entry {
             session,
             created_ms: now_ms,
@@ -421,8 +259,8 @@ impl Cache {
                 .iter()
                 .filter(|(_, entry)| is_over(entry.created_ms));
             victim = old
-                .min_by_key(|(id, entry)| (entry.session.partitions.len(), **id))
-                .filter(|(_, entry)| entry.session.partitions.len() < size)
+                .min_by_key(|(id, entry)| (entry.session.len(), **id))
+                .filter(|(_, entry)| entry.session.len() < size)
                 .map(|(id, _)| *id);
         }
         if let Some(id) = victim {
@@ -445,10 +283,6 @@ impl Cache {
             }
         }
     }
-}
-
-fn next_epoch(epoch: i32) -> i32 {
-    epoch.checked_add(1).unwrap_or(1)
 }
 
 /// A partition that is named twice counts once, where it first stood, with what was said last.
@@ -476,6 +310,7 @@ fn without_repetitions(asked: Vec<Member>) -> Vec<Member> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TOPIC_NAME_BYTES_MAX;
 
     const NOTHING_NEW: Said = Said {
         error_code: code::NONE,
@@ -569,7 +404,6 @@ mod tests {
             let (context, _) = sessions.open(request(id, epoch), vec![], &[], 1);
             assert_eq!(refusal(&context), error);
         }
-        assert_eq!(next_epoch(i32::MAX), 1);
         let (context, _) = sessions.open(request(id.wrapping_add(1), 1), vec![], &[], 1);
         assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
         let by_id = SessionRequest {
