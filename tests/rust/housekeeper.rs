@@ -306,6 +306,41 @@ fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
     assert_eq!(log.offsets().log_end_offset, 20);
 }
 
+#[test]
+fn old_segments_of_a_compacted_log_go_with_the_cleaner_and_not_when_retention_is_checked() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        retention_ms: 1_000,
+        cleanup_policy: CleanupPolicy {
+            delete: true,
+            compact: true,
+        },
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), LogConfig::default(), START_MS)
+        .unwrap();
+    (0..10).for_each(|number| append(&log, START_MS + number));
+    log.flush().unwrap();
+    log.set_config(config);
+    housekeeper(&directory).tick(START_MS + 300_000);
+    assert_eq!(log.offsets().log_start_offset, 0);
+    let settings = CleanerSettings {
+        dedupe_buffer_bytes: 1 << 20,
+        ..CleanerSettings::default()
+    };
+    let tell = |trouble: &dyn std::fmt::Display| panic!("{trouble}");
+    let cleaner = HousekeeperThread::start_cleaner(directory.clone(), settings, tell).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(100);
+    while log.offsets().log_start_offset < 10 {
+        assert!(std::time::Instant::now() < deadline, "nothing was deleted");
+        std::thread::yield_now();
+    }
+    cleaner.stop();
+}
+
 /// A panic over one log ended the thread: nothing was deleted any more, of no log of the directory.
 #[test]
 fn a_log_over_which_a_chore_panics_keeps_no_other_waiting() {

@@ -1,7 +1,7 @@
 //! What a log directory needs done from time to time: retention, flushing by time, files whose delay
 //! is over, checkpoints, silent producers; and on a thread of its own, because it takes long, the
-//! cleaner. Each directory has both for itself, so that a slow disk keeps nobody else's house
-//! waiting.
+//! cleaner, with the retention of what it compacts. Each directory has both for itself, so that a slow
+//! disk keeps nobody else's house waiting.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -24,7 +24,7 @@ use super::log::Log;
 /// How often, in milliseconds; the defaults are Kafka's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
-    /// `log.retention.check.interval.ms`
+    /// `log.retention.check.interval.ms`, of logs that are not compacted
     pub retention_check_ms: i64,
     /// `log.initial.task.delay.ms`: when retention is looked at first, if not before. A broker that
     /// never runs for a whole interval deletes too.
@@ -138,6 +138,8 @@ impl Housekeeper {
 
     fn look_after(&mut self, log: &Arc<Log>, chore: Chore, now_ms: i64) -> Result<()> {
         match chore {
+            // The cleaner does it each time it looks (`LogManager.cleanupLogs`).
+            Chore::Retention if log.config().cleanup_policy.compact => Ok(()),
             Chore::Retention => log.delete_old_segments(now_ms).map(drop),
             Chore::Delete => log.delete_due_files(now_ms).map(drop),
             Chore::Flush => {
@@ -220,30 +222,36 @@ impl HousekeeperThread {
         Self::repeat("housekeeper", move |now_ms, _| housekeeper.tick(now_ms))
     }
 
-    /// Compacts the directory's logs, the dirtiest first, as long as one is due. `tell` gets every
-    /// failure, and each log that could not be compacted when its reason is new.
+    /// Deletes what is too old in the directory's compacted logs, and compacts them, the dirtiest first, as
+    /// long as one is due. `tell` gets each failure, and each log that is left alone, when its reason is new.
     pub fn start_cleaner(
         directory: Arc<LogDirectory>,
         settings: CleanerSettings,
         tell: impl Fn(&dyn Display) + Send + 'static,
     ) -> std::io::Result<HousekeeperThread> {
         let mut cleaner = Cleaner::new(settings.dedupe_buffer_bytes, settings.load_factor);
+        let mut told: Option<String> = None;
         Self::repeat("cleaner", move |now_ms, is_stopping| {
             let later_ms = now_ms.saturating_add(settings.backoff_ms);
             if directory.health().is_offline() {
                 return later_ms;
             }
-            let clean = || cleaner.clean_dirtiest(&directory, now_ms, is_stopping);
-            let cleaned = or_error(directory.path(), clean);
+            let cleaned = or_error(directory.path(), || {
+                cleaner.delete_old_segments(&directory, now_ms, is_stopping)?;
+                cleaner.clean_dirtiest(&directory, now_ms, is_stopping)
+            });
             for not_compacted in cleaner.take_news() {
                 tell(&not_compacted);
             }
-            match cleaned {
-                Ok(Some(_)) => return now_ms,
-                Ok(None) => {}
-                Err(error) => tell(&error),
+            let failure = cleaned.as_ref().err().map(ToString::to_string);
+            if let Some(news) = failure.as_ref().filter(|news| told.as_ref() != Some(news)) {
+                tell(news);
             }
-            later_ms
+            told = failure;
+            match cleaned {
+                Ok(Some(_)) => now_ms,
+                Ok(None) | Err(_) => later_ms,
+            }
         })
     }
 

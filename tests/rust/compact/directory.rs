@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use kafkalite::limits::COMPACTION_RETRY_MS;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
 use kafkalite::log::compact::{Cleaner, checkpoints};
-use kafkalite::log::config::LogConfig;
+use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
@@ -268,6 +268,81 @@ fn a_log_that_cannot_be_written_anew_stops_no_other_and_is_tried_again_later() {
     assert_eq!(clean_at(later_ms + 1), (false, Vec::new()));
     assert!(clean_at(later_ms + COMPACTION_RETRY_MS).0);
     assert_eq!(large.records(), ["4 a=4"]);
+}
+
+/// The log was as dirty as before: every 15 s all of it was compacted again, and a warning written.
+#[test]
+fn a_log_of_which_the_checkpoint_takes_nothing_is_not_compacted_again_at_once() {
+    let storage = MemoryStorage::default();
+    let home = Path::new("/data");
+    storage.create_directory_all(home).unwrap();
+    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home, &options).unwrap();
+    let logs = ["a", "b"].map(|topic| dirty_log(&directory, topic, 0, 3));
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let is_full = Fault::of(
+        Operation::Write,
+        "cleaner-offset-checkpoint",
+        Failure::NoSpace,
+    );
+    storage.inject(is_full.lasting());
+    let mut clean_at = |now_ms: i64| {
+        let report = cleaner.clean_dirtiest(&directory, now_ms, &stop).unwrap();
+        (
+            report.map(|report| report.first_dirty_offset),
+            cleaner.take_news(),
+        )
+    };
+    let (done, news) = clean_at(NOW_MS);
+    assert_eq!(done, None);
+    assert_eq!(news.len(), 2, "{news:?}");
+    assert!(
+        news[0].reason.contains("cleaner-offset-checkpoint"),
+        "{news:?}"
+    );
+    for log in &logs {
+        assert_eq!(log.records(), ["2 a=2"]);
+    }
+    assert_eq!(clean_at(NOW_MS + 15_000), (None, Vec::new()), "left alone");
+    let later_ms = NOW_MS + COMPACTION_RETRY_MS;
+    assert_eq!(clean_at(later_ms), (None, Vec::new()), "told once");
+    storage.heal();
+    assert_eq!(clean_at(later_ms + COMPACTION_RETRY_MS).0, Some(0));
+    let checkpoint = checkpoints::read(&directory).unwrap();
+    assert_eq!(checkpoint.offsets.len(), 1);
+}
+
+/// It went by `log.retention.check.interval.ms`, 5 min; Kafka's cleaner does it each time it looks.
+#[test]
+fn old_segments_of_compacted_logs_go_when_the_cleaner_looks_and_of_other_logs_do_not() {
+    let home = home();
+    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
+    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
+    let options = directory_options(&config_of, &on_loaded);
+    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let policies = [(true, true), (true, false), (false, true)];
+    let [both, compacted, deleted] = policies.map(|(compact, delete)| {
+        let topic = format!("compact_{compact}_delete_{delete}");
+        let partition = dirty_log(&directory, &topic, 0, 3);
+        partition.log.set_config(LogConfig {
+            cleanup_policy: CleanupPolicy { compact, delete },
+            retention_ms: 1,
+            ..config()
+        });
+        partition
+    });
+    compacted.log.advance_log_start_offset(2).unwrap();
+    let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
+    let next_year_ms = NOW_MS + 365 * 24 * 3_600_000;
+    cleaner
+        .delete_old_segments(&directory, next_year_ms, &stop)
+        .unwrap();
+    assert_eq!(both.records(), Vec::<String>::new());
+    assert_eq!(compacted.log.first_base_offset(), Some(2), "DeleteRecords");
+    assert_eq!(compacted.records(), ["2 a=2"]);
+    assert_eq!(deleted.records().len(), 3, "the housekeeper's");
 }
 
 /// It ended the cleaner's thread: no log of the directory was compacted any more, and the broker's log

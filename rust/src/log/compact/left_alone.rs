@@ -1,5 +1,5 @@
-//! Logs that could not be compacted. Each is left alone for a while, so that the others have their
-//! turn, and is then tried again: a disk that was full may have room. Kafka calls such a partition
+//! Logs that the cleaner could not look after. Each is left alone for a while, so that the others have
+//! their turn, and is then tried again: a disk that was full may have room. Kafka calls such a partition
 //! uncleanable and leaves it alone until the next start (`LogCleanerManager`).
 
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use crate::log::checkpoint::Uuid;
 use crate::log::deadline::Deadline;
 use crate::log::log::Log;
 
-/// A log that could not be compacted, by its directory, and why.
+/// A log that could not be compacted, or retention not be looked at, by its directory, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotCompacted {
     pub directory: PathBuf,
@@ -23,7 +23,7 @@ impl fmt::Display for NotCompacted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} is not compacted, and tried again every {} minutes: {}",
+            "{} is left alone by the cleaner, and tried again every {} minutes: {}",
             self.directory.display(),
             COMPACTION_RETRY_MS / 60_000,
             self.reason

@@ -85,7 +85,7 @@ impl Cleaner {
         }
     }
 
-    /// Logs that could not be cleaned since the last call, or for another reason than then.
+    /// Logs that could not be looked after since the last call, or for another reason than then.
     pub fn take_news(&mut self) -> Vec<NotCompacted> {
         self.left_alone.take_news()
     }
@@ -93,9 +93,9 @@ impl Cleaner {
     /// Cleans the dirtiest log of the directory that is due, and notes in the checkpoint file how
     /// far it came. `None`: none is due, or `stop` was set. A log that cannot be cleaned, if only since
     /// the attempt panics, keeps no other waiting: it is left alone for `COMPACTION_RETRY_MS`
-    /// (`take_news`).
+    /// (`take_news`). So is one of which the checkpoint file could not take how far it came.
     ///
-    /// Errors: those of the checkpoint file, and whatever took the directory offline.
+    /// Errors: a checkpoint file that cannot be read, and whatever took the directory offline.
     pub fn clean_dirtiest(
         &mut self,
         directory: &LogDirectory,
@@ -108,16 +108,49 @@ impl Cleaner {
             && let Some((log, plan)) = self.dirtiest(directory, now_ms)?
         {
             match self.clean(&log, &plan, now_ms, stop) {
-                Ok(Some(report)) => {
-                    self.left_alone.remove(&log);
-                    checkpoints::set(directory, &log, report.end_offset)?;
-                    return Ok(Some(report));
-                }
+                Ok(Some(report)) => match checkpoints::set(directory, &log, report.end_offset) {
+                    Ok(()) => {
+                        self.left_alone.remove(&log);
+                        return Ok(Some(report));
+                    }
+                    // Else it would be the dirtiest again, and all of it cleaned again at once.
+                    Err(error) => self.leave_alone(&log, error, now_ms)?,
+                },
                 Ok(None) => return Ok(None),
                 Err(error) => self.leave_alone(&log, error, now_ms)?,
             }
         }
         Ok(None)
+    }
+
+    /// Retention of the directory's compacted logs, with `cleanup.policy=compact,delete` or below their
+    /// log start offset. It is the cleaner's, so that no segment is deleted under it
+    /// (`LogCleanerManager.deletableLogs`); the housekeeper has that of all other logs.
+    ///
+    /// A log that cannot be looked at is left alone, as one that cannot be cleaned, and no segment of one that
+    /// is left alone goes. To be called before `clean_dirtiest`, so that what hinders it may go by its age.
+    ///
+    /// Errors: whatever took the directory offline.
+    pub fn delete_old_segments(
+        &mut self,
+        directory: &LogDirectory,
+        now_ms: i64,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        directory.health().check()?;
+        for log in directory.logs() {
+            if stop.load(Ordering::Acquire) {
+                break;
+            }
+            if !log.config().cleanup_policy.compact || self.left_alone.holds(&log, now_ms) {
+                continue;
+            }
+            let deleted = or_error(&log.directory(), || log.delete_old_segments(now_ms));
+            if let Err(error) = deleted {
+                self.leave_alone(&log, error, now_ms)?;
+            }
+        }
+        Ok(())
     }
 
     fn dirtiest(
@@ -144,8 +177,11 @@ impl Cleaner {
                     continue;
                 }
             };
-            if plan.checkpoint_is_invalid {
-                checkpoints::set(directory, &log, plan.first_dirty_offset)?;
+            if plan.checkpoint_is_invalid
+                && let Err(error) = checkpoints::set(directory, &log, plan.first_dirty_offset)
+            {
+                self.leave_alone(&log, error, now_ms)?;
+                continue;
             }
             let most = dirtiest
                 .as_ref()
