@@ -143,6 +143,50 @@ fn what_is_appended_is_read_back_over_many_segments_and_after_a_clean_stop() {
     );
 }
 
+/// Only what was rolled while the broker ran had a jitter: after a start, and in new partitions, all logs
+/// that were written to alike closed their segments at once.
+#[test]
+fn the_jitter_of_a_segment_counts_for_a_first_and_for_a_loaded_one_too() {
+    let config = LogConfig {
+        segment_ms: 1_000,
+        segment_jitter_ms: 1_000,
+        ..LogConfig::default()
+    };
+    for restarts in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("t-0");
+        let mut log = new_log(&directory, &config);
+        append(&log, &mut batch(0, 1)).unwrap();
+        if restarts {
+            log.close().unwrap();
+            log = open(&directory, &config, true, 1).0;
+        }
+        append(&log, &mut batch(1_000, 1)).unwrap();
+        assert_eq!(log.segments().len(), 2);
+    }
+}
+
+/// The bound of the topic as it was by then closed segments whose indexes Kafka maps when it opens them.
+#[test]
+fn a_smaller_bound_of_indexes_counts_from_the_next_segment_on() {
+    let home = tempfile::tempdir().unwrap();
+    let config = LogConfig {
+        index_interval_bytes: 0,
+        ..LogConfig::default()
+    };
+    let log = new_log(&home.path().join("t-0"), &config);
+    fill(&log, 10);
+    log.set_config(LogConfig {
+        segment_index_bytes: 40,
+        ..config
+    });
+    fill(&log, 1);
+    assert_eq!(log.segments().len(), 1);
+    log.truncate_fully_and_start_at(60, NOW_MS).unwrap();
+    fill(&log, 10);
+    assert!(log.segments().len() > 2);
+}
+
 #[test]
 fn every_offset_is_found_whatever_the_sizes_of_the_batches_around_it() {
     let home = tempfile::tempdir().unwrap();

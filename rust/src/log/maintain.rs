@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 
 use super::deadline::Deadline;
-use super::log::{Appender, Condemned, Log, Phase};
+use super::log::{Appender, Condemned, Log, Phase, next_jitter};
 use super::names::{self, CLEANED, DELETED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
 
@@ -111,13 +111,14 @@ impl Log {
             ends.first_unstable_offset = None;
         }
         self.remove_segments(appender, &all, now_ms)?;
+        let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms_max());
         let segment = Segment::create(
             &self.open_segments,
             &directory,
             offset,
             "",
             &config,
-            0,
+            jitter,
             now_ms,
         )?;
         self.segments.write().insert(segment);

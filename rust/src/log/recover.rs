@@ -22,7 +22,7 @@ use super::checkpoint::{self, Uuid, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::log::{Appender, Log, LogEnds, NameChanges, Phase};
+use super::log::{Appender, Log, LogEnds, NameChanges, Phase, next_jitter};
 use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
@@ -82,10 +82,14 @@ pub fn load(
     health: &Arc<Health>,
     parameters: LogParameters,
 ) -> Result<(Arc<Log>, LoadReport)> {
+    let mut jitter_seed = parameters.jitter_seed;
+    let roll_jitter_ms = next_jitter(&mut jitter_seed, parameters.config.segment_jitter_ms_max());
     let mut loader = Loader {
         open_segments,
         storage: &*open_segments.storage,
         parameters: &parameters,
+        jitter_seed,
+        roll_jitter_ms,
         segments: SegmentMap::default(),
         epochs: LeaderEpochs::default(),
         report: LoadReport::default(),
@@ -124,6 +128,9 @@ pub(super) struct Loader<'a> {
     open_segments: &'a Arc<OpenSegments>,
     pub(super) storage: &'a dyn Storage,
     parameters: &'a LogParameters,
+    jitter_seed: u64,
+    /// Of each segment, though only that of the active one counts.
+    roll_jitter_ms: i64,
     segments: SegmentMap,
     epochs: LeaderEpochs,
     pub(super) report: LoadReport,
@@ -180,11 +187,10 @@ impl Loader<'_> {
         } = self.parameters;
         Segment::open_closed(
             self.open_segments,
-            directory,
-            suffix,
-            base,
+            self.open_segments.segment(directory, base, suffix),
             end,
             config,
+            self.roll_jitter_ms,
             *now_ms,
         )
     }
@@ -465,8 +471,15 @@ impl Loader<'_> {
         match self.segments.last() {
             Some(last) => last.activate()?,
             None => {
-                let first =
-                    Segment::create(self.open_segments, directory, start, "", config, 0, *now_ms)?;
+                let first = Segment::create(
+                    self.open_segments,
+                    directory,
+                    start,
+                    "",
+                    config,
+                    self.roll_jitter_ms,
+                    *now_ms,
+                )?;
                 self.segments.insert(first);
                 self.sync_directory()?;
             }
@@ -589,6 +602,7 @@ impl Loader<'_> {
         let Loader {
             open_segments,
             parameters,
+            jitter_seed,
             segments,
             epochs,
             report,
@@ -608,7 +622,7 @@ impl Loader<'_> {
             appender: Mutex::new(Appender {
                 producers,
                 snapshots,
-                jitter_seed: parameters.jitter_seed,
+                jitter_seed,
             }),
             flushing: Mutex::new(()),
             names: NameChanges::default(),

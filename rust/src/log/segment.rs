@@ -178,15 +178,22 @@ impl Segment {
     /// A segment found on disk, closed: nothing is read until it is needed.
     pub fn open_closed(
         open_segments: &Arc<OpenSegments>,
-        directory: &Path,
-        suffix: &'static str,
-        base_offset: i64,
+        files: Arc<SegmentFiles>,
         end: SegmentEnd,
         config: &LogConfig,
+        roll_jitter_ms: i64,
         now_ms: i64,
     ) -> Arc<Segment> {
-        let files = open_segments.segment(directory, base_offset, suffix);
-        Self::new(open_segments, files, end, None, None, config, 0, now_ms)
+        Self::new(
+            open_segments,
+            files,
+            end,
+            None,
+            None,
+            config,
+            roll_jitter_ms,
+            now_ms,
+        )
     }
 
     #[expect(clippy::too_many_arguments, reason = "the one constructor, private")]
@@ -339,7 +346,8 @@ impl Segment {
         }
         let (offset_full, time_full) = match self.indexes.read().as_ref() {
             Some(indexes) => {
-                let bytes = config.segment_index_bytes as usize;
+                // As it was when the segment was opened, as Kafka maps its indexes then.
+                let bytes = self.segment_index_bytes as usize;
                 let offset_max = bytes / offset_index::ENTRY_BYTES;
                 let time_max = bytes / time_index::ENTRY_BYTES;
                 (
