@@ -45,8 +45,9 @@ REFUSED = """\
 ## Keys that are refused
 
 Only the default is accepted: TLS, SASL, authorizers, delegation tokens, tiered storage, plug-ins.
-So is every key that starts with `listener.name.` but `listener.name.<name>.max.connections`, and
-those of plug-ins (`rsm.config.`, `rlmm.config.`).
+So is every key that starts with `listener.name.` but `listener.name.<name>.max.connections` and
+`listener.name.<name>.max.connection.creation.rate`, and those of plug-ins (`rsm.config.`,
+`rlmm.config.`).
 """
 
 

@@ -240,12 +240,17 @@ class BrokerPlane:
         *,
         names: Sequence[str] = ...,
         connections_by_listener: Sequence[int] = ...,
+        rates_by_listener: Sequence[int] = ...,
         connections_by_address: Mapping[str, int] = ...,
     ) -> None:
         """Serves clients from now on. `listeners` are descriptors of listening sockets, given away;
         `endpoints` what clients of each are told; `control_keys` (key, lowest advertised, lowest,
         highest, first flexible version) of the keys that Python answers; `names` those of the
-        listeners; the limits by listener and by address hold beside those in the settings."""
+        listeners; the limits by listener (open connections, new ones a second) and by address hold
+        beside those in the settings."""
+
+    def set_connection_rate(self, rate: int) -> None:
+        """`max.connection.creation.rate` from now on."""
 
     def wait(self, timeout_ms: int | None = None) -> tuple[list[Request], list[int]] | None:
         """Requests for Python, and the numbers that may go on; blocks until there are some, or

@@ -22,7 +22,7 @@ from typing import IO, Any, Self
 
 from kafkalite import _native
 from kafkalite.api import Handler, find_handlers
-from kafkalite.config import Config
+from kafkalite.config import LISTENER_KEYS, Config
 from kafkalite.context import Context, Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (
@@ -35,7 +35,7 @@ from kafkalite.listeners import (
     bind,
     client_listeners,
     connections_by_address,
-    connections_max,
+    limit_of_listener,
     socket_buffers,
 )
 from kafkalite.loading import loading_told
@@ -102,7 +102,9 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     ]
     arrow_socket, arrow_endpoint = _bind_arrow(config)
     advertised = advertised_listeners(config, bound)
-    limits_by_listener = [connections_max(config, each.name) for each in bound]
+    limits, rates = (
+        [limit_of_listener(config, each.name, key) for each in bound] for key in LISTENER_KEYS
+    )
     limits_by_address = connections_by_address(config)
     plane, controller = _open(config, log, handlers, advertised)
     for each in sockets:
@@ -118,8 +120,12 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
         config["broker.rack"],
         control_keys,
         names=[each.name for each in bound],
-        connections_by_listener=limits_by_listener,
+        connections_by_listener=limits,
+        rates_by_listener=rates,
         connections_by_address=limits_by_address,
+    )
+    controller.on_broker_configs(
+        lambda: plane.set_connection_rate(config["max.connection.creation.rate"])
     )
     arrow_server = None
     if arrow_socket is not None:

@@ -241,16 +241,16 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def connections_max(config: Config, listener: str) -> int:
-    """`listener.name.<name>.max.connections`, or no limit of the listener's own."""
-    text = config.given.get(f"listener.name.{listener.lower()}.max.connections")
+def limit_of_listener(config: Config, listener: str, key: str) -> int:
+    """`listener.name.<name>.<key>`, of `LISTENER_KEYS`, or no limit of the listener's own."""
+    text = config.given.get(f"listener.name.{listener.lower()}.{key}")
     if text is None:
         return INT_MAX
     try:
-        return int(parse(config.broker_keys["max.connections"], text))
+        return int(parse(config.broker_keys[key], text))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
-            f"max.connections of the listener {listener} is no number: {text}"
+            f"{key} of the listener {listener} is no number: {text}"
         ) from error
 
 

@@ -200,6 +200,12 @@ CASES = [
         "thread.",
     ),
     Case(
+        ALL_NODES,
+        [("max.connection.creation.rate", SET, "0")],
+        42,
+        invalid_dynamic("Invalid max.connection.creation.rate 0"),
+    ),
+    Case(
         NODE,
         [("log.roll.jitter.ms", SET, "-1")],
         42,

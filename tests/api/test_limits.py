@@ -17,6 +17,8 @@ import pytest
 
 import kafkalite
 from api.batches import batch
+from api.config_cases import BROKER, DELETE, SET
+from api.configs import change
 from api.raw import Connection
 from kafkalite._native import BatchBuilder
 from kafkalite.protocol import messages
@@ -77,6 +79,44 @@ def test_beyond_the_brokers_limit_a_connection_waits_for_another_to_close(key: s
         third.receive(18, 0, correlation_id)
         for connection in (second, third):
             connection.socket.close()
+
+
+@pytest.mark.parametrize(
+    "key", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
+)
+def test_connections_beyond_the_rate_wait_for_their_time(key: str) -> None:
+    """Ten seconds' worth may come at once; what comes then comes by the rate."""
+    with kafkalite.Broker(config={key: "2"}) as broker:
+        served = burst(broker, 23, time.monotonic())
+        assert len(served) == 23
+        for number, seconds in enumerate(served[20:], start=1):
+            assert seconds > number / 2 - 0.01
+
+
+def test_the_rate_of_connections_may_change_while_the_broker_runs() -> None:
+    key = "max.connection.creation.rate"
+    begun = time.monotonic()
+    with (
+        kafkalite.Broker(config={key: "1000"}) as broker,
+        Connection(broker.bootstrap_servers) as admin,
+    ):
+        assert change(admin, (BROKER, "", [(key, SET, "1")])) == [(0, None)]
+        # Those that came before count too.
+        assert burst(broker, 12, begun)[-1] > 2.99
+        assert change(admin, (BROKER, "", [(key, DELETE, None)])) == [(0, None)]
+        assert len(burst(broker, 200, begun)) == 200
+
+
+def burst(broker: kafkalite.Broker, count: int, begun: float) -> list[float]:
+    """Opens connections, all at once, and returns when each was served, seconds since `begun`."""
+    with contextlib.ExitStack() as stack:
+        each_one = [stack.enter_context(Connection(broker.bootstrap_servers)) for _ in range(count)]
+        asked = [(each, each.send(18, 0, b"")) for each in each_one]
+        served = []
+        for connection, correlation_id in asked:
+            connection.receive(18, 0, correlation_id)
+            served.append(time.monotonic() - begun)
+    return served
 
 
 def test_a_storm_of_connections_does_not_hold_up_those_that_there_are() -> None:

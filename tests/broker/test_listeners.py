@@ -1,5 +1,6 @@
 """Several listeners, what clients of each are told, and files that cannot be."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import kafkalite
 from api.group_requests import describe, stable_member
 from api.raw import Connection
 from kafkalite.cli import arrow_serve
-from kafkalite.config import Config
+from kafkalite.config import LISTENER_KEYS, Config
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.listeners import (
     Endpoint,
@@ -18,7 +19,7 @@ from kafkalite.listeners import (
     bind,
     client_listeners,
     connections_by_address,
-    connections_max,
+    limit_of_listener,
     socket_buffers,
 )
 from kafkalite.protocol import messages
@@ -202,11 +203,12 @@ def test_a_limit_of_connections_that_is_no_number_is_refused(number: str) -> Non
     """Digits that are none, and more of them than a number has, were tracebacks at the start."""
     config = Config(
         {
-            "listener.name.one.max.connections": number,
+            **{f"listener.name.one.{key}": number for key in LISTENER_KEYS},
             "max.connections.per.ip.overrides": f"127.0.0.1:{number}",
         }
     )
-    with pytest.raises(InvalidArgumentError, match=r"max\.connections of the listener ONE"):
-        connections_max(config, "ONE")
+    for key in LISTENER_KEYS:
+        with pytest.raises(InvalidArgumentError, match=re.escape(f"{key} of the listener ONE")):
+            limit_of_listener(config, "ONE", key)
     with pytest.raises(InvalidArgumentError, match="is not of the form HOST:NUMBER"):
         connections_by_address(config)

@@ -27,6 +27,9 @@ from kafkalite.errors import InvalidArgumentError
 # Starts of keys that have no row, and would change what clients or operators get.
 _REFUSED_STARTS = ("listener.name.", "remote.log.", "rlmm.config.", "rsm.config.", "sasl.", "ssl.")
 
+# Keys that a listener may have for itself, as `listener.name.<name>.<key>`.
+LISTENER_KEYS = ("max.connections", "max.connection.creation.rate")
+
 # Of a broker, beside those of its topics, what the engine must know of each log.
 _ENGINE_KEYS = ("producer.id.expiration.ms", "kafkalite.acks.fsync", "kafkalite.produce.validation")
 
@@ -186,7 +189,7 @@ class Config(Mapping[str, Any]):
 
     def _check_given(self, name: str, text: str) -> None:
         if name not in self.broker_keys:
-            if name.startswith("listener.name.") and name.endswith(".max.connections"):
+            if _is_limit_of_listener(name):
                 return
             if name.startswith(_REFUSED_STARTS):
                 raise InvalidArgumentError(f"{name} is not supported: remove it to start")
@@ -218,6 +221,11 @@ class Config(Mapping[str, Any]):
                     continue
             readable[name] = text
         return readable
+
+
+def _is_limit_of_listener(name: str) -> bool:
+    start, _, rest = name.partition("listener.name.")
+    return not start and rest.partition(".")[2] in LISTENER_KEYS
 
 
 def _absolute(key: str, name: str) -> str:

@@ -452,6 +452,8 @@ def _check_live(config: Config, name: str, value: Any) -> None:
         sentence = f"requirement failed: {buffer} must be at least 1MB per cleaner thread."
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     _check_assignment_interval(config, name, value)
+    if name == "max.connection.creation.rate" and value == 0:
+        raise _invalid_dynamic(f"Invalid {name} 0")
     if name == "log.cleaner.threads" and value > current * 2:
         reason = "Log cleaner threads cannot be increased to more than double"
     elif name in _THREAD_COUNTS and value > current * 2:

@@ -1,13 +1,16 @@
-//! Who may connect: `max.connections`, the same per listener, and `max.connections.per.ip`
-//! (`ConnectionQuotas`).
+//! Who may connect, and how soon: `max.connections` and `max.connection.creation.rate`, the same per
+//! listener, and `max.connections.per.ip` (`ConnectionQuotas`).
 //!
 //! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog until
-//! another one closes. Beyond the limit of its address, a connection is closed at once.
+//! another one closes. Beyond a rate, one waits until its time has come. Beyond the limit of its address,
+//! a connection is closed at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+
+use super::rate::{Rate, Windows};
 
 /// Limits on the number of connections.
 #[derive(Clone, Debug)]
@@ -16,6 +19,12 @@ pub struct ConnectionLimits {
     pub total: usize,
     /// `listener.name.<name>.max.connections`, by the listener's index.
     pub by_listener: Vec<usize>,
+    /// `max.connection.creation.rate`, connections a second
+    pub rate: u32,
+    /// `listener.name.<name>.max.connection.creation.rate`, by the listener's index.
+    pub rate_by_listener: Vec<u32>,
+    /// What a rate is measured by.
+    pub windows: Windows,
     /// `max.connections.per.ip`
     pub per_address: usize,
     /// `max.connections.per.ip.overrides`
@@ -27,17 +36,22 @@ impl Default for ConnectionLimits {
         ConnectionLimits {
             total: usize::MAX,
             by_listener: Vec::new(),
+            rate: u32::MAX,
+            rate_by_listener: Vec::new(),
+            windows: Windows::default(),
             per_address: usize::MAX,
             by_address: HashMap::new(),
         }
     }
 }
 
-#[derive(Default)]
 struct Counts {
     total: usize,
     by_listener: HashMap<usize, usize>,
     by_address: HashMap<IpAddr, usize>,
+    rate_max: u32,
+    rate: Rate,
+    rate_by_listener: HashMap<usize, Rate>,
     /// A listener looks away until a connection closes.
     somebody_waits: bool,
 }
@@ -50,10 +64,40 @@ pub struct Admission {
 
 impl Admission {
     pub fn new(limits: ConnectionLimits) -> Admission {
+        let counts = Counts {
+            total: 0,
+            by_listener: HashMap::new(),
+            by_address: HashMap::new(),
+            rate_max: limits.rate,
+            rate: Rate::new(limits.windows),
+            rate_by_listener: HashMap::new(),
+            somebody_waits: false,
+        };
         Admission {
             limits,
-            counts: Mutex::default(),
+            counts: Mutex::new(counts),
         }
+    }
+
+    /// `max.connection.creation.rate` from now on, and of what has come of late. One that waits goes on
+    /// waiting as long as it was told.
+    pub fn set_rate(&self, max_per_s: u32) {
+        self.counts.lock().rate_max = max_per_s;
+    }
+
+    /// How long a connection has to wait that a listener has taken just now, milliseconds. To be asked
+    /// once for each.
+    #[must_use]
+    pub fn wait_ms(&self, listener: usize, now_ms: u64) -> u64 {
+        let counts = &mut *self.counts.lock();
+        let limits = &self.limits;
+        let all_ms = counts.rate.record(counts.rate_max, now_ms);
+        let Some(own_max) = limits.rate_by_listener.get(listener) else {
+            return all_ms;
+        };
+        let of_listener = counts.rate_by_listener.entry(listener);
+        let rate = of_listener.or_insert_with(|| Rate::new(limits.windows));
+        all_ms.max(rate.record(*own_max, now_ms))
     }
 
     pub fn count(&self) -> usize {
@@ -136,6 +180,23 @@ mod tests {
         assert_eq!(admission.count(), 3);
         assert!(!admission.leave(0, THERE));
         assert!(admission.enter(0, THERE));
+    }
+
+    #[test]
+    fn a_connection_waits_for_the_brokers_rate_or_for_that_of_its_listener() {
+        let admission = Admission::new(ConnectionLimits {
+            rate: 2,
+            rate_by_listener: vec![1, u32::MAX],
+            ..ConnectionLimits::default()
+        });
+        let come = |listener, times| (0..times).map(|_| admission.wait_ms(listener, 7)).max();
+        assert_eq!(come(0, 10), Some(0));
+        assert_eq!(come(0, 1), Some(1_000), "its own rate");
+        assert_eq!(come(1, 9), Some(0));
+        assert_eq!(come(1, 1), Some(500), "the broker's rate");
+        admission.set_rate(u32::MAX);
+        assert_eq!(come(1, 1), Some(0));
+        assert_eq!(come(0, 1), Some(1_000));
     }
 
     #[test]

@@ -1,23 +1,21 @@
-//! The connections of one network thread: taken in, found by their tokens, looked after, closed.
+//! The connections of one network thread: opened, found by their tokens, looked after, closed.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::pace::{Duty, Pace};
-use super::plane::{Message, Shared};
+use super::plane::Shared;
 use super::poller::Readiness;
-use super::reactor::{LISTENER_TOKEN, Reactor, Timer};
+use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::{Work, deregister_fetch};
 use crate::api::Ask;
 use crate::api::k00_produce::Outcome;
 use crate::image::Image;
 use crate::limits::{
-    ACCEPTS_PER_TURN, FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, IDLE_CHECK_MS,
-    MEMORY_FREE_BYTES, SLOW_FRAME_MS,
+    FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS,
 };
 use crate::park::Parked;
 
@@ -223,73 +221,6 @@ impl Connections {
 }
 
 impl Reactor {
-    /// Takes connections from a listener, as long as there is room for them.
-    pub(super) fn accept(&mut self, number: usize) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            if !self.shared.admission.has_room(number) {
-                return self.listen(number, false);
-            }
-            let Some(listener) = self.listeners.get(number) else {
-                return;
-            };
-            match listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, canonical(peer), number),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                // Out of descriptors: the listener stays readable, so look away for a while.
-                Err(_) => return self.listen(number, false),
-            }
-        }
-    }
-
-    fn admit(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
-        if !self.shared.admission.enter(listener, peer.ip()) {
-            self.shared
-                .counts
-                .refused_connections
-                .fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let thread = self.next_thread % self.shared.mailboxes.len();
-        self.next_thread += 1;
-        let message = Message::Accepted {
-            stream,
-            peer,
-            listener,
-        };
-        match thread == self.index {
-            true => self.on_message(message),
-            false => self.shared.post(thread, message),
-        }
-    }
-
-    /// Looks at a listener, or away from it: what comes waits in its backlog.
-    pub(super) fn listen(&mut self, number: usize, accepts: bool) {
-        let (Some(listener), Some(known)) =
-            (self.listeners.get(number), self.accepts.get_mut(number))
-        else {
-            return;
-        };
-        *known = accepts;
-        let interest = Readiness {
-            readable: accepts,
-            ..Readiness::default()
-        };
-        let token = LISTENER_TOKEN - number as u64;
-        // The descriptor is in the poller, and nothing else can fail.
-        let _ = self.poller.change(listener.as_raw_fd(), token, interest);
-    }
-
-    /// Looks at all listeners again.
-    pub(super) fn listen_again(&mut self) {
-        for number in 0..self.accepts.len() {
-            if self.accepts.get(number) == Some(&false) && self.stop_deadline_ms.is_none() {
-                self.listen(number, true);
-            }
-        }
-    }
-
     pub(super) fn open(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
         let is_refused = self.stop_deadline_ms.is_some()
             || stream.set_nonblocking(true).is_err()
@@ -349,12 +280,6 @@ impl Reactor {
         let idle_ms_max = self.shared.settings.idle_ms_max;
         let due_ms = self.now_ms.saturating_add(idle_ms_max);
         self.next_idle_ms = self.next_idle_ms.min(due_ms);
-    }
-
-    fn count_out(&self, listener: usize, peer: SocketAddr) {
-        if self.shared.admission.leave(listener, peer.ip()) {
-            self.shared.post(0, Message::Room);
-        }
     }
 
     /// Looks at nothing more of what a client sent; its connection is closed once the answers have left,
@@ -626,11 +551,6 @@ impl Reactor {
             .fetch_add(1, Ordering::Relaxed);
         self.close(index);
     }
-}
-
-/// As operators write it and Kafka tells it: IPv4 also where it came in by an IPv6 socket.
-fn canonical(peer: SocketAddr) -> SocketAddr {
-    SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
 /// What counts of so many bytes.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! reactor      one thread's turn: events, timers, wake-ups, what became of storage calls, sending
-//! connections  taken in, looked after, closed
+//! accept       listeners: connections taken in      connections  looked after, closed
 //! receive, buffers    bytes, frames, the memory they come in      dispatch  one request
 //! end          why a connection is ended, and what the log says of it
 //! settle       requests that wait, and what becomes of them
@@ -11,13 +11,14 @@
 //! outbox       what is to be sent: bytes and file ranges
 //! stage        group write: records on their way to the logs      work  calls that may block
 //! seat, gate   what happens when such a call does not return      crash  and when a thread panics
-//! admission, budget   how many connections, how much memory      pace  who holds it too long
+//! admission, rate, budget   how many connections, how soon, how much memory      pace  who holds it too long
 //! control      the queue to Python      coordinate  what Python asks of logs
 //! change       logs that Python has made and deleted
 //! poller       epoll, eventfd, sendfile      busy_poll  a thread that stays awake
 //! plane        all of it together
 //! ```
 
+mod accept;
 pub mod admission;
 pub mod budget;
 mod buffers;
@@ -33,6 +34,7 @@ pub mod outbox;
 pub mod pace;
 pub mod plane;
 pub mod poller;
+pub mod rate;
 mod reactor;
 mod receive;
 mod seat;

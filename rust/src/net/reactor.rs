@@ -26,6 +26,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::accept::Listeners;
 use super::buffers::Buffers;
 use super::busy_poll::BusyPoll;
 use super::connections::Connections;
@@ -66,10 +67,7 @@ pub struct Reactor {
     pub(super) shared: Arc<Shared>,
     pub(super) poller: Poller,
     /// The first thread has them, the others none.
-    pub(super) listeners: Vec<TcpListener>,
-    /// For each listener, whether it is looked at.
-    pub(super) accepts: Vec<bool>,
-    pub(super) next_thread: usize,
+    pub(super) listeners: Listeners,
     pub(super) connections: Connections,
     /// Receive buffers to be used again.
     pub(super) buffers: Buffers,
@@ -211,9 +209,7 @@ impl Reactor {
             index,
             image: shared.image(),
             poller,
-            accepts: vec![true; listeners.len()],
-            listeners,
-            next_thread: 0,
+            listeners: Listeners::new(listeners),
             connections: Connections::default(),
             buffers: Buffers::default(),
             spare_requests: k00_produce::Spare::default(),
@@ -265,6 +261,9 @@ impl Reactor {
         if self.now_ms >= self.next_idle_ms {
             self.close_idle();
         }
+        if self.now_ms >= self.listeners.due_ms {
+            self.listen_again();
+        }
         Ok(())
     }
 
@@ -279,7 +278,8 @@ impl Reactor {
         let due_ms = timer
             .unwrap_or(u64::MAX)
             .min(self.next_housekeeping_ms)
-            .min(self.next_idle_ms);
+            .min(self.next_idle_ms)
+            .min(self.listeners.due_ms);
         // Rounded up, so as not to spin through the last millisecond.
         due_ms
             .saturating_sub(self.shared.monotonic_ms())
@@ -526,8 +526,7 @@ impl Reactor {
     /// Takes no more requests, answers the fetches that wait, and gives the others their time.
     fn stop(&mut self) {
         self.stop_deadline_ms = Some(self.now_ms + STOP_WAIT_MS);
-        self.listeners.clear();
-        self.accepts.clear();
+        self.listeners.close();
         for index in 0..self.connections.places() {
             let Some(connection) = self.connections.get(index) else {
                 continue;

@@ -34,6 +34,7 @@ use crate::net::change;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings};
+use crate::net::rate::Windows;
 use crate::node::{Moved, Node, TopicPlan, random_uuid};
 use crate::wire::header::begin_response;
 
@@ -146,6 +147,11 @@ impl BrokerPlane {
                 listener_names: Vec::new(),
                 connections: ConnectionLimits {
                     total: count("max.connections")?,
+                    rate: per_second(setting("max.connection.creation.rate")?),
+                    windows: Windows {
+                        window_ms: 1_000 * count("quota.window.size.seconds")?.max(1) as u64,
+                        count: count("quota.window.num")?.max(1) as u64,
+                    },
                     per_address: count_or("max.connections.per.ip", usize::MAX),
                     ..ConnectionLimits::default()
                 },
@@ -222,10 +228,11 @@ impl BrokerPlane {
     /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
     /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
     /// flexible version) of the keys that Python answers; `names` those of the listeners, and
-    /// `connections_by_listener` and `connections_by_address` their limits, where there are some.
+    /// `connections_by_listener`, `rates_by_listener` (connections a second) and
+    /// `connections_by_address` their limits, where there are some.
     #[pyo3(signature = (
         listeners, endpoints, rack, control_keys, *, names=vec![], connections_by_listener=vec![],
-        connections_by_address=HashMap::new(),
+        rates_by_listener=vec![], connections_by_address=HashMap::new(),
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn start(
@@ -237,11 +244,14 @@ impl BrokerPlane {
         control_keys: Vec<(i16, i16, i16, i16, i16)>,
         names: Vec<String>,
         connections_by_listener: Vec<usize>,
+        rates_by_listener: Vec<i64>,
         connections_by_address: HashMap<String, usize>,
     ) -> PyResult<()> {
         let mut settings = self.settings.clone();
         settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
         settings.connections.by_listener = connections_by_listener;
+        settings.connections.rate_by_listener =
+            rates_by_listener.into_iter().map(per_second).collect();
         for (address, limit) in connections_by_address {
             let parsed: IpAddr = address.parse().map_err(|_| {
                 raise(
@@ -453,6 +463,13 @@ impl BrokerPlane {
         Ok(())
     }
 
+    /// `max.connection.creation.rate` from now on.
+    fn set_connection_rate(&self, py: Python<'_>, rate: i64) -> PyResult<()> {
+        let plane = self.started(py)?;
+        plane.shared.admission.set_rate(per_second(rate));
+        Ok(())
+    }
+
     /// Closes the connection of a request that cannot be answered.
     fn close_connection(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
         let plane = self.started(py)?;
@@ -660,6 +677,11 @@ impl BrokerPlane {
             .shared
             .post(parked.thread, Message::Control(parked, answer));
     }
+}
+
+/// A rate of connections; beyond what a number of Kafka's may be, there is none.
+fn per_second(rate: i64) -> u32 {
+    u32::try_from(rate).unwrap_or(u32::MAX)
 }
 
 fn topic_plans(topics: HashMap<String, TopicFacts>) -> Result<Vec<TopicPlan>> {
