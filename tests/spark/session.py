@@ -4,10 +4,8 @@ One JVM has one session: the suite shares the fixture `spark`; a program that a 
 its own by the same function.
 """
 
-import os
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import SparkSession
 
 import kafkalite.spark
@@ -47,27 +45,4 @@ def build_session(folder: Path, **more: str) -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **more,
     }
-    was_set = os.environ.get("SPARK_HOME")
-    os.environ["SPARK_HOME"] = was_set or str(_spark_home(folder / "home"))
-    try:
-        return kafkalite.spark.session("kafkalite tests", **settings)
-    finally:
-        if was_set is None:
-            del os.environ["SPARK_HOME"]
-
-
-def _spark_home(home: Path) -> Path:
-    """Spark as it is installed, less the archive of its Python code, from which workers would
-    import before they look where it is installed, and compile all of it every time: 1.3 s of CPU
-    in place of 0.4. A streaming query's worker that has not called back after 10 s fails its query,
-    which a machine with other work to do has made of those 1.3 s."""
-    installed = Path(pyspark.__file__).parent
-    if home.exists():
-        return home
-    (home / "python" / "lib").mkdir(parents=True)
-    for each in installed.iterdir():
-        if each.name != "python":
-            (home / each.name).symlink_to(each)
-    for each in (installed / "python" / "lib").glob("py4j-*.zip"):
-        (home / "python" / "lib" / each.name).symlink_to(each)
-    return home
+    return kafkalite.spark.session("kafkalite tests", **settings)

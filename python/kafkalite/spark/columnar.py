@@ -11,8 +11,12 @@ import os
 import shutil
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kafkalite.spark.home import home_without_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,4 +106,30 @@ def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
     builder = SparkSession.builder.appName(app_name)
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    is_ours = master.startswith("local") and chosen["spark.pyspark.python"] == sys.executable
+    with _quick_home(Path(pyspark.__file__).parent) if is_ours else nullcontext():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _quick_home(installed: Path) -> Iterator[None]:
+    """The JVM that is started meanwhile has workers that import the PySpark that is installed."""
+    cache = None if "SPARK_HOME" in os.environ else _cache()
+    home = cache and home_without_archives(installed, cache / "kafkalite" / "spark-home")
+    if home is None:
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
+
+
+def _cache() -> Path | None:
+    """The user's; a user of a container may have no home."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return cache if cache.is_absolute() else None
