@@ -84,6 +84,7 @@ class Player:
         self.answers: dict[str, Any] = {}
         self._told: dict[str, tuple[Case, Any]] = {}
         self._forgotten: dict[str, tuple[Case, Act, int]] = {}
+        self._disregarded: dict[str, tuple[Case, Any]] = {}
         self._looks = 0
 
     def __enter__(self) -> Self:
@@ -156,7 +157,13 @@ class Player:
 
     def disregard(self, name: str) -> Any:
         """Takes an answer of this turn for none; returns what its member was told."""
-        return self._told.pop(name)[1]
+        self._disregarded[name] = self._told.pop(name)
+        return self._disregarded[name][1]
+
+    def regard(self, name: str) -> None:
+        """Takes it for one after all, if it was disregarded: the other broker was only late."""
+        if name in self._disregarded:
+            self._told[name] = self._disregarded.pop(name)
 
     def forget(self, name: str, answer: Any) -> None:
         """Takes a request that waits for one that will not be answered. Its member goes on as if
@@ -416,24 +423,33 @@ def _forget(ours: Player, theirs: Player) -> None:
             theirs.forget(name, ours.disregard(name))
 
 
+def _settled(ours: Player, theirs: Player) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is seen of both. What Kafka forgets is so before anything is waited for: a member learns
+    of it before the answer to the request that took its place."""
+    seen = ours.settle(), theirs.settle()
+    if seen[0] == seen[1]:
+        return seen
+    for name in theirs.answers:
+        ours.regard(name)
+    _forget(ours, theirs)
+    return ours.settle(), theirs.settle()
+
+
 def first_difference(ours: Player, theirs: Player, turns: Sequence[Turn]) -> Difference | None:
     """Plays the turns until the brokers differ."""
     for number, turn in enumerate(turns):
         ours.take(number, turn)
         theirs.take(number, turn)
-        seen = ours.settle(), theirs.settle()
+        seen = _settled(ours, theirs)
         if turn.waits or any(act.what == FALLS_SILENT for act in turn.acts):
             ours.wait(turn)
             theirs.wait(turn)
-            seen = ours.settle(), theirs.settle()
+            seen = _settled(ours, theirs)
         if ours.elected and theirs.elected and ours.elected != theirs.elected:
             return None
         deadline = time.monotonic() + AGREE_S
-        if seen[0] != seen[1]:
-            _forget(ours, theirs)
-            seen = ours.settle(), theirs.settle()
         while seen[0] != seen[1] and time.monotonic() < deadline:
-            seen = ours.settle(), theirs.settle()
+            seen = _settled(ours, theirs)
         if seen[0] != seen[1]:
             return Difference(number, compare(*seen))
     return None

@@ -76,7 +76,8 @@ def test_requests_at_random_are_answered_as_by_kafka(brokers: Brokers, seed: int
     check_requests(brokers, seed)
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+# The last: a member learned what had become of its JoinGroups in another order than at Kafka.
+@pytest.mark.parametrize("seed", [*range(1, 9), 60_019])
 def test_groups_at_random_go_as_in_kafka(brokers: Brokers, seed: int) -> None:
     check_groups(brokers, seed)
 
