@@ -260,6 +260,10 @@ class Context:
             return codes.UNKNOWN_TOPIC_OR_PARTITION
         return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
 
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether a partition is there, and its log directory is not, be it since the start."""
+        return self.log_refusal(topic, partition) == codes.KAFKA_STORAGE_ERROR
+
     def check_topic_configs(self, own: Mapping[str, str]) -> None:
         """Raises ControllerError where a topic cannot have these configs."""
         from kafkalite.config.changes import ChangeRefusedError, check_topic

@@ -12,6 +12,7 @@ from api.batches import batch
 from api.raw import Connection
 from api.test_k21_delete_records import delete as delete_records
 from api.test_k23_offset_for_leader_epoch import ask as ends_of_epochs
+from api.test_k43_elect_leaders import elect
 from api.test_k61_describe_producers import ask as describe_producers
 from kafkalite.broker import BrokerFailedError
 from kafkalite.metadata import store
@@ -226,6 +227,49 @@ def test_a_partition_whose_directory_is_offline_is_not_called_unknown(tmp_path: 
             assert [each.error_code for each in described] == [0, 56, 3]
             ends = ends_of_epochs(connection, "spread", *((index, -1, 0) for index in asked))
             assert [code for code, *_ in ends] == [0, 56, 3]
+
+
+def test_who_asks_is_told_that_a_directory_that_failed_leads_nothing(tmp_path: Path) -> None:
+    """As long as the broker ran on, its partitions had a leader and no replica was offline."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    names = [f"topic-{number}" for number in range(4)]
+    with (
+        kafkalite.Broker(config={"log.dirs": f"{one},{two}"}) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        for name in names:
+            assert connection.create_topic(name).error_code == 0
+        gone, lost = (path.name.removesuffix("-0") for path in two.glob("topic-*"))
+        left = next(path.name.removesuffix("-0") for path in one.glob("topic-*"))
+        shutil.rmtree(two)
+        delete = messages.DeleteTopicsRequest(topic_names=[gone], timeout_ms=1000)
+        connection.ask("DeleteTopics", 5, delete)
+
+        kind = messages.MetadataRequest
+        asked = kind(topics=[kind.MetadataRequestTopic(name=name) for name in (left, lost)])
+        for version in (4, 9, 12):
+            topics = connection.ask("Metadata", version, asked).topics
+            found = [topic.partitions[0] for topic in topics]
+            assert [(each.error_code, each.leader_id) for each in found] == [(0, 1), (5, -1)]
+            assert [each.isr_nodes for each in found] == [[1], []]
+            if version >= 7:
+                assert [each.leader_epoch for each in found] == [0, 0]
+                assert [each.offline_replicas for each in found] == [[], [1]]
+
+        pages = messages.DescribeTopicPartitionsRequest
+        named = [pages.TopicRequest(name=name) for name in (left, lost)]
+        page = pages(topics=named, response_partition_limit=9)
+        topics = connection.ask("DescribeTopicPartitions", 0, page).topics
+        well, ill = (
+            topic.partitions[0] for topic in sorted(topics, key=lambda topic: topic.name == lost)
+        )
+        assert (well.leader_id, well.isr_nodes, well.offline_replicas) == (1, [1], [])
+        assert (ill.leader_id, ill.isr_nodes, ill.offline_replicas) == (-1, [], [1])
+        assert ill.eligible_leader_replicas == ill.last_known_elr == [1]
+
+        answers = [elect(connection, (lost, [0]), election_type=each) for each in (0, 1)]
+        codes = [each.replica_election_results[0].partition_result[0] for each in answers]
+        assert [each.error_code for each in codes] == [80, 83]
 
 
 def test_metadata_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:

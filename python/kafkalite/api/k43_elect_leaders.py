@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.metadata.image import NO_LEADER
 from kafkalite.protocol import codes, messages
 
 NAME = "ElectLeaders"
@@ -94,5 +93,4 @@ def _outcome(context: Context, name: str, index: int, election_type: int) -> Ref
         return codes.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
     if not 0 <= index < len(topic.partitions):
         return codes.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
-    has_leader = topic.partitions[index].leader != NO_LEADER
-    return NOT_NEEDED if has_leader else NOT_AVAILABLE[election_type]
+    return NOT_AVAILABLE[election_type] if context.is_offline(name, index) else NOT_NEEDED

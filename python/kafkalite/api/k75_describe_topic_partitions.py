@@ -2,7 +2,8 @@
 
 Behaviour: the topics that are named, or all, sorted, each with its partitions, until the page is
 full: `response_partition_limit` partitions, at least 1, at most `max.request.partition.size.limit`.
-`next_cursor` says where the next page begins, and is where the client's next request does.
+`next_cursor` says where the next page begins, and is where the client's next request does. A
+partition whose log directory is offline has no leader, and its replica is offline.
 
 Refusals: INVALID_TOPIC_EXCEPTION and UNKNOWN_TOPIC_OR_PARTITION per topic. For every topic that was
 named: INVALID_REQUEST if the cursor's partition is negative or its topic is not one of those named,
@@ -13,6 +14,7 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
+from kafkalite.metadata.image import NO_LEADER, PartitionImage
 from kafkalite.protocol import codes, messages
 
 NAME = "DescribeTopicPartitions"
@@ -66,19 +68,30 @@ def _topic(context: Context, name: str, first: int, room: int) -> Any:
         return described
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
+    has_offline = bool(context.plane.offline_log_dirs())
     described.partitions = [
-        kind.DescribeTopicPartitionsResponsePartition(
-            partition_index=each.index,
-            leader_id=each.leader,
-            leader_epoch=each.leader_epoch,
-            replica_nodes=list(each.replicas),
-            isr_nodes=list(each.isr),
-            eligible_leader_replicas=list(each.elr),
-            last_known_elr=list(each.last_known_elr),
-        )
+        _partition(each, is_offline=has_offline and context.is_offline(name, each.index))
         for each in topic.partitions[first : first + room]
     ]
     return described
+
+
+def _partition(partition: PartitionImage, *, is_offline: bool) -> Any:
+    if is_offline:
+        # Since the start the metadata says so; not where the directory has failed since.
+        node = partition.replicas
+        partition = partition._replace(leader=NO_LEADER, isr=(), elr=node, last_known_elr=node)
+    kind = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    return kind.DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=list(partition.replicas) if is_offline else [],
+    )
 
 
 def _refuse(names: list[str], code: int) -> Any:

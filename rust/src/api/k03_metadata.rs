@@ -294,9 +294,9 @@ fn write_topic(
     }
     writer.array_length(topic.partitions.len(), flexible);
     for (index, partition) in (0_i32..).zip(&topic.partitions) {
-        let online = partition.as_ref().filter(|each| !each.is_offline());
-        let Some(partition) = online else {
-            write_offline_partition(writer, header, index, node_id);
+        let leader_epoch = partition.as_ref().map_or(-1, |each| each.leader_epoch);
+        let Some(partition) = partition.as_ref().filter(|each| !each.is_offline()) else {
+            write_offline_partition(writer, header, index, leader_epoch, node_id);
             continue;
         };
         writer.i16(code::NONE);
@@ -318,11 +318,13 @@ fn write_topic(
     writer.no_tags(flexible);
 }
 
-/// A partition whose log directory is offline has no leader, and its one replica is offline.
+/// A partition whose log directory is offline, since the start or since it failed, has no leader, and its
+/// one replica is offline.
 fn write_offline_partition(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     index: i32,
+    leader_epoch: i32,
     node_id: i32,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
@@ -330,7 +332,7 @@ fn write_offline_partition(
     writer.i32(index);
     writer.i32(-1);
     if version >= 7 {
-        writer.i32(-1);
+        writer.i32(leader_epoch);
     }
     write_nodes(writer, &[node_id], flexible);
     write_nodes(writer, &[], flexible);
