@@ -166,6 +166,42 @@ fn the_jitter_of_a_segment_counts_for_a_first_and_for_a_loaded_one_too() {
     }
 }
 
+/// What one call appended to an empty segment went into that one whole, however large it was and whatever
+/// its timestamps were.
+#[test]
+fn requests_that_are_written_together_fill_segments_as_those_that_come_alone() {
+    let append_together = |config: &LogConfig, batches: &mut [Vec<u8>]| {
+        let home = tempfile::tempdir().unwrap();
+        let log = new_log(&home.path().join("t-0"), config);
+        let requests = batches.iter_mut().map(|records| AppendRequest {
+            records,
+            origin: AppendOrigin::Client,
+            leader_epoch: 3,
+            transaction_version: None,
+        });
+        let mut requests: Vec<_> = requests.collect();
+        let answers = log.append(&mut requests, NOW_MS);
+        assert!(answers.iter().all(Result::is_ok));
+        let sizes: Vec<u64> = log.segments().iter().map(|one| one.size_bytes()).collect();
+        (sizes, read_all(&log, 0, ReadIsolation::LogEnd))
+    };
+    let small = small_segments();
+    let mut batches: Vec<_> = (0..40).map(|number| batch(number * 5, 5)).collect();
+    let (sizes, records) = append_together(&small, &mut batches);
+    assert!(sizes.len() > 5);
+    assert!(
+        sizes.iter().all(|size| *size <= small.segment_bytes),
+        "{sizes:?}"
+    );
+    assert_eq!(records, expected(0, 200));
+    let short = LogConfig {
+        segment_ms: 1_000,
+        ..LogConfig::default()
+    };
+    let mut batches = [batch(0, 1), batch(1_000, 1), batch(1_001, 1)];
+    assert_eq!(append_together(&short, &mut batches).0.len(), 2);
+}
+
 /// The bound of the topic as it was by then closed segments whose indexes Kafka maps when it opens them.
 #[test]
 fn a_smaller_bound_of_indexes_counts_from_the_next_segment_on() {

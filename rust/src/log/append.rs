@@ -21,7 +21,7 @@ use super::aborted::AbortedTransaction;
 use super::config::LogConfig;
 use super::log::{Appender, Log};
 use super::producers::{BatchOutcome, PendingUpdates, SegmentPosition};
-use super::segment::{Segment, WrittenBatch};
+use super::segment::{Segment, Unwritten, WrittenBatch};
 
 /// Records for one partition: one or more batches, back to back.
 pub struct AppendRequest<'a> {
@@ -117,7 +117,18 @@ impl Log {
         let (Some(max_timestamp), Ok(active)) = (max_timestamp, self.active_segment()) else {
             return;
         };
-        let rolls = active.should_roll(size_bytes, last_offset, max_timestamp, config, now_ms);
+        let nothing = Unwritten {
+            size_bytes: 0,
+            first_timestamp: NO_TIMESTAMP,
+        };
+        let rolls = active.should_roll(
+            nothing,
+            size_bytes,
+            last_offset,
+            max_timestamp,
+            config,
+            now_ms,
+        );
         if rolls.unwrap_or(false) {
             // Its failure is the directory's, and stops the append.
             let _ = self.flush();
@@ -166,6 +177,15 @@ impl Run {
             size_bytes: 0,
             next_offset,
             requests: Vec::with_capacity(requests),
+        }
+    }
+
+    fn unwritten(&self) -> Unwritten {
+        let first = self.staged.first();
+        let first = first.and_then(|staged| staged.good.batches.first());
+        Unwritten {
+            size_bytes: self.size_bytes,
+            first_timestamp: first.map_or(NO_TIMESTAMP, |batch| batch.header.max_timestamp),
         }
     }
 }
@@ -277,12 +297,15 @@ impl<'a, 'r> Appending<'a, 'r> {
         };
         let timestamps = good.batches.iter().map(|batch| batch.header.max_timestamp);
         let max_timestamp = timestamps.max().unwrap_or(NO_TIMESTAMP);
-        let bytes = self.run.size_bytes + size_bytes;
         let (config, now_ms) = (self.config, self.now_ms);
-        if !self
-            .active
-            .should_roll(bytes, last_offset, max_timestamp, config, now_ms)?
-        {
+        if !self.active.should_roll(
+            self.run.unwritten(),
+            size_bytes,
+            last_offset,
+            max_timestamp,
+            config,
+            now_ms,
+        )? {
             return Ok(());
         }
         self.write_run();

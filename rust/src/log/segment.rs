@@ -98,6 +98,14 @@ pub(super) struct ActiveIndexes {
     bytes_since_entry: u64,
 }
 
+/// What goes to a segment by the next write.
+#[derive(Clone, Copy, Debug)]
+pub struct Unwritten {
+    pub size_bytes: u64,
+    /// The largest of the first batch, milliseconds; -1 if there is none.
+    pub first_timestamp: i64,
+}
+
 /// Held by a reader; `truncate` waits until all taken before it are dropped.
 #[derive(Default)]
 pub struct Pin {
@@ -329,16 +337,18 @@ impl Segment {
     }
 
     /// Whether the next append of `append_bytes` up to `max_offset` needs a new segment
-    /// (`LogSegment.shouldRoll`). `max_timestamp` is that of the append.
+    /// (`LogSegment.shouldRoll`). `max_timestamp` is that of the append; `unwritten` stands before it.
     pub fn should_roll(
         &self,
+        unwritten: Unwritten,
         append_bytes: u64,
         max_offset: i64,
         max_timestamp: i64,
         config: &LogConfig,
         now_ms: i64,
     ) -> Result<bool> {
-        let size = self.size_bytes();
+        let written = self.size_bytes();
+        let size = written + unwritten.size_bytes;
         // Positions in the index are 32 bits, signed in Kafka, whatever segment.bytes says.
         let limit = config.segment_bytes.min(i32::MAX as u64);
         if size > 0 && size + append_bytes > limit || !self.can_hold(max_offset) {
@@ -360,7 +370,10 @@ impl Segment {
         if size > 0 && (offset_full || time_full) {
             return Ok(true);
         }
-        let first = self.first_batch_timestamp()?;
+        let first = match written {
+            0 => unwritten.first_timestamp,
+            _ => self.first_batch_timestamp()?,
+        };
         let waited_ms = if first >= 0 {
             max_timestamp.saturating_sub(first)
         } else {
