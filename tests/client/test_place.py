@@ -3,6 +3,8 @@
 Whatever comes in whatever order, the caller gets the records of a partition from its position on,
 one after the other, and none that they have not been given moves the position."""
 
+import struct
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,6 +40,8 @@ class Reading(RuleBasedStateMachine):
         self.paused: set[Partition] = set()
         self.flights: list[tuple[Partition, int, int]] = []
         self.lookups: list[tuple[Partition, int]] = []
+        self.checks: list[tuple[Partition, int]] = []
+        self.leader_epochs = dict.fromkeys(PARTITIONS, 0)
 
     @initialize()
     def begin(self) -> None:
@@ -112,7 +116,8 @@ class Reading(RuleBasedStateMachine):
     @rule()
     def send_fetches(self) -> None:
         for partition, place in self.places.items():
-            if place.may_be_fetched(NOW):
+            may_be_fetched = place.may_be_fetched(NOW)
+            if may_be_fetched and self.places.led(partition, self.leader_epochs[partition]):
                 self.flights.append((partition, place.fetch_offset, place.epoch))
 
     @rule(count=st.integers(1, 3), bad=st.none() | st.integers(0, 2))
@@ -137,6 +142,8 @@ class Reading(RuleBasedStateMachine):
         batches = list(LOGS.batches[partition[1]][first : first + count])
         if bad is not None and bad < len(batches):
             batches[bad] = damaged(batches[bad])
+        epoch_bytes = struct.pack(">i", self.leader_epochs[partition])
+        batches = [each[:12] + epoch_bytes + each[16:] for each in batches]
         fetched = Fetched(*partition, offset, b"".join(batches), [], LOG_END)
         if fetched.end > offset:
             self.waiting.put(fetched, epoch)
@@ -153,6 +160,28 @@ class Reading(RuleBasedStateMachine):
     def look_up(self) -> None:
         for need in (Need.COMMITTED, Need.RESET):
             self.lookups += self.places.needing(need, LATER).items()
+
+    @rule(partition=partitions)
+    def another_leads(self, partition: Partition) -> None:
+        self.leader_epochs[partition] += 1
+
+    @rule()
+    def check(self) -> None:
+        self.checks += self.places.needing(Need.CHECK, LATER).items()
+
+    @precondition(lambda self: self.checks)
+    @rule(data=st.data(), end=offsets)
+    def say_where_the_log_ends(self, data: st.DataObject, end: int) -> None:
+        index = data.draw(st.integers(0, len(self.checks) - 1))
+        partition, epoch = self.checks.pop(index)
+        place = self.places.of(partition, epoch)
+        if place is None or place.need is not Need.CHECK:
+            return
+        if end >= place.given:
+            self.places.holds(partition, epoch)
+        else:
+            self.places.cut(partition, epoch, end)
+            self.positions[partition] = end
 
     @precondition(lambda self: self.lookups)
     @rule(data=st.data(), offset=offsets)

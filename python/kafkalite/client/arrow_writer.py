@@ -177,7 +177,7 @@ class ArrowWriter(Closing):
         return transaction
 
     def _describe(self, name: str) -> None:
-        found = self._producer.cluster.topic(name, allow_auto_create=True)
+        found = self._producer.topic(name)
         led = [row.partition for row in found.partitions.values() if row.leader >= 0]
         self._encoder.set_topic(name, len(found.partitions), led)
 

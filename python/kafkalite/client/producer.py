@@ -333,11 +333,12 @@ class Producer:
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic; it is created if the broker does that."""
-        return len(self._topic(topic).partitions)
+        return len(self.topic(topic).partitions)
 
-    def _topic(self, name: str) -> TopicMetadata:
-        """As it was told last. One that is not known is waited for, as `max.block.ms` of Kafka's
-        producer says, and a broker that was there; what is under way moves on meanwhile."""
+    def topic(self, name: str) -> TopicMetadata:
+        """A topic as it was told last; it is created if the broker does that. One that is not known
+        is waited for, as `max.block.ms` of Kafka's producer says, and a broker that was there; what
+        is under way moves on meanwhile. Raises `BrokerError` and other `ClientError`."""
         known = self.cluster.known_topic(name)
         if known is not None:
             return known
@@ -368,7 +369,7 @@ class Producer:
     def _lane(self, topic: str, partition: int | None, key: bytes | None) -> Lane:
         if partition is None:
             if key is not None:
-                partition = partition_for_key(key, len(self._topic(topic).partitions))
+                partition = partition_for_key(key, len(self.topic(topic).partitions))
             else:
                 sticky = self._sticky.get(topic)
                 if sticky is None:
@@ -377,7 +378,7 @@ class Producer:
         lane = self._lanes.get((topic, partition))
         if lane is None:
             whole("partition", partition)
-            count = len(self._topic(topic).partitions)
+            count = len(self.topic(topic).partitions)
             if not 0 <= partition < count:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
@@ -386,7 +387,7 @@ class Producer:
         return lane
 
     def _draw(self, topic: str) -> int:
-        partitions = self._topic(topic).partitions
+        partitions = self.topic(topic).partitions
         led = [row.partition for row in partitions.values() if row.leader >= 0]
         return random.choice(led or list(partitions))  # noqa: S311
 
