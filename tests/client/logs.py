@@ -46,6 +46,8 @@ class Logs:
         self.codes: dict[int, int] = {}
         """Error codes of Fetch, by partition."""
         self.committed: dict[int, int] = {}
+        self.committed_epochs: dict[int, int] = {}
+        """Leader epochs that were committed with offsets."""
         self.commits: list[dict[int, int]] = []
         """What was committed each time."""
         self.batches_max = 1000
@@ -103,7 +105,9 @@ class Logs:
         (group,) = request.message.groups
         rows = [
             inner.OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=self.committed.get(index, -1)
+                partition_index=index,
+                committed_offset=self.committed.get(index, -1),
+                committed_leader_epoch=self.committed_epochs.get(index, -1),
             )
             for topic in group.topics
             for index in topic.partition_indexes
@@ -117,6 +121,7 @@ class Logs:
         asked = [row for topic in request.message.topics for row in topic.partitions]
         self.commits.append({row.partition_index: row.committed_offset for row in asked})
         self.committed |= self.commits[-1]
+        self.committed_epochs |= {row.partition_index: row.committed_leader_epoch for row in asked}
         rows = [
             inner.OffsetCommitResponsePartition(partition_index=row.partition_index)
             for row in asked

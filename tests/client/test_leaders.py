@@ -359,6 +359,21 @@ def test_records_that_a_new_leader_has_not_are_read_in_its_words() -> None:
         assert consumer.position(ZERO) == 12
 
 
+def test_what_was_lost_while_nobody_read_is_found_out_by_the_next_of_the_group() -> None:
+    """Offsets were committed without the leader epoch that tells."""
+    logs = Led({0: 2})
+    logs.ends = (NONE, 3, 3)
+    with FakeBroker(logs) as broker:
+        logs.address = (broker.host, broker.port)
+        with Consumer(broker.servers, group="comes-back") as consumer:
+            read_until_the_leader_changes(broker, logs, consumer)
+        assert (logs.committed, logs.committed_epochs) == ({0: 6}, {0: 4})
+        logs.batches = Logs({0: 4}).batches
+        with Consumer(broker.servers, group="comes-back") as consumer:
+            consumer.assign([ZERO])
+            assert values(consumer, 9) == [value(0, offset) for offset in range(3, 12)]
+
+
 def test_without_a_reset_a_log_that_was_cut_is_told_until_the_caller_seeks() -> None:
     logs = Led({0: 2})
     logs.ends = (NONE, 3, 3)

@@ -366,7 +366,8 @@ class Consumer(Closing):
         deadline: float | None = None,
     ) -> None:
         if offsets:
-            group.commit(offsets, once=once, deadline=deadline)
+            epochs = self._places.read_epochs(offsets)
+            group.commit(offsets, read_epochs=epochs, once=once, deadline=deadline)
             for partition, place in self._places.items():
                 place.committed = offsets.get(partition, place.committed)
 

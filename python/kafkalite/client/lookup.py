@@ -228,13 +228,15 @@ class Lookup(Closing):
         self._questions.remove(question)
 
     def _take_committed(self, response: Any, asked: Epochs, now: float) -> None:
-        for partition, code, offset in fetched_offsets(self._group or "", response):
+        for each in fetched_offsets(self._group or "", response):
+            partition = each.partition
             if partition not in asked:
                 continue
-            if code != NONE:
-                self._refused(partition, code, asked, now)
-            elif offset >= 0:
-                self._places.found(partition, asked[partition], offset, committed=True)
+            if each.code != NONE:
+                self._refused(partition, each.code, asked, now)
+            elif each.offset >= 0:
+                epoch = asked[partition]
+                self._places.found_committed(partition, epoch, each.offset, each.read_epoch)
             else:
                 self._places.needs_reset(partition, asked[partition])
 

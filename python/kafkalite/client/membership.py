@@ -357,10 +357,12 @@ class Membership:
         self,
         offsets: Mapping[Partition, int],
         *,
+        read_epochs: Mapping[Partition, int] | None = None,
         once: bool = False,
         deadline: float | None = None,
     ) -> None:
-        """Commits the offset of the next record of each partition; `once`: what fails is not tried
+        """Commits the offset of the next record of each partition, with the leader epoch of what
+        was read before it, if that is known (KIP-320); `once`: what fails is not tried
         again, and nobody is waited for longer than `ONCE_MS`; else not beyond the deadline
         (monotonic seconds), if there is one.
 
@@ -370,9 +372,13 @@ class Membership:
         kind = messages.OffsetCommitRequest
         inner = kind.OffsetCommitRequestTopic
         topics: dict[str, Any] = {}
+        epochs = read_epochs or {}
         for (topic, index), offset in sorted(offsets.items()):
             row = inner.OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_metadata=""
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=epochs.get((topic, index), -1),
+                committed_metadata="",
             )
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
 
@@ -409,10 +415,10 @@ class Membership:
         def ask() -> dict[Partition, int]:
             response = self._ask(request, at_most=OFFSETS_BY_NAME)
             offsets = {}
-            for partition, code, offset in fetched_offsets(self.options.group, response):
-                check(code, f"offset of {partition[0]}-{partition[1]}")
-                if offset >= 0:
-                    offsets[partition] = offset
+            for each in fetched_offsets(self.options.group, response):
+                check(each.code, f"offset of {each.partition[0]}-{each.partition[1]}")
+                if each.offset >= 0:
+                    offsets[each.partition] = each.offset
             return offsets
 
         with self._lock:
@@ -480,14 +486,28 @@ def offset_fetch_request(group: str, partitions: Iterable[Partition]) -> Any:
     return kind(group_id=group, topics=old, groups=[asked], require_stable=True)
 
 
-def fetched_offsets(group: str, response: Any) -> Iterator[tuple[Partition, int, int]]:
-    """Error code and offset (-1 for none) of each partition. Raises `BrokerError` for the group's
-    own error."""
+class FetchedOffset(NamedTuple):
+    """What OffsetFetch tells of a partition: an error code, or an offset and the leader epoch of
+    what was read before it, each -1 for none."""
+
+    partition: Partition
+    code: int
+    offset: int
+    read_epoch: int
+
+
+def fetched_offsets(group: str, response: Any) -> Iterator[FetchedOffset]:
+    """One for each partition. Raises `BrokerError` for the group's own error."""
     found = response.groups[0] if response.groups else response
     check(found.error_code, f"group '{group}'")
     for topic in found.topics:
         for row in topic.partitions:
-            yield (topic.name, row.partition_index), row.error_code, row.committed_offset
+            yield FetchedOffset(
+                (topic.name, row.partition_index),
+                row.error_code,
+                row.committed_offset,
+                row.committed_leader_epoch,
+            )
 
 
 def _encode_assignment(partitions: Iterable[Partition]) -> bytes:

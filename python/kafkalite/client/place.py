@@ -19,7 +19,7 @@ Leader epochs (KIP-320) are Kafka's: a partition has another with each leader. W
 batch that was fetched a new leader is asked (CHECK) whether its log still has it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from itertools import count
 
@@ -154,6 +154,15 @@ class Places:
             return
         place.position = offset
 
+    def read_epochs(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """The leader epochs of what was read, where the offsets are positions. A later one, of what
+        was fetched and not handed out, tells the same of what comes before it."""
+        return {
+            partition: place.read_epoch
+            for partition, place in self._places.items()
+            if place.position == offsets.get(partition)
+        }
+
     def positions(self) -> dict[Partition, int]:
         """All that are known."""
         return {
@@ -184,15 +193,20 @@ class Places:
             if place.need is need and place.error is None and now >= place.waits_until
         }
 
-    def found(
-        self, partition: Partition, epoch: int, offset: int, *, committed: bool = False
-    ) -> None:
+    def found(self, partition: Partition, epoch: int, offset: int) -> None:
         """The answer to `needing`."""
         place = self.of(partition, epoch)
         if place is not None:
             place.go(next(self._epochs), offset)
-            if committed:
-                place.committed = offset
+
+    def found_committed(
+        self, partition: Partition, epoch: int, offset: int, read_epoch: int
+    ) -> None:
+        """The same of the group, with the leader epoch of what was read before it."""
+        place = self.of(partition, epoch)
+        if place is not None:
+            place.go(next(self._epochs), offset)
+            place.committed, place.read_epoch = offset, read_epoch
 
     def needs_reset(self, partition: Partition, epoch: int) -> None:
         """The group has no offset, or the log has nothing at the fetch offset."""
