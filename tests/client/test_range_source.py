@@ -19,6 +19,7 @@ from kafkalite.errors import (
     RequestTimedOutError,
 )
 from kafkalite.protocol import messages
+from kafkalite.protocol.codes import FENCED_LEADER_EPOCH
 
 SETTINGS = FetchSettings(fetch_wait_ms=0, request_timeout_ms=30_000, poll_timeout_ms=60_000)
 OUT_OF_RANGE, NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 1, 6, 29
@@ -77,6 +78,33 @@ def test_every_layout_of_the_answer_is_read(version: int) -> None:
     found, broker = read(ten_by_ten, (3, 57), versions={"Fetch": (4, version)})
     assert found == list(range(3, 57))
     assert {request.version for request in broker.seen if request.name == "Fetch"} == {version}
+
+
+@pytest.mark.parametrize(("version", "told"), [(8, {-1}), (11, {5, 6})])
+def test_an_old_leader_gives_nothing_to_who_knows_of_a_new_one(
+    version: int, told: set[int]
+) -> None:
+    """Records of a leader that had been replaced were taken for the log's."""
+    broker: FakeBroker
+
+    def handle(name: str, request: Request) -> Any:
+        if name == "Metadata":
+            answer = broker.metadata()
+            broker.leader_epoch = 6
+            return answer
+        if name == "Fetch" and request.message.topics[0].partitions[0].current_leader_epoch == 5:
+            return fetched(b"", error_code=FENCED_LEADER_EPOCH)
+        return ten_by_ten(name, request)
+
+    broker = FakeBroker(handle, versions={"Fetch": (4, version)})
+    broker.leader_epoch = 5
+    with broker, RangeSource(broker.servers, [("orders", 0, 0, 30)], SETTINGS) as source:
+        starts = []
+        while (chunk := source.next_chunk()) is not None:
+            starts.append(chunk[3])
+    assert starts == [0, 10, 20]
+    asked = [each.topics[0].partitions[0].current_leader_epoch for each in broker.of("Fetch")]
+    assert set(asked) == told
 
 
 @pytest.mark.parametrize("interrupted", ["receive_exactly", "send"])
