@@ -1,8 +1,8 @@
 //! What must hold for any bytes that a client sends to the Arrow endpoint: they are a request or are
 //! refused, and what is read of a request keeps the bounds. A broken promise is a panic.
 
-use kafkalite::arrow::serve::Request;
 use kafkalite::arrow::serve::request::request_length;
+use kafkalite::arrow::serve::{Losses, Request};
 use kafkalite::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX, ARROW_REQUEST_BYTES_MAX};
 
 /// The content of a request, its length taken off.
@@ -22,7 +22,7 @@ pub fn is_read(data: &[u8]) -> bool {
     };
     assert!((1..=ARROW_BATCH_ROWS_MAX).contains(&read.bounds.rows));
     assert!((1..=ARROW_BATCH_BYTES_MAX).contains(&read.bounds.bytes));
-    if let Ok((start, stop)) = read.range_within(10, 30, 20, "high watermark") {
+    if let Ok((start, stop)) = read.range_within(10, 30, 20, "high watermark", &Losses::default()) {
         assert!(start <= stop && (10..=30).contains(&start));
     }
     true

@@ -42,6 +42,9 @@ import org.slf4j.LoggerFactory;
 final class Endpoint implements AutoCloseable, ReadableByteChannel {
   static final ObjectMapper JSON = new ObjectMapper();
 
+  /** An op, and where the schema of a read says what the read skips: sentences. */
+  static final String LOSSES = "losses";
+
   private static final Logger LOG = LoggerFactory.getLogger(Endpoint.class);
   private static final int ANSWER_BYTES_MAX = 64 << 20;
   /** In place of a length or a message: a sentence follows, and the connection ends. */
@@ -132,6 +135,12 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     while (frame.hasRemaining()) {
       channel.write(frame);
     }
+  }
+
+  /** What the read that is over has skipped, as far as its schema did not say it. */
+  JsonNode losses() throws IOException {
+    send(JSON.createObjectNode().put("op", LOSSES));
+    return answer().path(LOSSES);
   }
 
   private JsonNode answer() throws IOException {

@@ -1,5 +1,7 @@
 package kafkalite.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -26,6 +28,8 @@ import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Reads one range: an Arrow stream, batch by batch, its buffers as they came from the socket.
@@ -34,12 +38,15 @@ import org.apache.spark.unsafe.types.UTF8String;
  * nothing else, as {@code count()} does, gets batches that have a length and no bytes.
  */
 final class RangeReader implements PartitionReader<ColumnarBatch> {
+  private static final Logger LOG = LoggerFactory.getLogger(RangeReader.class);
+
   private final Range range;
   private final StructType schema;
   private final BufferAllocator allocator;
   private Endpoint endpoint;
   private ArrowStreamReader reader;
   private VectorSchemaRoot root;
+  private boolean skipsLosses;
   private boolean isRead;
 
   private RangeReader(Range range, StructType schema, String sentSchema) throws IOException {
@@ -62,6 +69,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     } else {
       endpoint = Endpoint.ofChild();
     }
+    skipsLosses = !request.path("fail.on.data.loss").asBoolean(true);
     request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
     request.put("start", range.start()).put("stop", range.stop()).put("schema", sentSchema);
     endpoint.send(request);
@@ -70,6 +78,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     if (!DataType.equalsIgnoreNullability(sent(schema), ArrowUtils.fromArrowSchema(root.getSchema()))) {
       throw new IOException("the Arrow endpoint has sent other columns than were asked for");
     }
+    String losses = root.getSchema().getCustomMetadata().get(Endpoint.LOSSES);
+    warn(losses == null ? NullNode.instance : Endpoint.JSON.readTree(losses));
   }
 
   @Override
@@ -80,11 +90,18 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
           return true;
         }
       }
+      if (!isRead && skipsLosses) {
+        warn(endpoint.losses());
+      }
     } catch (IOException | RuntimeException error) {
       throw failed(error);
     }
     isRead = true;
     return false;
+  }
+
+  private static void warn(JsonNode losses) {
+    losses.forEach(each -> LOG.warn("data may have been lost: {}", each.asText()));
   }
 
   @Override

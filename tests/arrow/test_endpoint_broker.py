@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import time
@@ -238,6 +239,29 @@ def test_records_deleted_under_a_read_end_it_with_a_sentence(
     assert told.endswith(b"goes-0 was deleted while it was being read")
     with Admin(broker.bootstrap_servers) as admin:
         assert admin.cluster.topic("shrinks").partitions
+
+
+def test_what_a_read_skips_is_told_once(
+    broker: kafkalite.Broker, connection: Connection, endpoint: str
+) -> None:
+    produce(connection, "skipped", 2)
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.delete_records({("skipped", 0): 15})
+    with connect(endpoint) as client, client.makefile("rb") as answers:
+        for start, stop, sentences in [
+            (15, 40, []),
+            (3, 40, ["skipped-0: offset 3 is no longer there, the log starts at 15"]),
+            (20, 41, ["skipped-0: offset 41 is not there, the high watermark is 40"]),
+        ]:
+            wanted = {"start": start, "stop": stop, "fail.on.data.loss": False}
+            client.sendall(read_request("skipped", **wanted) + frame({"op": "losses"}))
+            stream = pyarrow.ipc.open_stream(answers)
+            metadata = stream.schema.metadata or {b"losses": b"[]"}
+            assert json.loads(metadata[b"losses"]) == sentences
+            found = stream.read_all()["offset"].to_pylist()
+            assert found == list(range(max(start, 15), min(stop, 40)))
+            length = int.from_bytes(answers.read(4), "big")
+            assert json.loads(answers.read(length)) == {"losses": []}
 
 
 def _empty(admin: Admin, topic: str) -> None:

@@ -4,6 +4,8 @@ log changes under it."""
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import select
 import socket
@@ -18,7 +20,7 @@ import pytest
 
 import kafkalite
 from api.raw import Connection
-from arrow.endpoint import connect, endpoint_of, read, read_request
+from arrow.endpoint import connect, endpoint_of, frame, read, read_request
 from kafkalite._native import BatchBuilder
 from kafkalite.client.admin import EARLIEST, TOPIC, Admin
 
@@ -173,20 +175,31 @@ def test_retention_under_a_read_ends_it_with_a_sentence(
 def test_a_read_that_takes_losses_goes_on_where_the_log_starts_now(
     broker: kafkalite.Broker, endpoint: str
 ) -> None:
-    answer = _read_under_retention(broker, endpoint, "skips", **{"fail.on.data.loss": False})
-    offsets = offsets_of(answer)
+    """The reader was not told: rows were missing as if there had never been any."""
+    told = io.BytesIO(
+        _read_under_retention(broker, endpoint, "skips", **{"fail.on.data.loss": False})
+    )
+    offsets = offsets_of(told)
     # What was on its way has come, from the first record on and without a gap.
     assert offsets == list(range(len(offsets)))
     assert 0 < len(offsets) < 400
+    length = int.from_bytes(told.read(4), "big")
+    (sentence,) = json.loads(told.read(length))["losses"]
+    assert sentence == (
+        f"skips-0: offset {len(offsets)} was deleted while it was being read: the log starts at "
+        "400 now"
+    )
+    assert told.read() == b""
 
 
 def _read_under_retention(
     broker: kafkalite.Broker, endpoint: str, topic: str, **request: Any
 ) -> bytes:
-    """What is sent in all of a read that retention overtakes."""
+    """What is sent in all of a read that retention overtakes, and of its losses."""
     assert fill(broker, topic, 40, segment_bytes="1048576") == 400
     with connect(endpoint) as client, Admin(broker.bootstrap_servers) as admin:
         client.sendall(read_request(topic, **{"batch.bytes": 200_000}, **request))
+        client.sendall(frame({"op": "losses"}))
         client.shutdown(socket.SHUT_WR)
         first = client.recv(1)
         admin.alter_configs(TOPIC, topic, {"retention.ms": "1000"})

@@ -181,10 +181,13 @@ def test_a_partition_whose_files_are_gone_has_no_rows_where_losses_are_taken(
     with served("--any-path") as (endpoint, _):
         full = read(endpoint, **place, **wanted)
         assert full.num_rows > 0
+        assert full.schema.metadata is None
         shutil.rmtree(log.directory)
         for _ in ("no directory", "an empty directory"):
             left = read(endpoint, **place, **wanted)
             assert (left.num_rows, left.schema) == (0, full.schema)
+            (told,) = json.loads(left.schema.metadata[b"losses"])
+            assert told.startswith("the partition t-0 is gone: ") and str(log.directory) in told
             assert str(log.directory) in refusal(endpoint, **place)
             log.directory.mkdir(exist_ok=True)
 

@@ -18,7 +18,7 @@ use super::arrow::PythonSource;
 use super::door::enter;
 use crate::access::AllowAll;
 use crate::arrow::serve::{
-    ArrowServer, Home, LiveHome, LogFiles, ReadRequest, Rows, ServerSettings,
+    ArrowServer, Home, LiveHome, LogFiles, Losses, ReadRequest, Rows, ServerSettings,
 };
 use crate::arrow::{FetchedStream, Isolation};
 use crate::error::{Error, Result};
@@ -84,7 +84,7 @@ struct PythonHome {
 }
 
 impl Home for PythonHome {
-    fn read(&self, request: ReadRequest) -> Result<Rows> {
+    fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows> {
         let place = &request.place;
         let has_servers = place.bootstrap_servers.is_some();
         if has_servers && place.path.is_some() {
@@ -93,7 +93,7 @@ impl Home for PythonHome {
             ));
         }
         if place.path.is_some() || (!has_servers && self.files.has_roots()) {
-            return self.files.read(&request);
+            return self.files.read(&request, losses);
         }
         let source = Python::attach(|py| {
             let opened = self.open.call1(py, arguments(&request));

@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamEncoder;
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, Schema};
 
 use super::request::{LENGTH_BYTES, Request, request_length};
-use super::{Home, Rows};
+use super::{Home, Losses, Rows};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_LINGER_MS, ARROW_WRITE_VECTORS_MAX};
 
 /// Before each message of an Arrow IPC stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// The op that asks what the last read has skipped, and where the schema of a read says it.
+const LOSSES: &str = "losses";
 
 /// What a connection's thread needs.
 pub(super) struct Connection<'a> {
@@ -62,10 +65,10 @@ impl Connection<'_> {
         if prepared.is_err() {
             return;
         }
-        let mut frame = Vec::new();
+        let (mut frame, mut losses) = (Vec::new(), Losses::default());
         let here = Path::new("an Arrow request");
         loop {
-            let served = or_error(here, || Ok(self.serve_one(&mut frame)));
+            let served = or_error(here, || Ok(self.serve_one(&mut frame, &mut losses)));
             match served.unwrap_or_else(|panic| Err(panic.into())) {
                 Ok(true) => {}
                 Ok(false) | Err(End::Lost) => return,
@@ -74,8 +77,13 @@ impl Connection<'_> {
         }
     }
 
-    /// One request and its answer; false if the client has no more.
-    fn serve_one(&self, frame: &mut Vec<u8>) -> std::result::Result<bool, End> {
+    /// One request and its answer; false if the client has no more. `losses` are those of the last
+    /// read, of which its schema has told what was known when it began.
+    fn serve_one(
+        &self,
+        frame: &mut Vec<u8>,
+        losses: &mut Losses,
+    ) -> std::result::Result<bool, End> {
         let mut stream = self.stream;
         let mut prefix = [0; LENGTH_BYTES];
         match stream.read_exact(&mut prefix) {
@@ -86,15 +94,28 @@ impl Connection<'_> {
         frame.resize(request_length(prefix)?, 0);
         stream.read_exact(frame)?;
         match Request::parse(frame)? {
-            Request::Read(read) => self.send_rows(self.home.read(*read)?)?,
+            Request::Read(read) => {
+                *losses = Losses::default();
+                let rows = self.home.read(*read, losses)?;
+                self.send_rows(rows, &losses.take())?;
+            }
+            Request::Other(op) if op == LOSSES => {
+                let told = serde_json::json!({LOSSES: losses.take()});
+                self.send_json(told.to_string().as_bytes())?;
+            }
             Request::Other(op) => self.send_json(&json_of(self.home.answer(&op, frame)))?,
         }
         Ok(true)
     }
 
-    fn send_rows(&self, rows: Rows) -> std::result::Result<(), End> {
+    fn send_rows(&self, rows: Rows, losses: &[String]) -> std::result::Result<(), End> {
         let arrow = |error: ArrowError| End::Failed(sentence_of(&error));
-        let mut encoder = StreamEncoder::try_new(&rows.schema()).map_err(arrow)?;
+        let mut schema = Schema::clone(&rows.schema());
+        if !losses.is_empty() {
+            let told = serde_json::json!(losses).to_string();
+            schema.metadata.insert(LOSSES.to_owned(), told);
+        }
+        let mut encoder = StreamEncoder::try_new(&schema).map_err(arrow)?;
         for batch in rows {
             if (self.is_stopping)() {
                 return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
@@ -191,7 +212,7 @@ mod tests {
     struct Panics;
 
     impl Home for Panics {
-        fn read(&self, _: ReadRequest) -> Result<Rows> {
+        fn read(&self, _: ReadRequest, _: &Losses) -> Result<Rows> {
             panic!("no read is expected")
         }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatchIterator;
 
 use super::request::refuse;
-use super::{ReadRequest, Rows};
+use super::{Losses, ReadRequest, Rows};
 use crate::arrow::plan::{LogRead, OffsetSpec, Offsets, ReadOptions};
 use crate::error::{Error, Result};
 use crate::log::storage::{DiskStorage, Storage};
@@ -33,22 +33,28 @@ impl LogFiles {
         !self.roots.is_empty()
     }
 
-    /// The rows of a read; none of a path that is gone, or holds no log, where lost data is no failure. Errors:
-    /// `InvalidArgument`, and those of `LogRead::open`.
-    pub fn read(&self, request: &ReadRequest) -> Result<Rows> {
+    /// The rows of a read; none of a path that is gone, or holds no log, where lost data is no failure but
+    /// told. Errors: `InvalidArgument`, and those of `LogRead::open`.
+    pub fn read(&self, request: &ReadRequest, losses: &Losses) -> Result<Rows> {
+        let gone = |reason: &str| {
+            losses.tell(format!(
+                "the partition {} is gone: {reason}",
+                request.name()
+            ));
+            Ok(no_rows(request))
+        };
         match self.directory(request)? {
-            None => Ok(no_rows(request)),
-            Some(directory) => match read(request, &directory) {
-                Err(Error::LogDirRefused { .. }) if !request.fail_on_data_loss => {
-                    Ok(no_rows(request))
+            Found::Gone(reason) => gone(&reason),
+            Found::At(directory) => match read(request, &directory, losses) {
+                Err(error @ Error::LogDirRefused { .. }) if !request.fail_on_data_loss => {
+                    gone(&error.to_string())
                 }
                 rows => rows,
             },
         }
     }
 
-    /// `None`: it is gone, and that is no failure.
-    fn directory(&self, request: &ReadRequest) -> Result<Option<PathBuf>> {
+    fn directory(&self, request: &ReadRequest) -> Result<Found> {
         let name = request.name();
         // A topic's name has no slash; one with `..` would lead elsewhere.
         if Path::new(&name).components().count() != 1 || name.contains(['/', '\0']) {
@@ -57,7 +63,7 @@ impl LogFiles {
         let Some(path) = &request.place.path else {
             let found = self.roots.iter().map(|root| at(root, &name));
             return match found.into_iter().find(|each| each.is_dir()) {
-                Some(directory) => Ok(Some(directory)),
+                Some(directory) => Ok(Found::At(directory)),
                 None => refuse(format!("{name} is in none of the paths that are served")),
             };
         };
@@ -67,7 +73,7 @@ impl LogFiles {
         let real = match real {
             Ok(real) => real,
             Err(error) if error.kind() == ErrorKind::NotFound && !request.fail_on_data_loss => {
-                return Ok(None);
+                return Ok(Found::Gone(format!("path {}: {error}", path.display())));
             }
             Err(error) => return refuse(format!("{name} in path {}: {error}", path.display())),
         };
@@ -77,22 +83,28 @@ impl LogFiles {
                 path.display()
             ));
         }
-        Ok(Some(real))
+        Ok(Found::At(real))
     }
 }
 
-fn read(request: &ReadRequest, directory: &Path) -> Result<Rows> {
+/// A partition's directory, or why there is none where that is no failure.
+enum Found {
+    At(PathBuf),
+    Gone(String),
+}
+
+fn read(request: &ReadRequest, directory: &Path, losses: &Losses) -> Result<Rows> {
     let (mut start, mut stop) = (request.start, request.stop);
     if !request.fail_on_data_loss {
         let (first, last) = range_of(&open(request, directory, None, None)?);
-        let (from, to) = request.range_within(first, last, last, "end")?;
+        let (from, to) = request.range_within(first, last, last, "end", losses)?;
         (start, stop) = (Some(from), Some(to));
     }
     let read = open(request, directory, start, stop)?;
     let (first, last) = range_of(&read);
     match stop {
         Some(stop) if stop > last => {
-            request.range_within(first, last, last, "end")?;
+            request.range_within(first, last, last, "end", losses)?;
         }
         _ => {}
     }

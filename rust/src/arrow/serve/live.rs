@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::request::refuse;
-use super::{Home, ReadRequest, Rows};
+use super::{Home, Losses, ReadRequest, Rows};
 use crate::access::{Authorizer, Caller, Operation, Principal, Resource};
 use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
 use crate::arrow::plan::Isolation;
@@ -77,7 +77,7 @@ impl LiveHome {
 }
 
 impl Home for LiveHome {
-    fn read(&self, request: ReadRequest) -> Result<Rows> {
+    fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows> {
         let place = &request.place;
         // How to reach the log from elsewhere, `bootstrap.servers` and `client`, is of no interest here.
         if place.path.is_some() {
@@ -92,7 +92,7 @@ impl Home for LiveHome {
         let offsets = partition.log.offsets();
         let (end, what) = visible_end(offsets, isolation);
         let (log_start, log_end) = (offsets.log_start_offset, offsets.log_end_offset);
-        let (start, stop) = request.range_within(log_start, log_end, end, what)?;
+        let (start, stop) = request.range_within(log_start, log_end, end, what, losses)?;
         let source = LiveSource {
             topic: request.topic,
             partition,
@@ -100,6 +100,7 @@ impl Home for LiveHome {
             stop,
             isolation,
             fail_on_data_loss: request.fail_on_data_loss,
+            losses: losses.clone(),
             spare: Arc::default(),
         };
         let stream = FetchedStream::new(source, &request.shape, request.bounds);
@@ -132,6 +133,7 @@ struct LiveSource {
     stop: i64,
     isolation: ReadIsolation,
     fail_on_data_loss: bool,
+    losses: Losses,
     spare: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -140,19 +142,24 @@ impl FetchSource for LiveSource {
 
     fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Lent>>, String> {
         while self.next_offset < self.stop {
-            match self.fetch() {
-                Err(Error::OffsetOutOfRange {
-                    log_start_offset, ..
-                }) if !self.fail_on_data_loss && log_start_offset > self.next_offset => {
-                    self.next_offset = log_start_offset;
-                }
-                Err(Error::OffsetOutOfRange { .. } | Error::LogDeleted { .. })
-                    if !self.fail_on_data_loss =>
-                {
-                    return Ok(None);
-                }
-                fetched => return fetched.map_err(|error| self.describe(&error)),
+            let error = match self.fetch() {
+                Ok(fetched) => return Ok(fetched),
+                Err(error) => error,
+            };
+            let sentence = self.describe(&error);
+            if self.fail_on_data_loss {
+                return Err(sentence);
             }
+            self.next_offset = match error {
+                Error::OffsetOutOfRange {
+                    log_start_offset, ..
+                } if log_start_offset > self.next_offset => log_start_offset,
+                Error::OffsetOutOfRange { .. }
+                | Error::LogDeleted { .. }
+                | Error::InvalidArgument(_) => self.stop,
+                _ => return Err(sentence),
+            };
+            self.losses.tell(sentence);
         }
         Ok(None)
     }
@@ -164,12 +171,12 @@ impl LiveSource {
         let range = log.read(start, ARROW_FETCH_BYTES, true, self.isolation)?;
         if range.is_empty() {
             let (end, what) = visible_end(log.offsets(), self.isolation);
-            return match end < self.stop && self.fail_on_data_loss {
+            return match end < self.stop {
                 true => Err(Error::InvalidArgument(format!(
                     "the {what} is {end} now, before {}: the log was cut while it was read",
                     self.stop
                 ))),
-                // What is missing before the end was compacted away, or may be lost.
+                // What is missing before the end was compacted away.
                 false => Ok(None),
             };
         }

@@ -24,7 +24,10 @@ pub use live::LiveHome;
 pub use request::{ReadRequest, Request};
 pub use server::{ArrowServer, ServerSettings};
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatchReader;
+use parking_lot::Mutex;
 
 use crate::error::Result;
 
@@ -33,9 +36,25 @@ pub type Rows = Box<dyn RecordBatchReader + Send>;
 
 /// Where the rows come from. Called on the threads of connections, several at a time; may block.
 pub trait Home: Send + Sync {
-    /// Errors become the sentence that the client is shown.
-    fn read(&self, request: ReadRequest) -> Result<Rows>;
+    /// Errors become the sentence that the client is shown. What is skipped, since it is gone and
+    /// that is no failure, is told to `losses`.
+    fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows>;
 
     /// Answers a request that is no read, JSON for JSON.
     fn answer(&self, op: &str, request: &[u8]) -> Result<Vec<u8>>;
+}
+
+/// What a read has skipped, in sentences that name the partition and the offsets.
+#[derive(Clone, Debug, Default)]
+pub struct Losses(Arc<Mutex<Vec<String>>>);
+
+impl Losses {
+    pub fn tell(&self, sentence: String) {
+        self.0.lock().push(sentence);
+    }
+
+    /// Those that nobody has taken yet.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }

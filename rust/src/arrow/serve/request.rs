@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
+use super::Losses;
 use crate::arrow::columns::BatchBounds;
 use crate::arrow::plan::{Isolation, check_bounds};
 use crate::arrow::shape::{Shape, ShapeRequest};
@@ -108,21 +109,31 @@ impl ReadRequest {
 
     /// The offsets to read of a log that has `log_start .. log_end` and shows them up to `visible_end`,
     /// which is its `what`. A stop that is given must be there: rows that are missing would look like
-    /// an end. Errors: `InvalidArgument`, unless lost data is no failure.
+    /// an end. Errors: `InvalidArgument`, unless lost data is no failure; then `losses` is told.
     pub fn range_within(
         &self,
         log_start: i64,
         log_end: i64,
         visible_end: i64,
         what: &str,
+        losses: &Losses,
     ) -> Result<(i64, i64)> {
-        let start = self.start.unwrap_or(log_start);
+        let (name, start) = (self.name(), self.start.unwrap_or(log_start));
         if !self.fail_on_data_loss {
+            if start < log_start {
+                losses.tell(format!(
+                    "{name}: offset {start} is no longer there, the log starts at {log_start}"
+                ));
+            }
+            let stop = self.stop.unwrap_or(visible_end);
+            if stop > visible_end {
+                losses.tell(format!(
+                    "{name}: offset {stop} is not there, the {what} is {visible_end}"
+                ));
+            }
             let start = start.clamp(log_start, log_end.max(log_start));
-            let stop = self.stop.unwrap_or(visible_end).min(visible_end);
-            return Ok((start, stop.max(start)));
+            return Ok((start, stop.min(visible_end).max(start)));
         }
-        let name = self.name();
         if start < log_start || start > log_end {
             return refuse(format!(
                 "start={start} is out of range: {name} holds offsets {log_start} to {log_end}"
@@ -412,33 +423,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_refuses_a_read_unless_that_is_wanted() {
+    fn what_is_lost_refuses_a_read_or_is_told() {
         let request = |start, stop, lossy: bool| {
             let mut read = read(r#"{"op":"read","topic":"t","partition":0}"#);
             (read.start, read.stop, read.fail_on_data_loss) = (start, stop, !lossy);
-            let range = read.range_within(10, 30, 20, "high watermark");
-            range.map_err(|error| error.to_string())
+            let losses = Losses::default();
+            let range = read.range_within(10, 30, 20, "high watermark", &losses);
+            (range.map_err(|error| error.to_string()), losses.take())
         };
+        let none = Vec::<String>::new;
         for lossy in [false, true] {
-            assert_eq!(request(None, None, lossy), Ok((10, 20)));
-            assert_eq!(request(Some(12), Some(15), lossy), Ok((12, 15)));
-            assert_eq!(request(Some(25), None, lossy), Ok((25, 25)));
+            assert_eq!(request(None, None, lossy), (Ok((10, 20)), none()));
+            assert_eq!(request(Some(12), Some(15), lossy), (Ok((12, 15)), none()));
+            assert_eq!(request(Some(25), None, lossy), (Ok((25, 25)), none()));
         }
         let holds = "is out of range: t-0 holds offsets 10 to 30";
-        assert_eq!(
-            request(Some(9), None, false),
-            Err(format!("start=9 {holds}"))
-        );
-        assert_eq!(
-            request(Some(31), None, false),
-            Err(format!("start=31 {holds}"))
-        );
-        assert_eq!(
-            request(None, Some(21), false),
-            Err("stop=21 is out of range: the high watermark of t-0 is 20".to_owned())
-        );
-        assert_eq!(request(Some(9), Some(21), true), Ok((10, 20)));
-        assert_eq!(request(Some(40), Some(50), true), Ok((30, 30)));
+        for start in [9, 31] {
+            let refused = (Err(format!("start={start} {holds}")), none());
+            assert_eq!(request(Some(start), None, false), refused);
+        }
+        let behind = "stop=21 is out of range: the high watermark of t-0 is 20".to_owned();
+        assert_eq!(request(None, Some(21), false), (Err(behind), none()));
+
+        let gone = "t-0: offset 9 is no longer there, the log starts at 10".to_owned();
+        let missing = |stop| format!("t-0: offset {stop} is not there, the high watermark is 20");
+        let told = (Ok((10, 20)), vec![gone, missing(21)]);
+        assert_eq!(request(Some(9), Some(21), true), told);
+        let nothing = (Ok((30, 30)), vec![missing(50)]);
+        assert_eq!(request(Some(40), Some(50), true), nothing);
     }
 
     #[test]
