@@ -52,6 +52,23 @@ def test_servers_of_which_none_can_be_reached_are_all_named_at_once() -> None:
         cluster.retry(lambda: cluster.refresh([]))
 
 
+def test_an_address_that_only_the_broker_has_named_is_said_to_be_its_own() -> None:
+    """`advertised.listeners` that lead nowhere looked as if nobody served where one had asked."""
+
+    def answer(name: str, _: Any) -> Any:
+        if name != "Metadata":
+            return ...
+        told = broker.metadata()
+        told.brokers[0].port = 1
+        return told
+
+    with FakeBroker(answer) as broker, Cluster(broker.servers) as cluster:
+        leader = cluster.leader("orders", 0)
+        sentence = r"127\.0\.0\.1:1: Connection refused \(which is where broker 1 tells its clients"
+        with pytest.raises(ConnectionFailedError, match=sentence):
+            cluster.connection(leader)
+
+
 def create_answers(*codes: int) -> Any:
     """CreateTopics answered with these codes, the last one again and again."""
     left = list(codes)

@@ -224,7 +224,16 @@ class Cluster(Closing):
             node = self._nodes.get(node_id)
         if node is None:
             raise ConnectionFailedError(f"the cluster has no broker {node_id} at the moment")
-        return self._connect(node.host, node.port)
+        try:
+            return self._connect(node.host, node.port)
+        except ConnectionFailedError as error:
+            if node_id in self._connections or (node.host, node.port) in self._servers:
+                raise
+            # Who starts with a broker in a container meets this first.
+            raise ConnectionFailedError(
+                f"{error} (which is where broker {node_id} tells its clients to go, by its "
+                "advertised.listeners)"
+            ) from error
 
     def retry(
         self,
