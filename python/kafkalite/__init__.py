@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same as in _HOMES, for type checkers
     from kafkalite import client, errors, spark
     from kafkalite._native import __version__
-    from kafkalite.broker import Broker, BrokerFailedError
+    from kafkalite.child import Broker, BrokerFailedError
     from kafkalite.client.arrow import LogRecords, read_log
     from kafkalite.client.arrow_writer import write_arrow
     from kafkalite.client.wire_arrow import read_arrow
@@ -41,9 +41,9 @@ _HOMES: dict[str, str] = {
     "errors": "kafkalite",
     "spark": "kafkalite",
     "__version__": "kafkalite._native",
-    "Broker": "kafkalite.broker",
+    "Broker": "kafkalite.child",
     "BrokerError": "kafkalite.errors",
-    "BrokerFailedError": "kafkalite.broker",
+    "BrokerFailedError": "kafkalite.child",
     "KafkaliteError": "kafkalite.errors",
     "LogRecords": "kafkalite.client.arrow",
     "read_arrow": "kafkalite.client.wire_arrow",

@@ -20,7 +20,7 @@ import pytest
 
 import kafkalite
 from api.raw import Connection
-from kafkalite.broker import READY_PREFIX, BrokerFailedError
+from kafkalite.child import READY_PREFIX, BrokerFailedError
 from kafkalite.protocol import messages
 from ports import free_ports
 from tasks import told_of_threads

@@ -14,7 +14,7 @@ from api.test_k21_delete_records import delete as delete_records
 from api.test_k23_offset_for_leader_epoch import ask as ends_of_epochs
 from api.test_k43_elect_leaders import elect
 from api.test_k61_describe_producers import ask as describe_producers
-from kafkalite.broker import BrokerFailedError
+from kafkalite.child import BrokerFailedError
 from kafkalite.metadata import store
 from kafkalite.protocol import messages
 from metadata.test_store import NOW_MS, World, topic

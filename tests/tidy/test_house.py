@@ -36,7 +36,7 @@ PYTHON_ORDER = [
     {"context"},
     {"api"},
     {"server", "loading"},
-    {"broker", "client"},
+    {"broker", "child", "client"},
     {"cli", "spark", "testing"},
 ]
 

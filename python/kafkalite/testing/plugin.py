@@ -18,7 +18,7 @@ import pytest
 if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kafkalite.broker import Broker
+    from kafkalite.child import Broker
 
 TOPIC_NAME_ROOM = 200
 """Characters of a test's name that go into its topic's; the rest makes it unique."""
@@ -34,7 +34,7 @@ def kafka_broker_config() -> Mapping[str, str]:
 def kafka_broker(kafka_broker_config: Mapping[str, str]) -> Iterator[Broker]:
     """A running `kafkalite.Broker` on a free port with a temporary directory, one a session (with
     xdist, one a worker). Topics are made when they are first named."""
-    from kafkalite.broker import Broker
+    from kafkalite.child import Broker
 
     with Broker(config=kafka_broker_config) as broker:
         yield broker
