@@ -365,9 +365,10 @@ class Sender(Closing):
         while lane.ready and now >= lane.ready[0].deadline:
             batch = lane.ready.popleft()
             lane.renumber = lane.renumber or batch.sequence >= 0
-            what = f"{batch.count} records for partition {batch.topic}-{batch.partition}"
-            within = f"{self._options.delivery_timeout_ms / 1000:g} s"
-            late = f"{what} were not acknowledged within {within}"
+            where = f"for partition {batch.topic}-{batch.partition}"
+            many = f"{batch.count} records {where} were"
+            what = f"1 record {where} was" if batch.count == 1 else many
+            late = f"{what} not acknowledged within {self._options.delivery_timeout_ms / 1000:g} s"
             late += f": {lane.trouble}" if lane.trouble is not None else ""
             self._finish(batch, RequestTimedOutError(late), -1)
 
