@@ -162,10 +162,15 @@ def test_pandas_gets_all_rows(log: LogWriter) -> None:
     assert list(frame["offset"]) == list(range(3, 105))
 
 
-def test_a_missing_library_is_named(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ModuleNotFoundError, match="polars is not installed: pip install polars"):
-        kafkalite.read_log(log.directory).to_polars()
+@pytest.mark.parametrize(
+    ("name", "method"), [("polars", "to_polars"), ("pandas", "to_pandas"), ("pyarrow", "to_pandas")]
+)
+def test_a_missing_library_is_named(
+    log: LogWriter, monkeypatch: pytest.MonkeyPatch, name: str, method: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError, match=f"{name} is not installed: pip install {name}"):
+        getattr(kafkalite.read_log(log.directory), method)()
 
 
 def test_the_object_says_what_it_reads(log: LogWriter) -> None:

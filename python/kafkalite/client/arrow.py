@@ -202,6 +202,7 @@ class LogRecords:
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows in memory, as a `pandas.DataFrame`; by pyarrow, whose types become pandas'."""
+        _library("pandas")  # before all rows are read in vain
         frame: pandas.DataFrame = _library("pyarrow").table(self).to_pandas()
         return frame
 
