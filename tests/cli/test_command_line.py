@@ -34,6 +34,14 @@ def test_an_unknown_command_is_one_sentence(kafkalite: Run) -> None:
     assert told.stderr == "kafkalite: 'brew coffee' is not a command; 'kafkalite' lists them\n"
 
 
+def test_a_command_that_is_nearly_one_is_told_its_name(kafkalite: Run) -> None:
+    told = kafkalite("topic", "list")
+    sentence = (
+        "kafkalite: 'topic list' is not a command (is 'topics' meant?); 'kafkalite' lists them\n"
+    )
+    assert (told.returncode, told.stderr) == (2, sentence)
+
+
 def test_half_a_command_names_the_other_half(kafkalite: Run) -> None:
     told = kafkalite("log", "destroy")
     assert told.returncode == 2

@@ -119,8 +119,17 @@ def _run(arguments: Sequence[str]) -> int:
         choices = ", ".join(" ".join(words) for words in inner)
         sys.stderr.write(f"kafkalite: '{named}' is not a command; there is {choices}\n")
     else:
-        sys.stderr.write(f"kafkalite: '{named}' is not a command; 'kafkalite' lists them\n")
+        meant = _nearest(arguments[0])
+        sys.stderr.write(f"kafkalite: '{named}' is not a command{meant}; 'kafkalite' lists them\n")
     return 2
+
+
+def _nearest(word: str) -> str:
+    """What may have been meant by a command that there is not."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, [words[0] for words in COMMANDS], n=1)
+    return f" (is '{found[0]}' meant?)" if found else ""
 
 
 def _make_streams_usable() -> None:
