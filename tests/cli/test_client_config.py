@@ -70,8 +70,10 @@ def test_a_file_is_read_as_java_reads_it(file: Callable[..., Path]) -> None:
 
 def test_a_group_is_made_of_its_properties(file: Callable[..., Path]) -> None:
     lines = ("group.id=g", "group.instance.id=i", "session.timeout.ms=9000", "fetch.min.bytes=5")
-    options = parsed(PERF_CONSUME, "--consumer.config", file(*lines, "enable.auto.commit=false"))
+    more = ("enable.auto.commit=false", "isolation.level=read_committed")
+    options = parsed(PERF_CONSUME, "--consumer.config", file(*lines, *more))
     assert consumer_settings(options, options.group) == {
+        "isolation": "read_committed",
         "fetch_bytes_min": 5,
         "auto_commit_interval_ms": None,
         "group": GroupOptions("g", "i", session_timeout_ms=9000),

@@ -109,6 +109,7 @@ _CONSUMER: dict[str, Row] = {
     "max.poll.interval.ms": ("max_poll_interval_ms", milliseconds_argument),
     "auto.commit.interval.ms": ("auto_commit_interval_ms", _size),
     "enable.auto.commit": ("auto_commit", _flag),
+    "isolation.level": ("isolation", str),
     "fetch.min.bytes": ("fetch_bytes_min", _size),
     "fetch.max.bytes": ("fetch_bytes_max", _size),
     "max.partition.fetch.bytes": ("partition_bytes_max", _size),
@@ -132,11 +133,7 @@ PRODUCE = Properties(
 )
 PERF_PRODUCE = Properties(_PRODUCER, _SERVER, "producer", takes_several=True)
 CONSUME = Properties(
-    {
-        **_CONSUMER,
-        "auto.offset.reset": ("is_earliest", _is_earliest),
-        "isolation.level": ("isolation", str),
-    },
+    {**_CONSUMER, "auto.offset.reset": ("is_earliest", _is_earliest)},
     {
         **_SERVER,
         "timeout_ms": "timeout",
