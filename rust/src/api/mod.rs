@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::image::{Image, Topic};
 use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
-use crate::wire::{Reader, Uuid, Writer, frame};
+use crate::wire::{Reader, Uuid, Writer, frame, utf8};
 
 /// Codes that no `Error` stands for (`org.apache.kafka.common.protocol.Errors`).
 pub mod code {
@@ -145,11 +145,11 @@ impl TopicRef {
                 },
             });
         }
-        let name = reader.string(flexible)?;
-        Ok(match image.topic(name) {
+        let name = reader.string_bytes(flexible)?;
+        Ok(match image.topic_by_bytes(name) {
             Some(topic) => TopicRef::Known(topic.clone()),
             None => TopicRef::Unknown {
-                name: name.into(),
+                name: utf8(name)?.into(),
                 id: [0; 16],
             },
         })
@@ -201,14 +201,18 @@ fn write_node_endpoints(
     image: &Image,
     listener: usize,
 ) {
+    if !flexible || nodes.is_empty() {
+        writer.no_tags(flexible);
+        return;
+    }
     let known: Vec<_> = image
         .brokers
         .iter()
         .filter(|broker| nodes.contains(&broker.node_id))
         .filter_map(|broker| Some((broker, broker.endpoints.get(listener)?)))
         .collect();
-    if !flexible || known.is_empty() {
-        writer.no_tags(flexible);
+    if known.is_empty() {
+        writer.no_tags(true);
         return;
     }
     writer.uvarint(1);

@@ -22,6 +22,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ahash::RandomState;
+
 use super::aborted::AbortedTransaction;
 pub use crate::batch::{AppendOrigin, EndTransactionMarker};
 
@@ -235,7 +237,7 @@ struct UnreplicatedTransaction {
 /// The producers of one partition. Reads and writes are the caller's to order (the append lock).
 #[derive(Clone, Debug, Default)]
 pub struct ProducerState {
-    producers: HashMap<i64, ProducerEntry>,
+    producers: HashMap<i64, ProducerEntry, RandomState>,
     /// By first offset.
     ongoing: BTreeMap<i64, OngoingTransaction>,
     /// Ended, but the marker lies at or above the high watermark. By first offset.
@@ -251,7 +253,7 @@ pub struct ProducerState {
 #[derive(Clone, Debug)]
 pub struct PendingUpdates {
     generation: u64,
-    producers: HashMap<i64, ProducerEntry>,
+    producers: HashMap<i64, ProducerEntry, RandomState>,
     started: BTreeMap<i64, OngoingTransaction>,
     completed: BTreeMap<i64, UnreplicatedTransaction>,
 }
@@ -262,7 +264,7 @@ impl ProducerState {
     pub fn prepare(&self) -> PendingUpdates {
         PendingUpdates {
             generation: self.generation,
-            producers: HashMap::new(),
+            producers: HashMap::default(),
             started: BTreeMap::new(),
             completed: BTreeMap::new(),
         }

@@ -24,6 +24,12 @@ fn malformed(what: &str) -> Error {
     Error::MalformedRequest(what.to_owned())
 }
 
+/// The string that these bytes are.
+#[inline]
+pub fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| malformed("a string is not UTF-8"))
+}
+
 /// Reads one frame's body from front to back. Copying it is cheap: it is a slice and a position.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
@@ -115,16 +121,21 @@ impl<'a> Reader<'a> {
     /// Seven bits a byte, lowest first, at most five bytes, as `ByteUtils.readUnsignedVarint`.
     #[inline]
     pub fn uvarint(&mut self) -> Result<u32> {
-        // Nearly all are lengths and counts below 128.
-        match self.bytes.get(self.at) {
-            Some(byte) if *byte < 0x80 => {
+        // Nearly all are lengths and counts below 128, and lengths of records below 16,384.
+        match self.bytes.get(self.at..) {
+            Some(&[byte, ..]) if byte < 0x80 => {
                 self.at += 1;
-                Ok(u32::from(*byte))
+                Ok(u32::from(byte))
+            }
+            Some(&[first, second, ..]) if second < 0x80 => {
+                self.at += 2;
+                Ok(u32::from(first & 0x7f) | u32::from(second) << 7)
             }
             _ => self.long_uvarint(),
         }
     }
 
+    #[cold]
     fn long_uvarint(&mut self) -> Result<u32> {
         let mut value: u32 = 0;
         for shift in [0, 7, 14, 21, 28] {
@@ -162,16 +173,19 @@ impl<'a> Reader<'a> {
         let Some(length) = self.string_length(flexible)? else {
             return Ok(None);
         };
-        match std::str::from_utf8(self.take(length)?) {
-            Ok(string) => Ok(Some(string)),
-            Err(_) => Err(malformed("a string is not UTF-8")),
-        }
+        Ok(Some(utf8(self.take(length)?)?))
     }
 
     #[inline]
     pub fn string(&mut self, flexible: bool) -> Result<&'a str> {
-        match self.nullable_string(flexible)? {
-            Some(string) => Ok(string),
+        utf8(self.string_bytes(flexible)?)
+    }
+
+    /// A string of which nobody knows yet whether it is UTF-8.
+    #[inline]
+    pub fn string_bytes(&mut self, flexible: bool) -> Result<&'a [u8]> {
+        match self.string_length(flexible)? {
+            Some(length) => self.take(length),
             None => Err(malformed("a string that may not be null is null")),
         }
     }
@@ -233,10 +247,20 @@ impl<'a> Reader<'a> {
     /// Skips the tagged fields of a struct if the version has them.
     #[inline]
     pub fn skip_tags(&mut self, flexible: bool) -> Result<()> {
-        match flexible {
-            true => self.tags(|_, _| Ok(())),
-            false => Ok(()),
+        if !flexible {
+            return Ok(());
         }
+        // Nearly no struct carries any.
+        if self.bytes.get(self.at) == Some(&0) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.skip_some_tags()
+    }
+
+    #[cold]
+    fn skip_some_tags(&mut self) -> Result<()> {
+        self.tags(|_, _| Ok(()))
     }
 }
 
