@@ -395,7 +395,7 @@ fn accept_replicated(
 
 fn accept_produced(
     batch: &mut [u8],
-    header: BatchHeader,
+    mut header: BatchHeader,
     codec: Codec,
     rules: &ValidationRules,
     scratch: &mut Scratch<'_>,
@@ -405,7 +405,7 @@ fn accept_produced(
     let recompress = target.is_some_and(|(target, _)| target != codec);
     if rules.trust_records && !recompress && !header.is_control() {
         let max_timestamp = header.max_timestamp;
-        let header = correct(batch, header, max_timestamp, rules);
+        correct(batch, &mut header, max_timestamp, rules);
         return Ok((summarize(header, header.last_offset_delta, None), None));
     }
     let records = inflate(batch, codec, scratch)?;
@@ -419,7 +419,7 @@ fn accept_produced(
         let delta = walk.index_of_max_timestamp;
         return Ok((summarize(header, delta, marker), Some(rebuilt)));
     }
-    let header = correct(batch, header, walk.max_timestamp, rules);
+    correct(batch, &mut header, walk.max_timestamp, rules);
     Ok((summarize(header, walk.index_of_max_timestamp, marker), None))
 }
 
@@ -579,16 +579,16 @@ fn note_refusal(
 /// Writes timestamp type and greatest timestamp where they differ, and then the CRC.
 fn correct(
     batch: &mut [u8],
-    mut header: BatchHeader,
+    header: &mut BatchHeader,
     max_timestamp: i64,
     rules: &ValidationRules,
-) -> BatchHeader {
+) {
     let max_timestamp = match rules.timestamp_type {
         TimestampType::CreateTime => max_timestamp,
         TimestampType::LogAppendTime => rules.now_ms,
     };
     if header.timestamp_type() == rules.timestamp_type && header.max_timestamp == max_timestamp {
-        return header;
+        return;
     }
     header.max_timestamp = max_timestamp;
     header.set_timestamp_type(rules.timestamp_type);
@@ -596,7 +596,6 @@ fn correct(
     batch[MAX_TIMESTAMP_AT..MAX_TIMESTAMP_AT + 8].copy_from_slice(&max_timestamp.to_be_bytes());
     header.crc = compute_crc(batch);
     batch[CRC_AT..CRC_AT + 4].copy_from_slice(&header.crc.to_be_bytes());
-    header
 }
 
 /// Builds the batch again, in the codec of `target` and with offsets that count from the base

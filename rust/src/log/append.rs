@@ -21,7 +21,7 @@ use super::aborted::AbortedTransaction;
 use super::config::LogConfig;
 use super::log::{Appender, Log};
 use super::producers::{BatchOutcome, PendingUpdates, SegmentPosition};
-use super::segment::{Segment, Unwritten, WrittenBatch};
+use super::segment::{Room, Segment, WrittenBatch};
 
 /// Records for one partition: one or more batches, back to back.
 pub struct AppendRequest<'a> {
@@ -64,27 +64,26 @@ impl Log {
     ) -> Vec<Result<AppendInfo>> {
         let config = self.config();
         let mut scratch = self.open_segments.scratches.scratch();
-        let mut validated = Vec::with_capacity(requests.len());
+        let mut judged = Vec::with_capacity(requests.len());
         let mut errors_left = RECORD_ERRORS_MAX;
         for request in requests.iter_mut() {
             let rules = config.validation_rules(request.origin, now_ms);
-            let mut judged = validate(request.records, &rules, &mut scratch);
-            if let Err(Error::RecordsRefused(refused)) = &mut judged {
+            judged.push(validate(request.records, &rules, &mut scratch));
+            if let Some(Err(Error::RecordsRefused(refused))) = judged.last_mut() {
                 refused.errors.truncate(errors_left);
                 refused.errors.shrink_to_fit();
                 errors_left -= refused.errors.len();
             }
-            validated.push(judged);
         }
         drop(scratch);
         if config.acks_fsync {
-            self.flush_before_roll(&validated, &config, now_ms);
+            self.flush_before_roll(&judged, &config, now_ms);
         }
         let mut appender = self.appender.lock();
         let answers = match self.active_segment() {
             Ok(active) => Appending::new(self, &config, &mut appender, requests, active, now_ms)
-                .append_all(validated),
-            Err(error) => validated.iter().map(|_| Err(error.clone())).collect(),
+                .append_all(&mut judged),
+            Err(error) => judged.iter().map(|_| Err(error.clone())).collect(),
         };
         drop(appender);
         self.notify();
@@ -100,11 +99,8 @@ impl Log {
     /// A roll has the old segment on disk before the new one has a name (`roll`). Where these
     /// requests are about to cause one, the wait is made here, before the append lock is taken; under
     /// it, what others have appended meanwhile is left to wait for, most often nothing.
-    fn flush_before_roll(&self, validated: &[Result<Validated>], config: &LogConfig, now_ms: i64) {
-        let batches = validated
-            .iter()
-            .flatten()
-            .flat_map(|good| good.batches.iter());
+    fn flush_before_roll(&self, judged: &[Result<Validated>], config: &LogConfig, now_ms: i64) {
+        let batches = judged.iter().flatten().flat_map(|good| good.batches.iter());
         let max_timestamp = batches
             .clone()
             .map(|batch| batch.header.max_timestamp)
@@ -117,19 +113,8 @@ impl Log {
         let (Some(max_timestamp), Ok(active)) = (max_timestamp, self.active_segment()) else {
             return;
         };
-        let nothing = Unwritten {
-            size_bytes: 0,
-            first_timestamp: NO_TIMESTAMP,
-        };
-        let rolls = active.should_roll(
-            nothing,
-            size_bytes,
-            last_offset,
-            max_timestamp,
-            config,
-            now_ms,
-        );
-        if rolls.unwrap_or(false) {
+        let room = active.room(config, now_ms);
+        if room.is_ok_and(|room| !room.holds(0, size_bytes, last_offset, max_timestamp)) {
             // Its failure is the directory's, and stops the append.
             let _ = self.flush();
         }
@@ -143,6 +128,9 @@ struct Appending<'a, 'r> {
     appender: &'a mut Appender,
     requests: &'a mut [AppendRequest<'r>],
     active: Arc<Segment>,
+    /// Of the active segment, until it is written to.
+    room: Option<Room>,
+    log_start_offset: i64,
     run: Run,
     answers: Vec<Result<AppendInfo>>,
     /// Why a request of a leader's records was refused or lost. Those behind it bring their own
@@ -153,18 +141,14 @@ struct Appending<'a, 'r> {
 
 /// What one write will hold, all of it in the active segment.
 struct Run {
-    staged: Vec<Staged>,
+    /// Requests whose records it writes.
+    staged: Vec<usize>,
     pending: PendingUpdates,
     aborted: Vec<AbortedTransaction>,
     size_bytes: u64,
     next_offset: i64,
     /// Requests whose answer depends on this write; duplicates of batches in it are among them.
     requests: Vec<usize>,
-}
-
-struct Staged {
-    request: usize,
-    good: Validated,
 }
 
 impl Run {
@@ -179,15 +163,6 @@ impl Run {
             requests: Vec::with_capacity(requests),
         }
     }
-
-    fn unwritten(&self) -> Unwritten {
-        let first = self.staged.first();
-        let first = first.and_then(|staged| staged.good.batches.first());
-        Unwritten {
-            size_bytes: self.size_bytes,
-            first_timestamp: first.map_or(NO_TIMESTAMP, |batch| batch.header.max_timestamp),
-        }
-    }
 }
 
 impl<'a, 'r> Appending<'a, 'r> {
@@ -199,9 +174,9 @@ impl<'a, 'r> Appending<'a, 'r> {
         active: Arc<Segment>,
         now_ms: i64,
     ) -> Appending<'a, 'r> {
-        let log_end_offset = log.ends.read().log_end.offset;
+        let ends = *log.ends.read();
         let pending = appender.producers.prepare();
-        let run = Run::new(pending, log_end_offset, requests.len());
+        let run = Run::new(pending, ends.log_end.offset, requests.len());
         let answers = Vec::with_capacity(requests.len());
         Appending {
             log,
@@ -209,6 +184,8 @@ impl<'a, 'r> Appending<'a, 'r> {
             appender,
             requests,
             active,
+            room: None,
+            log_start_offset: ends.log_start_offset,
             run,
             answers,
             gap: None,
@@ -216,44 +193,61 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
     }
 
-    fn append_all(mut self, validated: Vec<Result<Validated>>) -> Vec<Result<AppendInfo>> {
-        for (request, validated) in validated.into_iter().enumerate() {
-            let answer = validated.and_then(|good| self.append_one(request, good));
+    /// `judged` is what validation said to each request; what it accepted gets its offsets.
+    fn append_all(mut self, judged: &mut [Result<Validated>]) -> Vec<Result<AppendInfo>> {
+        for request in 0..judged.len() {
+            let (before, this) = judged.split_at_mut(request);
+            let answer = match &mut this[0] {
+                Ok(good) => self.append_one(request, good, before),
+                Err(error) => Err(error.clone()),
+            };
             if let (true, Err(error)) = (self.is_follower(request), &answer) {
                 self.gap.get_or_insert_with(|| error.clone());
             }
             self.answers.push(answer);
         }
-        self.write_run();
+        self.write_run(judged);
         self.answers
     }
 
-    fn append_one(&mut self, request: usize, mut good: Validated) -> Result<AppendInfo> {
+    fn append_one(
+        &mut self,
+        request: usize,
+        good: &mut Validated,
+        before: &[Result<Validated>],
+    ) -> Result<AppendInfo> {
         self.log.check_writable()?;
         self.check_no_gap(request)?;
-        self.make_room(request, &good)?;
-        let next_offset = self.assign_offsets(request, &mut good)?;
+        let start = self.make_room(request, good, before)?;
+        let next_offset = self.assign_offsets(request, good)?;
         let first_offset = good
             .batches
             .first()
             .map_or(next_offset, |b| b.header.base_offset);
-        if let Some(duplicate) = self.judge_producers(request, &good)? {
+        if let Some(duplicate) = self.judge_producers(request, good, start)? {
             self.run.requests.push(request);
             return Ok(duplicate);
         }
         if self.requests[request].origin != AppendOrigin::Replication {
-            write_offsets(&mut good, self.requests[request].records);
+            write_offsets(good, self.requests[request].records);
         }
         self.run.size_bytes += good.size_bytes() as u64;
         self.run.next_offset = next_offset;
         self.run.requests.push(request);
-        self.run.staged.push(Staged { request, good });
+        if let (true, Some(room), Some(first)) = (
+            self.run.staged.is_empty(),
+            &mut self.room,
+            good.batches.first(),
+        ) {
+            room.begin(first.header.max_timestamp);
+        }
+        self.run.staged.push(request);
         let stamps = self.config.message_timestamp_type == TimestampType::LogAppendTime;
         Ok(AppendInfo {
             first_offset,
             last_offset: next_offset - 1,
             log_append_time_ms: if stamps { self.now_ms } else { NO_TIMESTAMP },
-            log_start_offset: self.log.ends.read().log_start_offset,
+            log_start_offset: self.log_start_offset,
             is_duplicate: false,
         })
     }
@@ -270,8 +264,14 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
     }
 
-    /// Rolls, writing the run before it, if the request does not fit in the active segment.
-    fn make_room(&mut self, request: usize, good: &Validated) -> Result<()> {
+    /// Rolls, writing the run before it, if the request does not fit in the active segment. Returns
+    /// where in it the request will start, bytes.
+    fn make_room(
+        &mut self,
+        request: usize,
+        good: &Validated,
+        before: &[Result<Validated>],
+    ) -> Result<u64> {
         let size_bytes = good.size_bytes() as u64;
         if size_bytes > self.config.segment_bytes {
             return Err(Error::RecordListTooLarge {
@@ -297,18 +297,18 @@ impl<'a, 'r> Appending<'a, 'r> {
         };
         let timestamps = good.batches.iter().map(|batch| batch.header.max_timestamp);
         let max_timestamp = timestamps.max().unwrap_or(NO_TIMESTAMP);
-        let (config, now_ms) = (self.config, self.now_ms);
-        if !self.active.should_roll(
-            self.run.unwritten(),
-            size_bytes,
-            last_offset,
-            max_timestamp,
-            config,
-            now_ms,
-        )? {
-            return Ok(());
+        let staged_bytes = self.run.size_bytes;
+        let room = match &self.room {
+            Some(room) => room,
+            None => {
+                let room = self.active.room(self.config, self.now_ms)?;
+                self.room.insert(room)
+            }
+        };
+        if room.holds(staged_bytes, size_bytes, last_offset, max_timestamp) {
+            return Ok(room.size_bytes + staged_bytes);
         }
-        self.write_run();
+        self.write_run(before);
         self.log.check_writable()?;
         self.check_no_gap(request)?;
         // What was to be written may have failed: then the offsets start lower than thought.
@@ -317,10 +317,11 @@ impl<'a, 'r> Appending<'a, 'r> {
             false => self.run.next_offset,
         };
         if self.active.size_bytes() > 0 || base_offset > self.active.base_offset() {
-            self.active = self.log.roll(self.appender, base_offset, now_ms)?;
+            self.active = self.log.roll(self.appender, base_offset, self.now_ms)?;
+            self.room = None;
             self.run.pending = self.appender.producers.prepare();
         }
-        Ok(())
+        Ok(self.active.size_bytes())
     }
 
     /// Gives the batches their offsets and leader epoch, or checks those that a leader gave. Returns
@@ -348,13 +349,17 @@ impl<'a, 'r> Appending<'a, 'r> {
     }
 
     /// Brings the batches into the overlay, or nothing if one is refused. `Some`: the request is in
-    /// the log already.
-    fn judge_producers(&mut self, request: usize, good: &Validated) -> Result<Option<AppendInfo>> {
+    /// the log already. `start` is where it will start in the segment, bytes.
+    fn judge_producers(
+        &mut self,
+        request: usize,
+        good: &Validated,
+        start: u64,
+    ) -> Result<Option<AppendInfo>> {
         // A refused batch leaves the overlay as it was. Only where a request has several batches
         // can one be refused behind one that was taken.
         let before = (good.batches.len() > 1).then(|| self.run.pending.clone());
         let aborted_before = self.run.aborted.len();
-        let start = self.active.size_bytes() + self.run.size_bytes;
         let AppendRequest {
             origin,
             transaction_version,
@@ -388,7 +393,7 @@ impl<'a, 'r> Appending<'a, 'r> {
                         first_offset: base_offset,
                         last_offset,
                         log_append_time_ms: timestamp,
-                        log_start_offset: self.log.ends.read().log_start_offset,
+                        log_start_offset: self.log_start_offset,
                         is_duplicate: true,
                     }));
                 }
@@ -406,11 +411,12 @@ impl<'a, 'r> Appending<'a, 'r> {
 
     /// Writes the run and publishes it, or fails all its requests and restores what was before.
     /// Leaves an empty run that goes on at the log end.
-    fn write_run(&mut self) {
+    fn write_run(&mut self, judged: &[Result<Validated>]) {
         if self.run.staged.is_empty() {
             return;
         }
-        let written = self.write_batches();
+        self.room = None;
+        let written = self.write_batches(judged);
         let log_end_offset = self.log.ends.read().log_end.offset;
         let empty = Run::new(self.appender.producers.prepare(), log_end_offset, 0);
         let run = std::mem::replace(&mut self.run, empty);
@@ -433,10 +439,12 @@ impl<'a, 'r> Appending<'a, 'r> {
         self.run = Run::new(self.appender.producers.prepare(), run.next_offset, 0);
     }
 
-    fn write_batches(&self) -> Result<()> {
+    fn write_batches(&self, judged: &[Result<Validated>]) -> Result<()> {
+        let staged = self.run.staged.iter();
+        let staged = staged.filter_map(|&request| Some((request, judged[request].as_ref().ok()?)));
         let mut buffers: Vec<IoSlice<'_>> = Vec::with_capacity(self.run.staged.len());
-        for Staged { request, good } in &self.run.staged {
-            buffers.push(IoSlice::new(good.bytes(self.requests[*request].records)));
+        for (request, good) in staged.clone() {
+            buffers.push(IoSlice::new(good.bytes(self.requests[request].records)));
         }
         let mut written = self.active.write(&mut buffers);
         if written.is_ok() && !self.run.aborted.is_empty() {
@@ -448,11 +456,7 @@ impl<'a, 'r> Appending<'a, 'r> {
             }
             return Err(error);
         }
-        let batches = self
-            .run
-            .staged
-            .iter()
-            .flat_map(|staged| staged.good.batches.iter());
+        let batches = staged.flat_map(|(_, good)| good.batches.iter());
         self.active.note_written(batches.map(|batch| WrittenBatch {
             last_offset: batch.header.last_offset(),
             size_bytes: batch.size_bytes as u64,

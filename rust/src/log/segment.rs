@@ -46,6 +46,47 @@ pub struct LogPosition {
     pub position_byte: u64,
 }
 
+/// What a segment takes until something is written to it: whether an append has to go to a new one
+/// (`LogSegment.shouldRoll`) is asked for each request, and all but the request stays the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    base_offset: i64,
+    pub size_bytes: u64,
+    size_bytes_max: u64,
+    /// How much later than its first batch a batch may be.
+    ms_max: i64,
+    /// What is later than this has to go to another segment.
+    timestamp_max: i64,
+    /// Nothing has room any more: its time has passed, or its indexes are full.
+    is_over: bool,
+}
+
+impl Room {
+    /// Whether an append of `append_bytes` up to `last_offset` has its place here, behind
+    /// `staged_bytes` that are to be written before it. `max_timestamp` is that of the append.
+    pub fn holds(
+        &self,
+        staged_bytes: u64,
+        append_bytes: u64,
+        last_offset: i64,
+        max_timestamp: i64,
+    ) -> bool {
+        let start = self.size_bytes + staged_bytes;
+        let fits = start == 0 || start + append_bytes <= self.size_bytes_max;
+        fits && can_hold(self.base_offset, last_offset)
+            && !self.is_over
+            && max_timestamp <= self.timestamp_max
+    }
+
+    /// The first batch that is to be written, where the segment has none yet: rolling by time counts
+    /// from its largest timestamp.
+    pub fn begin(&mut self, timestamp: i64) {
+        if self.size_bytes == 0 && timestamp >= 0 {
+            self.timestamp_max = timestamp.saturating_add(self.ms_max);
+        }
+    }
+}
+
 /// A batch that has been or is to be written: what the segment must know of it.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenBatch {
@@ -96,14 +137,6 @@ pub(super) struct ActiveIndexes {
     offset_bytes_written: usize,
     time_bytes_written: usize,
     bytes_since_entry: u64,
-}
-
-/// What goes to a segment by the next write.
-#[derive(Clone, Copy, Debug)]
-pub struct Unwritten {
-    pub size_bytes: u64,
-    /// The largest of the first batch, milliseconds; -1 if there is none.
-    pub first_timestamp: i64,
 }
 
 /// Held by a reader; `truncate` waits until all taken before it are dropped.
@@ -271,7 +304,7 @@ impl Segment {
 
     /// Whether the offset can stand in this segment's indexes (31 bits above the base offset).
     pub fn can_hold(&self, offset: i64) -> bool {
-        (0..=i64::from(i32::MAX)).contains(&(offset - self.base_offset))
+        can_hold(self.base_offset, offset)
     }
 
     // --- writing, under the log's append lock ------------------------------------------------
@@ -336,50 +369,37 @@ impl Segment {
         };
     }
 
-    /// Whether the next append of `append_bytes` up to `max_offset` needs a new segment
-    /// (`LogSegment.shouldRoll`). `max_timestamp` is that of the append; `unwritten` stands before it.
-    pub fn should_roll(
-        &self,
-        unwritten: Unwritten,
-        append_bytes: u64,
-        max_offset: i64,
-        max_timestamp: i64,
-        config: &LogConfig,
-        now_ms: i64,
-    ) -> Result<bool> {
-        let written = self.size_bytes();
-        let size = written + unwritten.size_bytes;
-        // Positions in the index are 32 bits, signed in Kafka, whatever segment.bytes says.
-        let limit = config.segment_bytes.min(i32::MAX as u64);
-        if size > 0 && size + append_bytes > limit || !self.can_hold(max_offset) {
-            return Ok(true);
-        }
-        let (offset_full, time_full) = match self.indexes.read().as_ref() {
+    /// What the segment still takes as it is now. Errors: `Io` where the file has to say what its first
+    /// batch is.
+    pub fn room(&self, config: &LogConfig, now_ms: i64) -> Result<Room> {
+        let size_bytes = self.size_bytes();
+        let first = self.first_batch_timestamp()?;
+        let ms_max = config.segment_ms_max() - self.roll_jitter_ms;
+        // A first batch without a timestamp leaves the age of the segment to go by.
+        let is_old = first < 0 && now_ms - self.created_ms.load(Ordering::Relaxed) > ms_max;
+        let is_full = match self.indexes.read().as_ref() {
             Some(indexes) => {
                 // As it was when the segment was opened, as Kafka maps its indexes then.
                 let bytes = self.segment_index_bytes as usize;
                 let offset_max = bytes / offset_index::ENTRY_BYTES;
                 let time_max = bytes / time_index::ENTRY_BYTES;
-                (
-                    indexes.offset.len() / offset_index::ENTRY_BYTES >= offset_max,
-                    indexes.time.len() / time_index::ENTRY_BYTES + 1 >= time_max,
-                )
+                indexes.offset.len() / offset_index::ENTRY_BYTES >= offset_max
+                    || indexes.time.len() / time_index::ENTRY_BYTES + 1 >= time_max
             }
-            None => (false, false),
+            None => false,
         };
-        if size > 0 && (offset_full || time_full) {
-            return Ok(true);
-        }
-        let first = match written {
-            0 => unwritten.first_timestamp,
-            _ => self.first_batch_timestamp()?,
-        };
-        let waited_ms = if first >= 0 {
-            max_timestamp.saturating_sub(first)
-        } else {
-            now_ms - self.created_ms.load(Ordering::Relaxed)
-        };
-        Ok(size > 0 && waited_ms > config.segment_ms_max() - self.roll_jitter_ms)
+        Ok(Room {
+            base_offset: self.base_offset,
+            size_bytes,
+            // Positions in the index are 32 bits, signed in Kafka, whatever segment.bytes says.
+            size_bytes_max: config.segment_bytes.min(i32::MAX as u64),
+            ms_max,
+            timestamp_max: match size_bytes > 0 && first >= 0 {
+                true => first.saturating_add(ms_max),
+                false => i64::MAX,
+            },
+            is_over: size_bytes > 0 && (is_full || is_old),
+        })
     }
 
     /// Writes what the index files lack. With `closing`, the time index gets its last entry first
@@ -598,6 +618,11 @@ impl Segment {
     pub fn set_end(&self, end: SegmentEnd) {
         self.end.write().end = end;
     }
+}
+
+/// Whether an offset can stand in the indexes of a segment (31 bits above its base offset).
+fn can_hold(base_offset: i64, offset: i64) -> bool {
+    (0..=i64::from(i32::MAX)).contains(&(offset - base_offset))
 }
 
 fn truncate_offset_index(bytes: &mut Vec<u8>, base_offset: i64, position_byte: u64) {
