@@ -62,6 +62,8 @@ pub struct Produce {
     /// Topics, and how many of `partitions` are each one's.
     topics: Vec<(TopicRef, usize)>,
     pub partitions: Vec<ProducePartition>,
+    /// It has waited for a high watermark, and may be registered there still.
+    pub is_parked: bool,
 }
 
 pub struct ProducePartition {
@@ -81,9 +83,8 @@ pub enum Outcome {
         /// Where the partition's leader is, and its epoch.
         leader: Option<(i32, i32)>,
     },
-    /// To be appended.
-    Pending(Arc<Partition>),
-    Appended(Arc<Partition>, AppendInfo),
+    /// To be appended, and then what the log said.
+    Accepted(Arc<Partition>, Option<AppendInfo>),
 }
 
 /// Memory of answered requests for the next ones, so that a small request allocates nothing.
@@ -137,7 +138,7 @@ pub fn read(
             };
             let outcome = match judged {
                 Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
-                Ok(partition) => Outcome::Pending(partition),
+                Ok(partition) => Outcome::Accepted(partition, None),
                 Err(refused) => refused,
             };
             partitions.push(ProducePartition {
@@ -163,6 +164,7 @@ pub fn read(
         timeout_ms,
         topics,
         partitions,
+        is_parked: false,
     })
 }
 
@@ -255,10 +257,10 @@ impl Produce {
     /// offset that it must reach.
     pub fn uncommitted(&self) -> Option<(&Arc<Partition>, i64)> {
         self.partitions.iter().find_map(|each| match &each.outcome {
-            Outcome::Appended(partition, info) => {
+            Outcome::Accepted(partition, Some(info)) => {
                 let target = info.last_offset + 1;
-                let is_committed = partition.waiters.has_failed()
-                    || partition.log.offsets().high_watermark >= target;
+                let is_committed =
+                    partition.waiters.has_failed() || partition.log.high_watermark() >= target;
                 (!is_committed).then_some((partition, target))
             }
             _ => None,
@@ -301,6 +303,7 @@ impl Produce {
             timeout_ms: 0,
             topics: Vec::new(),
             partitions: Vec::new(),
+            is_parked: false,
         }
     }
 
@@ -352,16 +355,16 @@ impl Produce {
                 start_of_refused = *log_start_offset;
                 (*code, message.as_deref(), None)
             }
-            Outcome::Pending(..) => (code::REQUEST_TIMED_OUT, None, None),
-            Outcome::Appended(at, info) if self.acks == -1 => {
-                match at.log.offsets().high_watermark > info.last_offset {
+            Outcome::Accepted(_, None) => (code::REQUEST_TIMED_OUT, None, None),
+            Outcome::Accepted(at, Some(info)) if self.acks == -1 => {
+                match at.log.high_watermark() > info.last_offset {
                     true => (code::NONE, None, Some(info)),
                     false if at.waiters.is_gone() => (code::UNKNOWN_TOPIC_OR_PARTITION, None, None),
                     false if at.waiters.has_failed() => (code::KAFKA_STORAGE_ERROR, None, None),
                     false => (code::REQUEST_TIMED_OUT, None, None),
                 }
             }
-            Outcome::Appended(_, info) => (code::NONE, None, Some(info)),
+            Outcome::Accepted(_, Some(info)) => (code::NONE, None, Some(info)),
         };
         writer.i32(partition.index);
         writer.i16(error_code);
@@ -406,20 +409,25 @@ impl ProducePartition {
 
     /// Notes what the log said to the records.
     pub fn apply(&mut self, result: Result<AppendInfo>) {
-        if let Outcome::Pending(partition) = &self.outcome {
-            self.outcome = match result {
-                Ok(info) => Outcome::Appended(partition.clone(), info),
-                Err(error) => Outcome::Refused {
-                    code: error.kafka_code(),
-                    log_start_offset: log_start_offset(partition, error.kafka_code()),
-                    message: Some(error.to_string()),
-                    record_errors: match error {
-                        Error::RecordsRefused(refused) => refused.errors,
-                        _ => Vec::new(),
-                    },
-                    leader: Some((partition.leader_id, partition.leader_epoch)),
-                },
-            };
-        }
+        let Outcome::Accepted(partition, appended @ None) = &mut self.outcome else {
+            return;
+        };
+        let error = match result {
+            Ok(info) => {
+                *appended = Some(info);
+                return;
+            }
+            Err(error) => error,
+        };
+        self.outcome = Outcome::Refused {
+            code: error.kafka_code(),
+            log_start_offset: log_start_offset(partition, error.kafka_code()),
+            message: Some(error.to_string()),
+            leader: Some((partition.leader_id, partition.leader_epoch)),
+            record_errors: match error {
+                Error::RecordsRefused(refused) => refused.errors,
+                _ => Vec::new(),
+            },
+        };
     }
 }

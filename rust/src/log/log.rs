@@ -184,6 +184,10 @@ impl Log {
         self.ends.read().offsets()
     }
 
+    pub fn high_watermark(&self) -> i64 {
+        self.ends.read().high_watermark.offset
+    }
+
     /// All segments, oldest first.
     pub fn segments(&self) -> Vec<Arc<Segment>> {
         self.segments.read().values().cloned().collect()

@@ -26,6 +26,8 @@ pub struct Connection {
     pub listener: usize,
     pub session: Session,
     pub interest: Readiness,
+    /// Its turn to be sent to and gone on with is to come.
+    pub is_touched: bool,
     /// `session.input` holds a frame that may not be worked on yet; or the plane stops, and nothing more
     /// is worked on.
     pub is_blocked: bool,
@@ -250,6 +252,7 @@ impl Reactor {
             listener,
             session: Session::default(),
             interest,
+            is_touched: false,
             is_blocked: false,
             waits_for_memory: false,
             frame_waits_since_ms: None,
@@ -564,9 +567,10 @@ fn counted(bytes: usize) -> usize {
 pub(super) fn deregister(slot: &Slot, parked: Parked) {
     match slot {
         Slot::Fetch(fetch) => deregister_fetch(fetch, parked),
+        Slot::Produce { produce, .. } if !produce.is_parked => {}
         Slot::Produce { produce, .. } => {
             for partition in &produce.partitions {
-                if let Outcome::Appended(partition, _) = &partition.outcome {
+                if let Outcome::Accepted(partition, Some(_)) = &partition.outcome {
                     partition.waiters.deregister(parked);
                 }
             }

@@ -171,7 +171,7 @@ fn wake_once_committed(
     let waiters = &partition.waiters;
     waiters.register(parked, WaitFor::Committed(end_offset));
     // What came before the registration woke nobody.
-    let is_due = partition.log.offsets().high_watermark >= end_offset || waiters.has_failed();
+    let is_due = partition.log.high_watermark() >= end_offset || waiters.has_failed();
     if is_due && waiters.deregister(parked) {
         control.wake(number);
     }
@@ -199,7 +199,7 @@ impl LogAnswer {
         let Answered::Appended(partition, info) = self.result? else {
             return Err(not_asked());
         };
-        if partition.log.offsets().high_watermark > info.last_offset {
+        if partition.log.high_watermark() > info.last_offset {
             return Ok(info.first_offset);
         }
         partition.directory.health().check()?;

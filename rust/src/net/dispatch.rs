@@ -27,13 +27,13 @@ type Around<'a> = (&'a Image, &'a Arc<Shared>);
 /// The header of a request that is spoken here. Errors: one that cannot be read, an unknown key, a
 /// version that is not spoken, unless it is ApiVersions', which says so in its answer (KIP-511).
 fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<RequestHeader<'a>> {
+    let mut known = None;
     let header = RequestHeader::read(reader, |key| {
-        shared.key(key).map(|known| known.first_flexible)
+        known = shared.key(key);
+        known.map(|known| known.first_flexible)
     })?;
     let (api_key, version) = (header.api_key, header.api_version);
-    let key = shared
-        .key(api_key)
-        .ok_or_else(|| Error::MalformedRequest(format!("unknown api key {api_key}")))?;
+    let key = known.ok_or_else(|| Error::MalformedRequest(format!("unknown api key {api_key}")))?;
     if !(key.min..=key.max).contains(&version) && api_key != API_VERSIONS {
         let reason = format!("api key {api_key} has no version {version}");
         return Err(Error::MalformedRequest(reason));
@@ -44,7 +44,7 @@ fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<RequestHe
 /// A log directory does not answer in which the request has records to be appended.
 fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
     produce.partitions.iter().any(|each| match &each.outcome {
-        Outcome::Pending(partition) => {
+        Outcome::Accepted(partition, _) => {
             let number = shared.gates.number_of(&partition.directory);
             let gates = shared.gates.get(number);
             gates.is_some_and(|gates| !gates.writes.is_open())
@@ -178,7 +178,7 @@ impl Reactor {
         let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
         session.outbox.push(Chunk::Bytes(answer));
         self.hold_back(token, throttle_ms);
-        self.touched.push(token);
+        self.touch(token);
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl Reactor {
             for chunk in chunks {
                 session.outbox.push(chunk);
             }
-            self.touched.push(token);
+            self.touch(token);
             return Ok(());
         }
         let is_over = fetch.max_wait_ms == 0 || exceeds_memory;
@@ -308,7 +308,7 @@ impl Reactor {
         let slot = (!is_silent).then(|| connection.session.next_slot());
         let mut pending = 0;
         for (at, each) in produce.partitions.iter().enumerate() {
-            let Outcome::Pending(partition) = &each.outcome else {
+            let Outcome::Accepted(partition, _) = &each.outcome else {
                 continue;
             };
             pending += 1;

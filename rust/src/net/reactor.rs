@@ -472,7 +472,7 @@ impl Reactor {
             match timer {
                 Timer::Fetch(slot) => self.end_wait(token, slot),
                 Timer::Late => self.on_late_timer(token),
-                Timer::Unmute => self.touched.push(token),
+                Timer::Unmute => self.touch(token),
                 Timer::GiveUp(progress) => self.give_up(token, progress),
             }
         }
@@ -533,7 +533,7 @@ impl Reactor {
             };
             connection.is_blocked = true;
             self.end_waits(index);
-            self.touched.push(self.connections.token_of(index));
+            self.touch(self.connections.token_of(index));
         }
     }
 
@@ -545,6 +545,7 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
+        connection.is_touched = false;
         if connection.is_sending {
             // Its socket may have room, again and again, while another thread fills it.
             self.watch_connection(index);

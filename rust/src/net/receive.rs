@@ -148,7 +148,7 @@ impl Reactor {
                 if let Some(connection) = self.connections.get(index) {
                     connection.has_ended = true;
                     let token = self.connections.token_of(index);
-                    self.touched.push(token);
+                    self.touch(token);
                 }
                 (end, false)
             }

@@ -235,25 +235,39 @@ impl Session {
         spare: &mut SpareAnswers,
         write: impl FnOnce(&Produce, &mut Vec<u8>),
     ) -> Option<Produce> {
-        let is_next = number == self.first_slot;
+        if number != self.first_slot {
+            return self.answer_produce_later(number, write);
+        }
+        if !self.slots.front().is_some_and(Slot::is_produce) {
+            return None;
+        }
+        let Slot::Produce { produce, .. } = self.slots.pop_front()? else {
+            return None;
+        };
+        self.first_slot += 1;
+        self.waiting_bytes -= produce.memory_bytes();
+        self.outbox.write(spare, |bytes| write(&produce, bytes));
+        self.leave();
+        Some(produce)
+    }
+
+    /// The same, where an earlier request is not answered yet.
+    fn answer_produce_later(
+        &mut self,
+        number: u64,
+        write: impl FnOnce(&Produce, &mut Vec<u8>),
+    ) -> Option<Produce> {
         let slot = self.slot(number).filter(|slot| slot.is_produce())?;
         let answered = Slot::Answered(Vec::new());
         let Slot::Produce { produce, .. } = std::mem::replace(slot, answered) else {
             return None;
         };
-        let request_bytes = produce.memory_bytes();
-        if is_next {
-            self.waiting_bytes -= request_bytes;
-            self.outbox.write(spare, |bytes| write(&produce, bytes));
-            self.leave();
-        } else {
-            let mut bytes = Vec::new();
-            write(&produce, &mut bytes);
-            let answer_bytes = bytes.len();
-            *slot = Slot::Answered(vec![Chunk::Bytes(bytes)]);
-            self.waiting_bytes += answer_bytes;
-            self.waiting_bytes -= request_bytes;
-        }
+        let mut bytes = Vec::new();
+        write(&produce, &mut bytes);
+        let answer_bytes = bytes.len();
+        *slot = Slot::Answered(vec![Chunk::Bytes(bytes)]);
+        self.waiting_bytes += answer_bytes;
+        self.waiting_bytes -= produce.memory_bytes();
         Some(produce)
     }
 

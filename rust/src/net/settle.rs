@@ -77,13 +77,12 @@ impl Reactor {
     /// Answers a Produce request if it is through; else it waits for its high watermarks.
     pub(super) fn settle_produce(&mut self, token: u64, slot: u64) {
         let parked = self.parked(token, slot);
-        let is_due = match self.slot(token, slot) {
-            Some(Slot::Produce {
-                produce, pending, ..
-            }) => *pending == 0 && is_committed(produce, parked),
-            _ => return,
-        };
-        if is_due {
+        if let Some(Slot::Produce {
+            produce, pending, ..
+        }) = self.slot(token, slot)
+            && *pending == 0
+            && is_committed(produce, parked)
+        {
             self.answer_produce(token, slot);
         }
     }
@@ -127,10 +126,11 @@ impl Reactor {
         self.touch(token);
     }
 
-    /// The connection is to be sent to and gone on with.
+    /// The connection is to be sent to and gone on with, once however many of its requests are answered.
     pub(super) fn touch(&mut self, token: u64) {
-        // Its requests are answered one after the other.
-        if self.touched.last() != Some(&token) {
+        if let Some(connection) = self.connections.by_token(token)
+            && !std::mem::replace(&mut connection.is_touched, true)
+        {
             self.touched.push(token);
         }
     }
@@ -227,10 +227,10 @@ impl Reactor {
                 }
                 continue;
             };
-            let state = self.slot(piece.connection, slot);
+            let parked = self.parked(piece.connection, slot);
             let Some(Slot::Produce {
                 produce, pending, ..
-            }) = state
+            }) = self.slot(piece.connection, slot)
             else {
                 continue;
             };
@@ -238,8 +238,8 @@ impl Reactor {
                 partition.apply(result);
             }
             *pending -= 1;
-            if *pending == 0 {
-                self.settle_produce(piece.connection, slot);
+            if *pending == 0 && is_committed(produce, parked) {
+                self.answer_produce(piece.connection, slot);
             }
         }
     }
@@ -302,7 +302,7 @@ impl Reactor {
         }
         if let Some(connection) = self.connections.by_token(parked.connection) {
             connection.session.answer(parked.slot, chunks);
-            self.touched.push(parked.connection);
+            self.touch(parked.connection);
         }
     }
 
@@ -333,7 +333,7 @@ impl Reactor {
 }
 
 /// The high watermarks have passed the records; else the request waits for the first that has not.
-fn is_committed(produce: &Produce, parked: Parked) -> bool {
+fn is_committed(produce: &mut Produce, parked: Parked) -> bool {
     if produce.acks != -1 {
         return true;
     }
@@ -341,7 +341,8 @@ fn is_committed(produce: &Produce, parked: Parked) -> bool {
         partition
             .waiters
             .register(parked, WaitFor::Committed(target));
-        if partition.log.offsets().high_watermark < target && !partition.waiters.has_failed() {
+        if partition.log.high_watermark() < target && !partition.waiters.has_failed() {
+            produce.is_parked = true;
             return false;
         }
         partition.waiters.deregister(parked);
