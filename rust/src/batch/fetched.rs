@@ -195,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn the_tail_has_the_leader_epoch_of_the_last_whole_batch() {
+        let (mut first, mut second) = (batch(0, &["a"], None), batch(1, &["b"], None));
+        patch_offset_and_epoch(&mut first, 0, 3);
+        patch_offset_and_epoch(&mut second, 1, 4);
+        let bytes = [first, second].concat();
+        assert_eq!(fetched_tail(&bytes, 0), (2, 4));
+        assert_eq!(fetched_tail(&bytes[..bytes.len() - 1], 0), (1, 3));
+        assert_eq!(fetched_tail(&[], 7), (7, -1));
+    }
+
+    #[test]
     fn batches_below_the_fetch_offset_are_passed_over() {
         let mut bytes = batch(0, &["a", "b"], None);
         bytes.extend(batch(2, &["c"], None));
