@@ -280,7 +280,8 @@ class Pipelines:
         self.answers = 0
         self.ended = 0
         self.idle = 0
-        self._draining_since = 0.0
+        self._moved_at = 0.0
+        """When draining began, or a connection has ended since."""
 
     @staticmethod
     def prepare(servers: str) -> None:
@@ -312,10 +313,14 @@ class Pipelines:
         """Until everybody has got what it is owed."""
         for client in self.clients:
             client.paused_until, client.read_bytes = 0.0, 1 << 20
-        self._draining_since = time.monotonic()
+        self._moved_at = time.monotonic()
         while any(each.owed or each.outgoing or each.ends for each in self.clients):
             self._turn(0.05)
             self._look_for_stuck()
+        self.close()
+
+    def close(self) -> None:
+        """Nobody asks for more."""
         for client in self.clients:
             client.close()
         self.clients.clear()
@@ -427,6 +432,7 @@ class Pipelines:
             assert client.has_ended, f"the broker closed a connection\n{self._story(client)}"
             assert not client.owed, f"the broker closed before its answers\n{self._story(client)}"
         self.ended += 1
+        self._moved_at = time.monotonic()
         self._forget(client)
 
     def _forget(self, client: Client) -> None:
@@ -436,7 +442,7 @@ class Pipelines:
     def _look_for_stuck(self) -> None:
         """Whoever is stuck is so still when all others have got everything."""
         moved_at = max((each.moved_at for each in self.clients), default=math.inf)
-        moved_at = max(moved_at, self._draining_since)
+        moved_at = max(moved_at, self._moved_at)
         if time.monotonic() - moved_at > BOUND_S:
             stories = "\n".join(self._story(each) for each in self.clients)
             raise AssertionError(f"nothing has come for {BOUND_S} s\n{stories}")

@@ -2,6 +2,7 @@
 one of which may be frozen, or give nothing that is to be read, now and then."""
 
 import random
+import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import kafkalite
-from broker.pipelines import Pipelines
+from broker.pipelines import BOUND_S, Client, Pipelines
 from faults.held_reads import HeldReads
 from faults.mount import Mount
 
@@ -55,6 +56,7 @@ def let_loose(
             broker.start()
             fault = Fault(reads.hold, reads.release)
         pipelines = Pipelines(broker.bootstrap_servers, seed, count, idle_s)
+        stack.callback(pipelines.close)
         faults = now_and_then(fault, choose)
         try:
             pipelines.run(seconds, lambda: next(faults))
@@ -78,6 +80,22 @@ def now_and_then(fault: Fault, choose: random.Random) -> Generator[None]:
                 yield
         finally:
             fault.end()
+
+
+def test_the_end_of_a_connection_is_something_that_has_come() -> None:
+    """The last one ended late, and all others, which were owed nothing, looked stuck."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        pipelines = Pipelines(f"{address[0]}:{address[1]}", 0, 2)
+        pipelines.clients = [Client(address, random.Random(0), number) for number in range(2)]
+        last, other = pipelines.clients
+        last.has_ended = True
+        other.moved_at -= 2 * BOUND_S
+        try:
+            pipelines._closed(last)
+            pipelines._look_for_stuck()
+        finally:
+            pipelines.close()
 
 
 @pytest.mark.parametrize("seed", [1, 4])
