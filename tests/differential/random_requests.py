@@ -70,6 +70,8 @@ CHANGES = (
 ALWAYS_ALL = ("ListGroups", "ListConfigResources")
 ALL_IF_NONE = ("Metadata", "DescribeLogDirs", "DescribeTopicPartitions")
 PATIENCE_S = 5.0
+TOPIC_LENGTH_MAX = 249
+"""kafkalite has no fetch session of a longer name (docs/DIFFERENCES.md)."""
 OWN = ("log_dir", "total_bytes", "usable_bytes", "documentation")
 ODDNESS = Pool((0.0, 0.0, 0.0, 0.1, 0.1, 0.3))
 
@@ -340,7 +342,8 @@ class _Sequence:
         keep = {}
         session: Any = Kept("session", otherwise=0)
         turn = self._source.random()
-        if turn < 0.4:
+        named = [each.get("topic") or "" for each in fields["topics"] or ()]
+        if turn < 0.4 or max(map(len, named), default=0) > TOPIC_LENGTH_MAX:
             pair: tuple[Any, Any] = (0, -1)
         elif turn < 0.6:
             pair, keep = (0, 0), {"session": "session_id"}
