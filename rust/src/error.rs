@@ -106,6 +106,11 @@ impl Error {
         }
     }
 
+    /// A file or directory was not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     pub fn corrupt_file(path: &Path, position_byte: u64, reason: impl Into<String>) -> Error {
         Error::CorruptFile {
             path: path.to_path_buf(),

@@ -387,6 +387,28 @@ fn a_timestamp_finds_its_record_in_closed_and_active_segments() {
     assert_eq!(log.offset_of_max_timestamp().unwrap().unwrap().offset, 199);
 }
 
+/// The batch that made it roll was refused, and smaller ones went on being acknowledged, into a file without
+/// a name.
+#[test]
+fn a_log_whose_directory_was_removed_takes_nothing_more_from_its_next_roll_on() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("t-0");
+    let config = LogConfig {
+        acks_fsync: false,
+        ..small_segments()
+    };
+    let log = new_log(&directory, &config);
+    append(&log, &mut batch(0, 1)).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    append(&log, &mut batch(1, 20)).unwrap();
+    let large = append(&log, &mut batch(21, 20));
+    assert!(large.unwrap_err().is_not_found());
+    assert!(matches!(
+        append(&log, &mut batch(21, 1)),
+        Err(Error::LogDirOffline { .. })
+    ));
+}
+
 #[test]
 fn a_closed_log_takes_no_record_that_the_next_start_would_not_look_for() {
     let home = tempfile::tempdir().unwrap();

@@ -362,7 +362,24 @@ impl Log {
     /// With `acks_fsync`, the old one's records are on disk before its successor has a name: a power
     /// cut that took the end of one and left the other would leave a log with a hole, and a
     /// producer snapshot that calls the lost batches duplicates when they are sent again.
+    ///
+    /// Errors: where the directory of the log is gone, the log directory is offline afterwards: somebody
+    /// has removed it, and what is appended to the files that are open here would be nowhere.
     pub(super) fn roll(
+        &self,
+        appender: &mut Appender,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>> {
+        self.begin_segment(appender, base_offset, now_ms)
+            .inspect_err(|error| {
+                if error.is_not_found() {
+                    self.health.fail(error);
+                }
+            })
+    }
+
+    fn begin_segment(
         &self,
         appender: &mut Appender,
         base_offset: i64,
