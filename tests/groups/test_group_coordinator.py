@@ -350,6 +350,12 @@ def test_records_of_newer_kinds_are_passed_over_and_their_groups_not_taken_over(
     answer = join(coordinator, "modern")[0]
     assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
     assert any("offset 2 is not taken" in line for line in host.log.lines)
+    kept = commit(coordinator, "modern", 9)
+    refused = commit(coordinator, "modern", 10, generation_id=0)
+    host.run()
+    assert (kept, refused) == ([[codes.NONE]], [[codes.UNKNOWN_MEMBER_ID]])
+    assert fetched(coordinator, "modern") == {0: 9}
+    assert list(coordinator.list_groups()[1]) == []
 
 
 def test_a_commit_on_its_way_does_not_outlive_its_group() -> None:

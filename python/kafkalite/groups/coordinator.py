@@ -324,17 +324,20 @@ class GroupCoordinator:
         if shard is None:
             return reply([code] * len(offsets))
         group = shard.groups.get(group_id)
+        is_newer = group_id in shard.newer_groups
+        if is_newer and (generation_id >= 0 or member_id):
+            return reply([codes.UNKNOWN_MEMBER_ID] * len(offsets))
         if group is None and generation_id >= 0:
             # Clients of older versions know no other word for a group that is not there.
             missing = codes.GROUP_ID_NOT_FOUND if api_version >= 9 else codes.ILLEGAL_GENERATION
             return reply([missing] * len(offsets))
-        if group is None:
-            group = shard.get_or_make(group_id)
         now_ms, wall_ms = shard.moment()
-        code = group.check_commit(member_id, group_instance_id, generation_id, now_ms)
-        if code:
-            return reply([code] * len(offsets))
-        shard.touch(group)
+        if not is_newer:  # beside one of a newer type there must not be a classic one
+            group = group or shard.get_or_make(group_id)
+            code = group.check_commit(member_id, group_instance_id, generation_id, now_ms)
+            if code:
+                return reply([code] * len(offsets))
+            shard.touch(group)
         # The end of time is the largest number that the record holds.
         expire_ms = min(wall_ms + retention_time_ms, 2**63 - 1) if retention_time_ms != -1 else -1
         results = []
