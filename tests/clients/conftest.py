@@ -146,7 +146,7 @@ def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Iterat
     """The client that `behaviour` names."""
     if request.param == Kcat.name:
         try:
-            provision.kcat()
+            provision.debian("kcat")
         except provision.ForbiddenError as reason:
             pytest.skip(str(reason))
     if request.param == Java.name:

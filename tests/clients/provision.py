@@ -1,4 +1,4 @@
-"""What the clients need and the machine may not have: Go, Node, kcat, and what is built with them.
+"""What tests need and the machine may not have: Go, Node, kcat, shells, and what is built with them.
 
 `python -m clients.provision` (in tests/) fetches and builds it all; a test calls the same functions
 and so finds it in the user's cache. What cannot be had is an error, never a skip; the one thing
@@ -21,6 +21,8 @@ from oracle.jars import cache_folder
 HERE = Path(__file__).parent
 GO_VERSION_MIN = (1, 26)
 NODE_VERSION_MIN = (18,)
+PROGRAMS = ("kcat", "zsh", "fish")
+"""Debian's, for a client and for the scripts of `kafkalite completion`."""
 
 SERVICE_PY = """
 class ExternalService:
@@ -68,17 +70,21 @@ def javascript_driver() -> tuple[Path, Path]:
     return node, _once("js", sources, install) / "driver.js"
 
 
-def kcat() -> Path:
-    """The program, from Debian if it is not there. Raises `ForbiddenError` if that takes root."""
-    if shutil.which("kcat") is None:
+def debian(program: str) -> Path:
+    """The program, from Debian's package of its name if it is not there. Raises `ForbiddenError` if
+    that takes root."""
+    if shutil.which(program) is None:
         if shutil.which("apt-get") is None:
-            raise ForbiddenError("kcat is missing, and this is no Debian to install it from")
+            raise ForbiddenError(f"{program} is missing, and this is no Debian to install it from")
         if os.geteuid() != 0:
-            raise ForbiddenError("kcat is missing, and only root may install Debian's package")
+            raise ForbiddenError(
+                f"{program} is missing, and only root may install Debian's package"
+            )
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        for arguments in (["update", "-qq"], ["install", "-qq", "-y", "kcat"]):
+        install = ["install", "-qq", "-y", "--no-install-recommends", program]
+        for arguments in (["update", "-qq"], install):
             subprocess.run(["apt-get", *arguments], env=environment, check=True)
-    return Path(shutil.which("kcat") or "kcat")
+    return Path(shutil.which(program) or program)
 
 
 def kafka_python_tests() -> Path:
@@ -160,10 +166,11 @@ def _once(name: str, sources: list[Path], make: Callable[[Path], None]) -> Path:
 
 
 if __name__ == "__main__":
-    try:
-        kcat()
-    except ForbiddenError as reason:
-        sys.stdout.write(f"{reason}\n")
+    for each in PROGRAMS:
+        try:
+            debian(each)
+        except ForbiddenError as reason:
+            sys.stdout.write(f"{reason}\n")
     try:
         sys.stdout.write(f"{go_driver()}\n{javascript_driver()[1]}\n{kafka_python_tests()}\n")
     except (OSError, subprocess.CalledProcessError) as error:
