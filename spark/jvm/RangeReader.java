@@ -7,6 +7,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.channels.Channels;
+import java.nio.channels.ClosedByInterruptException;
 import java.util.Base64;
 import java.util.List;
 import kafkalite.spark.KafkaliteScan.Range;
@@ -91,13 +92,24 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         }
       }
       if (!isRead && skipsLosses) {
-        warn(endpoint.losses());
+        askForLosses();
       }
     } catch (IOException | RuntimeException error) {
       throw failed(error);
     }
     isRead = true;
     return false;
+  }
+
+  /** All rows are here: that the endpoint cannot say what was skipped must not cost them. */
+  private void askForLosses() throws ClosedByInterruptException {
+    try {
+      warn(endpoint.losses());
+    } catch (ClosedByInterruptException stopped) {
+      throw stopped;
+    } catch (IOException untold) {
+      LOG.warn("data may have been lost: the Arrow endpoint does not say what: {}", untold.getMessage());
+    }
   }
 
   private static void warn(JsonNode losses) {

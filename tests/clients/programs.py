@@ -13,7 +13,7 @@ from pathlib import Path
 from oracle.jars import PROGRAMS, kafka_jars, pinned_jars
 from oracle.tools import java
 
-STOP_S = 60
+STOP_S = 180
 PATIENCE_S = 180
 TAIL_LINES = 40
 ENDED_BY_SIGTERM = (0, 128 + 15)

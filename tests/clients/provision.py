@@ -1,4 +1,4 @@
-"""What tests need and the machine may not have: Go, Node, kcat, shells, and what is built with them.
+"""What tests need and the machine may lack: Go, Node, kcat, shells, and what is built with them.
 
 `python -m clients.provision` (in tests/) fetches and builds it all; a test calls the same functions
 and so finds it in the user's cache. What cannot be had is an error, never a skip; the one thing

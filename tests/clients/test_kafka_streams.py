@@ -35,7 +35,8 @@ def test_word_count_goes_on_counting_where_it_was_killed(
         "num.stream.threads": 2,
         "commit.interval.ms": 100,
         "repartition.purge.interval.ms": 100,
-        "session.timeout.ms": 6000,
+        # The second instance waits so long for the first; a JVM may stand still for some of it.
+        "session.timeout.ms": 15000,
         "heartbeat.interval.ms": 1000,
         "default.key.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
         "default.value.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
@@ -72,6 +73,8 @@ def test_word_count_goes_on_counting_where_it_was_killed(
                 [kafka_tools.list_offset(servers, repartition, -2, n)[1] for n in range(2)] == ends
             )
         )
+        # Else what was counted is read again.
+        cluster.wait_for_commit(application, {(INPUT, 0): 2})
         first.kill()
     say(1, "Kafka once more", "to be")
     with running(MAIN, properties, tmp_path / "second") as second:

@@ -40,6 +40,7 @@ def test_a_session_sets_arrows_options_for_its_jvm(spark: SparkSession) -> None:
         assert jvm.System.getProperty(name) == value
 
 
+@pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names another Spark")
 def test_workers_import_the_pyspark_that_is_installed(spark: SparkSession) -> None:
     """Each compiled all of PySpark out of an archive: 1.4 s of CPU for every stream that began."""
     imported = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__)
