@@ -200,6 +200,8 @@ fn requests_that_are_written_together_fill_segments_as_those_that_come_alone() {
     };
     let mut batches = [batch(0, 1), batch(1_000, 1), batch(1_001, 1)];
     assert_eq!(append_together(&short, &mut batches).0.len(), 2);
+    let mut batches = [batch(0, 1), batch(1_001, 1), batch(2_002, 1)];
+    assert_eq!(append_together(&short, &mut batches).0.len(), 3);
 }
 
 /// The bound of the topic as it was by then closed segments whose indexes Kafka maps when it opens them.

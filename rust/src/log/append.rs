@@ -318,10 +318,12 @@ impl<'a, 'r> Appending<'a, 'r> {
         };
         if self.active.size_bytes() > 0 || base_offset > self.active.base_offset() {
             self.active = self.log.roll(self.appender, base_offset, self.now_ms)?;
-            self.room = None;
             self.run.pending = self.appender.producers.prepare();
         }
-        Ok(self.active.size_bytes())
+        // Of the new segment too: what is staged there first begins its time.
+        let room = self.active.room(self.config, self.now_ms)?;
+        self.room = Some(room);
+        Ok(room.size_bytes)
     }
 
     /// Gives the batches their offsets and leader epoch, or checks those that a leader gave. Returns

@@ -108,7 +108,7 @@ impl LogDirectories {
         let chosen_from = if wanted.is_empty() { avoided } else { wanted };
         let loads = chosen_from.into_iter();
         let mut loads: Vec<(usize, &Arc<LogDirectory>)> = loads
-            .map(|directory| (directory.logs().len(), directory))
+            .map(|directory| (directory.log_count(), directory))
             .collect();
         let mut chosen = Vec::with_capacity(count);
         for _ in 0..count {

@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -101,6 +102,8 @@ pub struct LogDirectory {
     logs: RwLock<LogsByPartition>,
     /// Names of logs that are gone, of which the checkpoint files may still say something.
     gone: Mutex<HashSet<TopicPartition>>,
+    /// How many logs are about to be made.
+    expected: AtomicUsize,
     /// Held by whoever makes logs.
     creating: Mutex<()>,
     flusher: Flusher,
@@ -170,6 +173,7 @@ impl LogDirectory {
             health: Arc::new(Health::new(path)),
             logs: RwLock::default(),
             gone: Mutex::default(),
+            expected: AtomicUsize::new(0),
             creating: Mutex::new(()),
             flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system)
                 .map_err(Error::io("start a thread for", path))?,
@@ -268,6 +272,21 @@ impl LogDirectory {
 
     pub fn health(&self) -> &Arc<Health> {
         &self.health
+    }
+
+    /// So many logs will be made soon: they count for where the next ones go.
+    pub fn expect_logs(&self, count: usize) {
+        self.expected.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// They have been, or cannot be.
+    pub fn expect_no_more(&self, count: usize) {
+        self.expected.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Those included that will be made soon.
+    pub fn log_count(&self) -> usize {
+        self.logs.read().len() + self.expected.load(Ordering::Relaxed)
     }
 
     pub fn logs(&self) -> Vec<Arc<Log>> {

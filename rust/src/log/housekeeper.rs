@@ -26,8 +26,8 @@ use super::log::Log;
 pub struct Intervals {
     /// `log.retention.check.interval.ms`, of logs that are not compacted
     pub retention_check_ms: i64,
-    /// `log.initial.task.delay.ms`: when retention is looked at first, if not before. A broker that
-    /// never runs for a whole interval deletes too.
+    /// `log.initial.task.delay.ms`: when it is looked at first, if not before. A broker that never
+    /// runs for a whole interval deletes too.
     pub first_retention_check_ms: i64,
     /// `log.flush.scheduler.interval.ms`, if any topic has a `flush.ms`; Kafka's default is never
     pub flush_check_ms: i64,

@@ -23,6 +23,9 @@ use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
 use crate::node::{ByDirectory, unique_text};
 
+/// Of one part of a change. They take some tenths of a second.
+const LOGS_PER_PART_MAX: usize = 500;
+
 /// What is to become of logs of one directory.
 enum What {
     Make(Vec<NewLog>),
@@ -52,17 +55,32 @@ pub struct DirectoryChange {
 
 /// Has logs made: all of them, or none. Python is woken by the number then.
 pub fn make_logs(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueue) {
-    let parts = wanted.into_iter();
-    let parts = parts.map(|(directory, logs)| (directory, What::Make(logs)));
-    begin(parts.collect(), number, None, control);
+    for (directory, logs) in &wanted {
+        directory.expect_logs(logs.len());
+    }
+    begin(parts_of(wanted, What::Make), number, None, control);
 }
 
 /// Has the logs of partitions that nobody sees any more deleted, with one sync of each directory. A
 /// directory where that fails is offline then; the others have their turn all the same.
 pub fn delete_logs(gone: ByDirectory<Arc<Partition>>, number: u64, control: &ControlQueue) {
-    let parts = gone.into_iter();
-    let parts = parts.map(|(directory, logs)| (directory, What::Delete(logs)));
-    begin(parts.collect(), number, None, control);
+    begin(parts_of(gone, What::Delete), number, None, control);
+}
+
+/// Parts of a size after which it shows that the directory answers.
+fn parts_of<T>(
+    by_directory: ByDirectory<T>,
+    what: fn(Vec<T>) -> What,
+) -> Vec<(Arc<LogDirectory>, What)> {
+    let mut parts = Vec::new();
+    for (directory, mut rest) in by_directory {
+        while !rest.is_empty() {
+            let later = rest.split_off(rest.len().min(LOGS_PER_PART_MAX));
+            parts.push((directory.clone(), what(rest)));
+            rest = later;
+        }
+    }
+    parts
 }
 
 fn begin(
@@ -97,9 +115,12 @@ impl DirectoryChange {
             change,
         } = self;
         let done = match what {
-            What::Make(wanted) => directory.create_logs(wanted, now_ms).map(|logs| {
-                change.made.lock().push((directory, logs));
-            }),
+            What::Make(wanted) => {
+                let count = wanted.len();
+                let made = directory.create_logs(wanted, now_ms);
+                directory.expect_no_more(count);
+                made.map(|logs| change.made.lock().push((directory, logs)))
+            }
             What::Delete(partitions) => delete(&directory, &partitions, now_ms),
             // What cannot be removed either, the next start calls stray.
             What::Discard(logs) => unique_text().map(|unique| {
@@ -122,9 +143,7 @@ impl Change {
         let made = std::mem::take(&mut *self.made.lock());
         let failure = self.failure.lock().take();
         if failure.is_some() && !made.is_empty() {
-            let parts = made.into_iter();
-            let parts = parts.map(|(directory, logs)| (directory, What::Discard(logs)));
-            return begin(parts.collect(), self.number, failure, control);
+            return begin(parts_of(made, What::Discard), self.number, failure, control);
         }
         let result = failure.map_or(Ok(()), Err);
         // Before Python can be woken.

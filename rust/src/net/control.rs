@@ -89,7 +89,7 @@ pub struct Turn {
 struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
-    /// What Python asks of logs, in its order.
+    /// What Python asks of logs, in its order, and what has to be taken back of it.
     calls: VecDeque<Work>,
     /// What became of calls, by their numbers, until Python asks.
     answers: HashMap<u64, LogAnswer>,
@@ -240,7 +240,8 @@ impl ControlQueue {
             }
         }
         queue.away_since = Some(Instant::now());
-        match queue.is_closed && queue.frames.is_empty() {
+        let is_empty = queue.frames.is_empty() && queue.woken.is_empty() && queue.calls.is_empty();
+        match queue.is_closed && is_empty {
             true => None,
             false => Some(Taken {
                 frames: queue.frames.drain(..).collect(),

@@ -62,6 +62,7 @@ pub struct Gate {
     is_closed: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
+    opened: Condvar,
 }
 
 impl Gate {
@@ -73,6 +74,7 @@ impl Gate {
             is_closed: AtomicBool::new(false),
             state: Mutex::default(),
             wake: Condvar::new(),
+            opened: Condvar::new(),
         })
     }
 
@@ -111,7 +113,14 @@ impl Gate {
     fn open_if_idle(&self, state: &State) {
         if state.stalled == 0 && state.queue.is_empty() && !state.is_running {
             self.is_closed.store(false, Ordering::Release);
+            self.opened.notify_all();
         }
+    }
+
+    /// Returns once all that was put here is done, or at the deadline.
+    fn wait_until_open(&self, deadline: Instant) {
+        let mut state = self.state.lock();
+        while !self.is_open() && !self.opened.wait_until(&mut state, deadline).timed_out() {}
     }
 
     /// The directory's thread is through with a call, which took so long.
@@ -176,7 +185,7 @@ impl Gate {
         loop {
             while state.stalled > 0 || state.queue.is_empty() {
                 self.open_if_idle(&state);
-                if state.is_ending {
+                if state.is_ending && state.queue.is_empty() {
                     state.has_worker = false;
                     return;
                 }
@@ -332,6 +341,13 @@ impl Gates {
         self.directories
             .iter()
             .any(|gates| !gates.changes.is_open())
+    }
+
+    /// Returns once all logs are made and deleted that were to be, or at the deadline.
+    pub fn wait_for_changes(&self, deadline: Instant) {
+        for gates in &self.directories {
+            gates.changes.wait_until_open(deadline);
+        }
     }
 
     pub fn are_open(&self) -> bool {

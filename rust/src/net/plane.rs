@@ -349,7 +349,10 @@ impl Plane {
         }
         // A little longer than the reactors themselves take.
         let timeout = Duration::from_millis(STOP_WAIT_MS + STOP_WAIT_MS / 4);
+        let deadline = Instant::now() + timeout;
         self.threads.stop(timeout, &self.shared);
+        // Nobody else would delete the logs of a topic that is gone from the metadata.
+        self.shared.gates.wait_for_changes(deadline);
         self.shared.gates.end();
         self.shared.control().close();
     }

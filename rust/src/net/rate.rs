@@ -79,8 +79,8 @@ impl Rate {
         let missing = count
             .saturating_sub(1)
             .saturating_sub(elapsed_ms / window_ms);
-        let span_ms = (elapsed_ms + missing * window_ms).max(1);
-        let wait_ms = events as f64 * 1_000.0 / f64::from(max_per_s) - span_ms as f64;
+        let span_ms = elapsed_ms.saturating_add(missing.saturating_mul(window_ms));
+        let wait_ms = events as f64 * 1_000.0 / f64::from(max_per_s) - span_ms.max(1) as f64;
         // A negative one becomes 0, an infinite one the longest there is.
         (wait_ms.round() as u64).min(window_ms)
     }

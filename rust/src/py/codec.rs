@@ -81,15 +81,15 @@ pub fn encode_message<'py>(
     version: i16,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let mut writer = Writer::default();
-    encode_object(object, version, &mut writer, &mut Room(usize::MAX))?;
+    encode_object(object, version, &mut writer, &mut AnswerRoom(usize::MAX))?;
     Ok(PyBytes::new(object.py(), &writer.bytes))
 }
 
 /// Bytes that values may take in memory. What is in a message twice counts twice, though it may be one
 /// object of Python's.
-pub struct Room(pub usize);
+pub struct AnswerRoom(pub usize);
 
-impl Room {
+impl AnswerRoom {
     fn take(&mut self, bytes: usize) -> PyResult<()> {
         match self.0.checked_sub(size_of::<Value>() + bytes) {
             Some(left) => self.0 = left,
@@ -111,7 +111,7 @@ pub fn encode_object(
     object: &Bound<'_, PyAny>,
     version: i16,
     writer: &mut Writer,
-    room: &mut Room,
+    room: &mut AnswerRoom,
 ) -> PyResult<()> {
     let py = object.py();
     let name: String = object.getattr(pyo3::intern!(py, "_name"))?.extract()?;
@@ -171,7 +171,11 @@ fn struct_to_python<'py>(
     Ok(object)
 }
 
-fn struct_from_python(of: &Struct, object: &Bound<'_, PyAny>, room: &mut Room) -> PyResult<Value> {
+fn struct_from_python(
+    of: &Struct,
+    object: &Bound<'_, PyAny>,
+    room: &mut AnswerRoom,
+) -> PyResult<Value> {
     let mut values = Vec::with_capacity(of.fields.len());
     for field in &of.fields {
         let attribute = object.getattr(PyString::intern(object.py(), &field.name))?;
@@ -183,7 +187,7 @@ fn struct_from_python(of: &Struct, object: &Bound<'_, PyAny>, room: &mut Room) -
     Ok(Value::Struct(values))
 }
 
-fn from_python(kind: &Kind, object: &Bound<'_, PyAny>, room: &mut Room) -> PyResult<Value> {
+fn from_python(kind: &Kind, object: &Bound<'_, PyAny>, room: &mut AnswerRoom) -> PyResult<Value> {
     if object.is_none() {
         room.take(0)?;
         return Ok(Value::Null);

@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::arrow_server::{PyArrowServer, serve_node};
 use super::claim::ClaimedDirectories;
-use super::codec::{Room, encode_object};
+use super::codec::{AnswerRoom, encode_object};
 use super::door::{enter, raise};
 use super::engine::{Log, ProducerEntry};
 use crate::api::{ApiKey, HOT_KEYS};
@@ -444,7 +444,7 @@ impl BrokerPlane {
             .key(asked.api_key)
             .is_some_and(|key| asked.api_version >= key.first_flexible);
         let mut writer = begin_response(asked.correlation_id, flexible, 256);
-        let mut room = Room(CONTROL_ANSWER_BYTES_MAX);
+        let mut room = AnswerRoom(CONTROL_ANSWER_BYTES_MAX);
         let answer = match encode_object(response, asked.api_version, &mut writer, &mut room) {
             Ok(()) => ControlAnswer::Response(writer.bytes),
             Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(

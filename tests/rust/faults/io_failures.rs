@@ -596,8 +596,13 @@ fn one_of_several_directories_fails_and_the_others_serve() {
     }
     let next = directories.for_new_logs(1, |_| false).remove(0);
     assert_ne!(next.path(), Path::new("/two"));
+    // What is about to be made there counts already.
+    next.expect_logs(1);
+    let other = directories.for_new_logs(1, |_| false).remove(0);
+    assert!(![Path::new("/two"), next.path()].contains(&other.path()));
+    next.expect_no_more(1);
     assert_eq!(directories.close(1).len(), 1);
-    drop((directories, logs, next));
+    drop((directories, logs, next, other));
     // The next start finds one directory gone, and the two others stopped cleanly.
     storage.inject(Fault::of(Operation::ReadDirectory, "/two", Failure::Io).lasting());
     let directories = open().unwrap();

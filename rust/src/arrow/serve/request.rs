@@ -130,6 +130,10 @@ impl ReadRequest {
                 losses.tell(format!(
                     "{name}: offset {stop} is not there, the {what} is {visible_end}"
                 ));
+            } else if start > log_end {
+                losses.tell(format!(
+                    "{name}: offset {start} is not there, the log ends at {log_end}"
+                ));
             }
             let start = start.clamp(log_start, log_end.max(log_start));
             return Ok((start, stop.min(visible_end).max(start)));

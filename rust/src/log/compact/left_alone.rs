@@ -12,7 +12,7 @@ use crate::log::checkpoint::Uuid;
 use crate::log::deadline::Deadline;
 use crate::log::log::Log;
 
-/// A log that could not be compacted, or retention not be looked at, by its directory, and why.
+/// A log that could not be compacted, or whose old segments could not be deleted, by its directory, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotCompacted {
     pub directory: PathBuf,
