@@ -229,8 +229,13 @@ def test_a_partition_whose_directory_is_offline_is_not_called_unknown(tmp_path: 
             assert [code for code, *_ in ends] == [0, 56, 3]
 
 
-def test_who_asks_is_told_that_a_directory_that_failed_leads_nothing(tmp_path: Path) -> None:
-    """As long as the broker ran on, its partitions had a leader and no replica was offline."""
+@pytest.mark.parametrize("elr_level", [0, 1])
+def test_who_asks_is_told_that_a_directory_that_failed_leads_nothing(
+    tmp_path: Path, elr_level: int
+) -> None:
+    """As long as the broker ran on, its partitions had a leader and no replica was offline. Where
+    the feature of eligible leaders is off, as in the directories of older versions, there was one
+    nevertheless, and no replica in sync."""
     one, two = tmp_path / "one", tmp_path / "two"
     names = [f"topic-{number}" for number in range(4)]
     with (
@@ -239,6 +244,13 @@ def test_who_asks_is_told_that_a_directory_that_failed_leads_nothing(tmp_path: P
     ):
         for name in names:
             assert connection.create_topic(name).error_code == 0
+        kinds = messages.UpdateFeaturesRequest
+        level = kinds.FeatureUpdateKey(
+            feature="eligible.leader.replicas.version", max_version_level=elr_level, upgrade_type=2
+        )
+        if elr_level == 0:
+            updated = connection.ask("UpdateFeatures", 1, kinds(feature_updates=[level]))
+            assert updated.error_code == 0
         gone, lost = (path.name.removesuffix("-0") for path in two.glob("topic-*"))
         left = next(path.name.removesuffix("-0") for path in one.glob("topic-*"))
         shutil.rmtree(two)
@@ -251,7 +263,8 @@ def test_who_asks_is_told_that_a_directory_that_failed_leads_nothing(tmp_path: P
             topics = connection.ask("Metadata", version, asked).topics
             found = [topic.partitions[0] for topic in topics]
             assert [(each.error_code, each.leader_id) for each in found] == [(0, 1), (5, -1)]
-            assert [each.isr_nodes for each in found] == [[1], []]
+            if elr_level:
+                assert [each.isr_nodes for each in found] == [[1], []]
             if version >= 7:
                 assert [each.leader_epoch for each in found] == [0, 0]
                 assert [each.offline_replicas for each in found] == [[], [1]]
@@ -264,8 +277,9 @@ def test_who_asks_is_told_that_a_directory_that_failed_leads_nothing(tmp_path: P
             topic.partitions[0] for topic in sorted(topics, key=lambda topic: topic.name == lost)
         )
         assert (well.leader_id, well.isr_nodes, well.offline_replicas) == (1, [1], [])
-        assert (ill.leader_id, ill.isr_nodes, ill.offline_replicas) == (-1, [], [1])
-        assert ill.eligible_leader_replicas == ill.last_known_elr == [1]
+        assert (ill.leader_id, ill.offline_replicas) == (-1, [1])
+        assert ill.isr_nodes == ([] if elr_level else [1])
+        assert ill.eligible_leader_replicas == ill.last_known_elr == ([1] if elr_level else [])
 
         answers = [elect(connection, (lost, [0]), election_type=each) for each in (0, 1)]
         codes = [each.replica_election_results[0].partition_result[0] for each in answers]

@@ -3,7 +3,9 @@
 Behaviour: the topics that are named, or all, sorted, each with its partitions, until the page is
 full: `response_partition_limit` partitions, at least 1, at most `max.request.partition.size.limit`.
 `next_cursor` says where the next page begins, and is where the client's next request does. A
-partition whose log directory is offline has no leader, and its replica is offline.
+partition whose log directory is offline has no leader, and its replica is offline; it is eligible
+in place of in sync where `eligible.leader.replicas.version` is on, and in sync still where it is
+not (`PartitionChangeBuilder`: without ELR the last in-sync replica stays).
 
 Refusals: INVALID_TOPIC_EXCEPTION and UNKNOWN_TOPIC_OR_PARTITION per topic. For every topic that was
 named: INVALID_REQUEST if the cursor's partition is negative or its topic is not one of those named,
@@ -14,6 +16,7 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
+from kafkalite.metadata.features import ELR_VERSION
 from kafkalite.metadata.image import NO_LEADER, PartitionImage
 from kafkalite.protocol import codes, messages
 
@@ -69,18 +72,20 @@ def _topic(context: Context, name: str, first: int, room: int) -> Any:
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
     has_offline = bool(context.plane.offline_log_dirs())
-    described.partitions = [
-        _partition(each, is_offline=has_offline and context.is_offline(name, each.index))
-        for each in topic.partitions[first : first + room]
-    ]
+    has_elr = bool(context.image.features.get(ELR_VERSION))
+    for each in topic.partitions[first : first + room]:
+        is_offline = has_offline and context.is_offline(name, each.index)
+        described.partitions.append(_partition(each, is_offline=is_offline, has_elr=has_elr))
     return described
 
 
-def _partition(partition: PartitionImage, *, is_offline: bool) -> Any:
+def _partition(partition: PartitionImage, *, is_offline: bool, has_elr: bool) -> Any:
     if is_offline:
         # Since the start the metadata says so; not where the directory has failed since.
-        node = partition.replicas
-        partition = partition._replace(leader=NO_LEADER, isr=(), elr=node, last_known_elr=node)
+        partition = partition._replace(leader=NO_LEADER)
+        if has_elr:
+            node = partition.replicas
+            partition = partition._replace(isr=(), elr=node, last_known_elr=node)
     kind = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
     return kind.DescribeTopicPartitionsResponsePartition(
         partition_index=partition.index,
