@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -91,6 +92,7 @@ class Context:
         self._asked: dict[int, Callable[[int], None]] = {}
         """By its number, what takes the answer of each log that was asked something."""
         self._last_number = STOP_NUMBER
+        self._soon: deque[Callable[[], None]] = deque()
         self._stop_callbacks: dict[Callable[[], None], None] = {}
         """Called in this order."""
         self._is_stopping = False
@@ -193,8 +195,12 @@ class Context:
         self._ask(ask, self.plane.logs_changed, None, answered)
 
     def soon(self, callback: Callable[[], None]) -> None:
-        """`callback()` before other requests are looked at, never from within this call."""
-        self.timers.call_at(self.now_ms(), callback)
+        """`callback()` before another request is looked at, never from within this call."""
+        self._soon.append(callback)
+
+    def pop_soon(self) -> Callable[[], None] | None:
+        """The next callback of `soon`, given once; None if there is none."""
+        return self._soon.popleft() if self._soon else None
 
     def _ask(
         self,

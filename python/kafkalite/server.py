@@ -1,5 +1,6 @@
 """The control thread: takes requests out of Rust's queue and has the handlers answer them; between
-them it calls what a timer, or a log's high watermark, has made due.
+them it calls what has become due: by a timer, by the answer of a log, be it that an append is
+committed, or because logs were made or deleted.
 
 It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
 a log directory there: then that one waits (`rust/src/net/coordinate.rs`). All state is used by
@@ -53,18 +54,26 @@ class ControlServer:
             context.log.warning(sentence)
         for number in woken:
             self._call(partial(context.woken, number))
+            self._call_soon()
         # Requests before timers: a heartbeat that has come in time counts, however long the thread
         # was busy.
         for request in requests:
             self._answer(request)
+            self._call_soon()
         now_ms = context.now_ms()
         while (callback := context.timers.pop_due(now_ms)) is not None:
             self._call(callback)
+            self._call_soon()
         return True
 
     def _timeout_ms(self) -> int | None:
         next_ms = self._context.timers.next_ms()
         return None if next_ms is None else max(0, next_ms - self._context.now_ms())
+
+    def _call_soon(self) -> None:
+        """What the last callback or request has put off (`Context.soon`)."""
+        while (callback := self._context.pop_soon()) is not None:
+            self._call(callback)
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

@@ -1,0 +1,45 @@
+"""A turn of the control thread: in which order it does what there is to do."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from kafkalite.context import Context, Log
+from kafkalite.protocol import messages
+from kafkalite.server import ControlServer
+
+KEY, VERSION = 60, 1
+
+
+def test_what_is_put_off_is_done_before_the_next_request() -> None:
+    """Who waits for a topic looks again when it is there: another request could take it away."""
+    done: list[str] = []
+    body = messages.DescribeClusterRequest().encode(VERSION)
+    requests = [
+        SimpleNamespace(api_key=KEY, api_version=VERSION, peer="", body=body, name=name)
+        for name in ("one", "two")
+    ]
+    plane: Any = SimpleNamespace(
+        cluster_id="cluster",
+        wait=lambda _timeout_ms: (requests, [1]),
+        notices=lambda: ([], []),
+        logs_changed=lambda _number: None,
+        make_logs=lambda *_: None,
+    )
+    config: Any = {"node.id": 1}
+    controller: Any = SimpleNamespace(change_logs_by=lambda _: None)
+    context = Context(plane, config, Log("error"), controller)
+
+    def do(name: str) -> None:
+        """And have something done soon."""
+        done.append(name)
+        context.soon(lambda: done.append(f"after {name}"))
+
+    def handle(_context: Context, request: Any, _message: Any) -> None:
+        do(request.name)
+
+    context.make_logs({}, lambda _: do("woken"))
+    context.timers.call_at(0, lambda: do("timer"))
+    handler: Any = SimpleNamespace(name="DescribeCluster", handle=handle)
+    assert ControlServer(context, {KEY: handler}, lambda: None)._take_turn(0)
+    turns = ("woken", "one", "two", "timer")
+    assert done == [each for name in turns for each in (name, f"after {name}")]
