@@ -260,7 +260,7 @@ class Context:
         if log is not None:
             return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
         known = self.image.topics.get(topic)
-        if self.controller.is_changing(topic):
+        if self.controller.is_being_made(topic):
             return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
         if known is None or not 0 <= partition < len(known.partitions):
             return codes.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,5 +1,7 @@
 """FindCoordinator by frames."""
 
+from pathlib import Path
+
 import pytest
 
 import kafkalite
@@ -28,6 +30,13 @@ def test_the_first_to_ask_has_the_internal_topic_made(connection: Connection) ->
     request = kind(topics=[kind.MetadataRequestTopic(name="__consumer_offsets")])
     (topic,) = connection.ask("Metadata", 12, request).topics
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 50)
+
+
+def test_the_log_says_that_the_internal_topic_was_made_as_of_any_other(tmp_path: Path) -> None:
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            find_coordinator(connection, "g")
+        assert "created topic __consumer_offsets with 50 partition(s)" in broker.log_tail()
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 6])

@@ -1,11 +1,12 @@
 """A broker for the coordinator without one: logs in memory, a clock that stands, a disk that can be
 made to wait and to fail."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
+from kafkalite.metadata.controller import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.timers import Timers
 
@@ -95,7 +96,7 @@ class FakeHost:
         count = self.config["offsets.topic.num.partitions"]
         self.image = Image({})
         if logs is not None:
-            self.create_topic(OFFSETS_TOPIC, count, {}, lambda _: None)
+            self.create_topics([NewTopic(OFFSETS_TOPIC, count, {})], lambda _: None)
         self.plane = self.controller = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
@@ -114,16 +115,19 @@ class FakeHost:
     def on_stop(self, callback: Callable[[], None]) -> None:
         self.stops.append(callback)
 
+    def forget_on_stop(self, callback: Callable[[], None]) -> None:
+        self.stops.remove(callback)
+
     def when_settled(self, _names: Collection[str], then: Callable[[], None]) -> None:
         then()
 
-    def create_topic(
-        self,
-        name: str,
-        count: int,
-        configs: Mapping[str, str],
-        then: Callable[[KafkaliteError | None], None],
+    def check_new_topic(self, _name: str, _others: Any) -> None:
+        pass
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], then: Callable[[KafkaliteError | None], None]
     ) -> None:
+        ((name, count, configs),) = wanted
         assert name == OFFSETS_TOPIC
         self.topic_configs = dict(configs)
         topic = Topic(tuple(Partition(index) for index in range(count)))

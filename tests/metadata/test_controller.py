@@ -1,11 +1,14 @@
 """The controller over a log that is not there: what it asks of the log, and how often."""
 
+import gc
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafkalite.context import Context, Log
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.metadata.controller import (
     RECORDS_PER_OPERATION_MAX,
@@ -13,8 +16,8 @@ from kafkalite.metadata.controller import (
     ControllerError,
     NewTopic,
 )
-from kafkalite.metadata.image import GROUP, TOPIC, Fold
-from kafkalite.protocol import messages
+from kafkalite.metadata.image import GROUP, TOPIC, AlikeNames, Fold
+from kafkalite.protocol import codes, messages
 
 NODE = 1
 POLICY_VIOLATION = 44
@@ -48,6 +51,7 @@ class SlowLogs:
         """What was published of each topic."""
         self.configs: dict[str, Mapping[str, str]] = {}
         """Those that logs were given later."""
+        self._soon: list[Callable[[], None]] = []
 
     def make_logs(self, _topics: Mapping[str, Any], callback: Changed) -> None:
         self.under_way.append(callback)
@@ -56,7 +60,12 @@ class SlowLogs:
         self.under_way.append(callback)
 
     def soon(self, callback: Callable[[], None]) -> None:
-        callback()
+        self._soon.append(callback)
+
+    def call_soon(self) -> None:
+        """What the control thread does between two requests."""
+        while self._soon:
+            self._soon.pop(0)()
 
 
 def controller_of(log: Any, topic_count: int, logs: SlowLogs | None = None) -> Controller:
@@ -142,15 +151,18 @@ def test_who_waits_for_a_topic_goes_on_when_its_logs_are_made() -> None:
     assert told == ["unknown"]
     # Nobody else gets the name meanwhile; a log is there before its partition is in the metadata.
     with pytest.raises(ControllerError, match="already exists"):
-        controller.create_topic("new", 1, {}, told.append)
+        controller.check_new_topic("new", AlikeNames())
     assert len(log.image.topics["t-0"].partitions) == 1
     assert (list(logs.obeyed), log.appends) == ([], [4])
     creating, growing = logs.under_way
     creating(None)
-    assert told == ["unknown", "other", None]
+    assert told == ["unknown", None]
+    logs.call_soon()
+    assert told == ["unknown", None, "other"]
     assert controller.is_changing("t-0") and not controller.is_changing("new")
     growing(None)
-    assert told == ["unknown", "other", None, "both", None]
+    logs.call_soon()
+    assert told == ["unknown", None, "other", None, "both"]
     assert list(logs.obeyed) == ["new", "other", "t-0"]
     assert (len(log.image.topics["t-0"].partitions), log.appends) == (3, [4, 2])
 
@@ -170,6 +182,55 @@ def test_topics_whose_logs_cannot_be_made_are_gone_again() -> None:
     assert not controller.is_changing("new") and not controller.is_changing("t-0")
 
 
+def test_who_has_given_up_waiting_for_a_topic_is_forgotten() -> None:
+    """As long as a directory hung, each that was answered late stayed behind, with its request."""
+    log, logs = CountingLog(), SlowLogs()
+    controller = controller_of(log, 0, logs)
+    controller.create_topics([NewTopic("new", 1, {}), NewTopic("other", 1, {})], lambda _: None)
+    told: list[str] = []
+
+    class Waiting:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def tell(self) -> None:
+            told.append(self._name)
+
+    left, stays = Waiting("left"), Waiting("stays")
+    for each in (left, stays):
+        controller.when_settled(["new"], each.tell)
+    controller.forget_waiter(left.tell)
+    controller.forget_waiter(left.tell)
+    gone = weakref.ref(left)
+    del left, each
+    gc.collect()
+    assert gone() is None
+    logs.under_way.pop()(None)
+    controller.forget_waiter(stays.tell)
+    logs.call_soon()
+    assert told == ["stays"]
+
+
+def test_logs_that_were_made_and_cannot_be_served_leave_no_topic_changing() -> None:
+    """Only a refusal of the metadata was looked for: the topic was changing until the end."""
+    log, logs = CountingLog(), SlowLogs()
+    controller = controller_of(log, 1, logs)
+    told: list[ControllerError | None] = []
+
+    def fail(_facts: object) -> None:
+        raise StorageError("no room")
+
+    controller._plane.publish_topics = fail  # type: ignore[union-attr, method-assign]
+    controller.create_topics([NewTopic("new", 1, {})], told.append)
+    controller.create_partitions({"t-0": 2}, told.append)
+    assert controller.is_being_made("new") and not controller.is_being_made("t-0")
+    for changed in logs.under_way:
+        changed(None)
+    assert [each and each.code for each in told] == [STORAGE_ERROR, STORAGE_ERROR]
+    assert not controller.is_changing("new") and not controller.is_changing("t-0")
+    assert not controller.is_being_made("new")
+
+
 def test_configs_that_are_set_while_logs_are_made_hold_for_them() -> None:
     """A log is made with the configs that the topic had when that began."""
     log, logs = CountingLog(), SlowLogs()
@@ -179,3 +240,23 @@ def test_configs_that_are_set_while_logs_are_made_hold_for_them() -> None:
     logs.configs.clear()
     logs.under_way.pop()(None)
     assert logs.configs == {"new": {"flush.ms": "5"}}
+
+
+def test_a_partition_that_is_offline_is_not_called_unknown_while_its_topic_grows() -> None:
+    """It was not told from one whose log is not made yet."""
+    log = CountingLog()
+    controller = controller_of(log, 1)
+
+    def nothing(*_asked: object) -> None:
+        pass
+
+    plane: Any = SimpleNamespace(
+        cluster_id="cluster", log=nothing, make_logs=nothing, logs_changed=nothing
+    )
+    config: Any = {"node.id": NODE}
+    context = Context(plane, config, Log("error"), controller)
+    controller.create_topics([NewTopic("new", 1, {})], lambda _: None)
+    controller.create_partitions({"t-0": 2}, lambda _: None)
+    assert context.log_refusal("t-0", 0) == codes.KAFKA_STORAGE_ERROR
+    assert context.log_refusal("t-0", 1) == codes.UNKNOWN_TOPIC_OR_PARTITION
+    assert context.log_refusal("new", 0) == codes.UNKNOWN_TOPIC_OR_PARTITION

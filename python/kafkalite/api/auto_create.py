@@ -3,17 +3,17 @@
 Rust answers Metadata (`k03_metadata.rs`) and hands over just the requests that name such topics.
 Each whose name is legal is made with `num.partitions` partitions and the broker's defaults, one of
 Kafka's own topics as its coordinator would make it (`AutoTopicCreationManager`); then Rust answers
-the request. A topic that cannot be made, or not within two seconds, is UNKNOWN_TOPIC_OR_PARTITION
-there, as it is in Kafka until the topic exists, and the reason is in the log. As in CreateTopics,
-topics that take more than 10,000 records are not made.
+the request. A topic that cannot be made, or not within two and a half seconds, is
+UNKNOWN_TOPIC_OR_PARTITION there, as it is in Kafka until the topic exists, and the reason is in the
+log. As in CreateTopics, topics that take more than 10,000 records are not made.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Deadline
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
 from kafkalite.context import Context
-from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 
@@ -43,40 +43,39 @@ def handle(context: Context, request: Any, message: Any) -> None:
                 names.add(name)
         except ControllerError as refusal:
             context.log.info(f"topic {name!r} is not created: {refusal}")
-    _make(context, wanted, changing, lambda: context.plane.answer_again(request))
+    _make(context, request, wanted, changing)
 
 
-def _make(
-    context: Context, wanted: list[NewTopic], changing: list[str], answer: Callable[[], None]
-) -> None:
-    """`answer()` once the topics are there, or cannot be, or that takes long."""
+def _make(context: Context, request: Any, wanted: list[NewTopic], changing: list[str]) -> None:
+    """Answers once the topics are there, or cannot be, or that takes long."""
 
-    def settled() -> None:
-        if deadline.met():
-            answer()
-
-    def offsets_made(refusal: KafkaliteError | None) -> None:
-        if refusal is not None:
-            context.log.error(f"topic {OFFSETS_TOPIC} is not created: {refusal}")
-
-    def made(refusal: ControllerError | None) -> None:
-        if refusal is not None:
-            named = ", ".join(each.name for each in wanted[:TOPICS_NAMED])
-            more = f" and {len(wanted) - TOPICS_NAMED} more" if len(wanted) > TOPICS_NAMED else ""
-            context.log.error(f"topics {named}{more} are not created: {refusal}")
+    def answer() -> None:
+        context.plane.answer_again(request)
 
     if not (wanted or changing) or context.plane.is_change_held_up():
         answer()
         return
-    deadline = Deadline(context, IMPATIENT_WAIT_MS, answer)
+    controller = context.controller
+    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, controller.forget_waiter)
     if OFFSETS_TOPIC in changing:
-        context.groups.make_topic(offsets_made)
+        context.groups.make_topic()
     if wanted:
+        made = partial(_made, context, request, wanted)
         try:
             context.create_topics(wanted, made)
         except ControllerError as refusal:
             made(refusal)
-    context.controller.when_settled([*changing, *(each.name for each in wanted)], settled)
+    controller.when_settled([*changing, *(each.name for each in wanted)], waiter.end)
+
+
+def _made(
+    context: Context, _request: Any, wanted: list[NewTopic], refusal: ControllerError | None
+) -> None:
+    """The request is held until then, as memory that the change takes."""
+    if refusal is not None:
+        named = ", ".join(each.name for each in wanted[:TOPICS_NAMED])
+        more = f" and {len(wanted) - TOPICS_NAMED} more" if len(wanted) > TOPICS_NAMED else ""
+        context.log.error(f"topics {named}{more} are not created: {refusal}")
 
 
 def _new_topic(config: Mapping[str, Any], name: str) -> NewTopic:

@@ -3,6 +3,10 @@
     handler ── Deadline(…, late) ──► the log directory ──► `met()`: True, the request is answered
                       └── time is over, or the broker stops ──► `late()` answers, `met()`: False
 
+Who begins a change refers to its request until the change is through: so changes that wait count as
+memory of requests, and are bounded with it (`BrokerPlane.is_change_held_up`). Who only waits for a
+change of others is a `Waiter`.
+
 Kafka's controller answers REQUEST_TIMED_OUT when the time that a client gives for a change is over,
 and what was begun goes on. So here.
 """
@@ -15,30 +19,71 @@ from kafkalite.context import Context
 CHANGE_WAIT_MS_MIN: Final = 1_000
 """Log directories have so long to change, also where the client gives less: what Kafka's controller
 has begun it does not give up."""
-IMPATIENT_WAIT_MS: Final = 2_000
-"""So long waits what need not wait for a log directory: the client asks again, or knows enough."""
+IMPATIENT_WAIT_MS: Final = 2_500
+"""So long waits what need not wait for a log directory: the client asks again, or knows enough.
+Longer than the silence for which a directory is avoided (`DIRECTORY_SILENCE_MS`), so that who asks
+again does not have a topic made in it."""
 
 
 class Deadline:
-    """Of one request. Used by the control thread only."""
+    """Of one request that has begun a change. Used by the control thread only."""
 
     def __init__(self, context: Context, wait_ms: int, late: Callable[[], None]) -> None:
         """`late()` is called after so many milliseconds, or when the broker begins to stop, at once
         if it has, unless `met` was called before."""
         self._context = context
-        self._late = late
-        self._is_over = False
+        self._late: Callable[[], None] | None = late
         self._timer = context.timers.call_at(context.now_ms() + wait_ms, self._pass)
         context.on_stop(self._pass)
 
     def met(self) -> bool:
         """What was waited for is there. False: too late, or not for the first time."""
-        was_over, self._is_over = self._is_over, True
-        if not was_over:
+        return self._end() is not None
+
+    def _end(self) -> Callable[[], None] | None:
+        """`late`, the first time, and refers to nothing of the request any more."""
+        late, self._late = self._late, None
+        if late is not None:
             self._timer.cancel()
             self._context.forget_on_stop(self._pass)
-        return not was_over
+        return late
 
     def _pass(self) -> None:
-        if self.met():
-            self._late()
+        late = self._end()
+        if late is not None:
+            late()
+
+
+class Waiter(Deadline):
+    """Of one request that waits for what goes on without it. It alone refers to the request: who
+    calls `end` some day has `end` only, and is told to forget even that when the time is over. So
+    nothing is left of a request that was answered late, however long the directory hangs."""
+
+    def __init__(
+        self,
+        context: Context,
+        wait_ms: int,
+        late: Callable[[], None],
+        then: Callable[[], None],
+        forget: Callable[[Callable[..., None]], object] | None = None,
+    ) -> None:
+        """`then()` is called by `end`, or `late()` as of a Deadline, before which `forget(end)` has
+        whoever was given `end` forget it."""
+        self._then: Callable[[], None] | None = then
+        self._forget = forget
+        super().__init__(context, wait_ms, late)
+
+    def end(self, *_outcome: object) -> None:
+        """What was waited for is there, or will never be."""
+        then = self._then
+        if self.met() and then is not None:
+            then()
+
+    def _end(self) -> Callable[[], None] | None:
+        self._then = None
+        return super()._end()
+
+    def _pass(self) -> None:
+        if self._forget is not None:
+            self._forget(self.end)
+        super()._pass()

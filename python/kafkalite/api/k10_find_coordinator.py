@@ -7,7 +7,7 @@ here it is there before the answer. The address is that of the listener that the
 Refusals, per key: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction (key type 1): there are
 none yet, and clients give up at once on this code; INVALID_REQUEST for a share group's state (key
 type 2), which is not kept here, and for other types; COORDINATOR_NOT_AVAILABLE if the topic cannot
-be made, or not within two seconds, or its partition's log directory has failed.
+be made, or not within two and a half seconds, or its partition's log directory has failed.
 
 Version notes: v1 has key types and an error message; v4 asks for several keys (KIP-699); v6 knows
 share groups (KIP-932).
@@ -15,9 +15,8 @@ share groups (KIP-932).
 
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Deadline
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
 from kafkalite.context import Context
-from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes, messages
 
 NAME = "FindCoordinator"
@@ -40,18 +39,13 @@ def handle(context: Context, request: Any, message: Any) -> None:
     def answer() -> None:
         context.plane.respond(request, _response(context, request, message))
 
-    def made(error: KafkaliteError | None) -> None:
-        if error is not None:
-            context.log.error(f"the topic of the group coordinator cannot be made: {error}")
-        if deadline.met():
-            answer()
-
     is_there = message.key_type != GROUP or context.groups.has_topic
     if is_there or context.plane.is_change_held_up():
         answer()
         return
-    deadline = Deadline(context, IMPATIENT_WAIT_MS, answer)
-    context.groups.make_topic(made)
+    groups = context.groups
+    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, groups.forget_waiter)
+    groups.make_topic(waiter.end)
 
 
 def _response(context: Context, request: Any, message: Any) -> Any:

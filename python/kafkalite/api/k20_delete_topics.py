@@ -3,9 +3,9 @@
 Behaviour: the topics go at once, by name or (from version 6) by id: they are out of the metadata on
 disk before the answer, requests that wait at them are answered, and their directories are renamed,
 to be removed after `file.delete.delay.ms`. However many they are, the metadata is flushed once, and
-each log directory synced once. A log directory that does not answer for two seconds renames them
-later. Topics whose logs are being made, or that grow, go afterwards, and are REQUEST_TIMED_OUT with
-the others if that is not within the request's time.
+each log directory synced once. A log directory that does not answer for two and a half seconds, or
+the rest of the request's time, renames them later. Topics whose logs are being made, or that grow,
+go afterwards, and are REQUEST_TIMED_OUT with the others if that is not within the request's time.
 
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
 id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
@@ -19,7 +19,7 @@ Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answer
 from collections import Counter
 from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, Deadline
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, Waiter
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
@@ -43,8 +43,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
         context.plane.respond(request, _response(judged, refusal))
 
     def settled() -> None:
-        if deadline.met():
-            _judge_and_delete(context, request, message, asked)
+        _judge_and_delete(context, request, message, asked, due_ms)
 
     by_id = context.image.topics_by_id
     named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
@@ -53,12 +52,19 @@ def handle(context: Context, request: Any, message: Any) -> None:
     if is_changing and context.plane.is_change_held_up():
         late()
         return
-    deadline = Deadline(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), late)
-    context.controller.when_settled(named, settled)
+    wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
+    due_ms = context.now_ms() + wait_ms
+    controller = context.controller
+    waiter = Waiter(context, wait_ms, late, settled, controller.forget_waiter)
+    controller.when_settled(named, waiter.end)
 
 
 def _judge_and_delete(
-    context: Context, request: Any, message: Any, asked: list[tuple[str | None, bytes]]
+    context: Context,
+    request: Any,
+    message: Any,
+    asked: list[tuple[str | None, bytes]],
+    due_ms: int,
 ) -> None:
     if context.config["delete.topic.enable"]:
         judged = _judge(context, asked)
@@ -71,7 +77,7 @@ def _judge_and_delete(
         # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
         late = ControllerError(codes.REQUEST_TIMED_OUT, "")
         judged = [(name, topic_id, late) for name, topic_id in asked]
-    _delete(context, request, judged)
+    _delete(context, request, judged, due_ms)
 
 
 def _response(judged: list[Judged], failure: ControllerError | None) -> Any:
@@ -136,7 +142,7 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
     return judged
 
 
-def _delete(context: Context, request: Any, judged: list[Judged]) -> None:
+def _delete(context: Context, request: Any, judged: list[Judged], due_ms: int) -> None:
     """Deletes those without a refusal, and answers: when their logs are gone, or when it is clear
     that this takes long. The topics are gone whatever becomes of the logs."""
 
@@ -144,8 +150,7 @@ def _delete(context: Context, request: Any, judged: list[Judged]) -> None:
         context.plane.respond(request, _response(judged, failure))
 
     def deleted() -> None:
-        if deadline.met():
-            answer()
+        waiter.end()
 
     names = [name or "" for name, _, refusal in judged if refusal is None]
     if not names:
@@ -156,7 +161,8 @@ def _delete(context: Context, request: Any, judged: list[Judged]) -> None:
     except ControllerError as refusal:
         answer(refusal)
         return
-    deadline = Deadline(context, IMPATIENT_WAIT_MS, answer)
+    wait_ms = min(IMPATIENT_WAIT_MS, max(0, due_ms - context.now_ms()))
+    waiter = Waiter(context, wait_ms, answer, answer)
     for name in names:
         context.on_topic_deleted(name)
         context.log.info(f"deleted topic {name}")

@@ -19,7 +19,7 @@ Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 from collections import Counter
 from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, Waiter
 from kafkalite.context import Context
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
 from kafkalite.protocol import codes, messages
@@ -44,17 +44,21 @@ def handle(context: Context, request: Any, message: Any) -> None:
         context.plane.respond(request, kind(results=results))
 
     def settled() -> None:
-        if deadline.met():
-            _judge_and_grow(context, request, message, counts)
+        _judge_and_grow(context, request, message, counts, due_ms)
 
     if (message.timeout_ms <= 0 and 1 in counts.values()) or context.plane.is_change_held_up():
         late()
         return
-    deadline = Deadline(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), late)
-    context.controller.when_settled(counts.keys(), settled)
+    wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
+    due_ms = context.now_ms() + wait_ms
+    controller = context.controller
+    waiter = Waiter(context, wait_ms, late, settled, controller.forget_waiter)
+    controller.when_settled(counts.keys(), waiter.end)
 
 
-def _judge_and_grow(context: Context, request: Any, message: Any, counts: Counter[str]) -> None:
+def _judge_and_grow(
+    context: Context, request: Any, message: Any, counts: Counter[str], due_ms: int
+) -> None:
     response = messages.CreatePartitionsResponse()
     room = RECORDS_PER_OPERATION_MAX
     judged: dict[str, tuple[int, Any]] = {}
@@ -71,8 +75,7 @@ def _judge_and_grow(context: Context, request: Any, message: Any, counts: Counte
             _refuse(result, refusal)
         response.results.append(result)
     if judged and not message.validate_only:
-        wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
-        _grow(context, request, response, judged, wait_ms)
+        _grow(context, request, response, judged, due_ms)
     else:
         context.plane.respond(request, response)
 
@@ -89,7 +92,7 @@ def _grow(
     request: Any,
     response: Any,
     judged: dict[str, tuple[int, Any]],
-    wait_ms: int,
+    due_ms: int,
 ) -> None:
     """Makes what was judged, all of it or nothing, and answers."""
 
@@ -112,6 +115,7 @@ def _grow(
         end(refusal)
         return
     late = ControllerError(codes.REQUEST_TIMED_OUT, "")
+    wait_ms = max(0, due_ms - context.now_ms())
     deadline = Deadline(context, wait_ms, lambda: end(late))
 
 

@@ -8,7 +8,7 @@ The topic is made when somebody first asks for a coordinator.
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kafkalite.errors import KafkaliteError
@@ -24,8 +24,8 @@ from kafkalite.groups.classic import (
 from kafkalite.groups.events import JoinAnswer, JoinRequest, Limits, SyncAnswer, SyncRequest
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
 from kafkalite.groups.shard import LOADING, Host, Shard
-from kafkalite.metadata.controller import Controller
-from kafkalite.metadata.image import OFFSETS_TOPIC, Image
+from kafkalite.metadata.controller import Controller, ControllerError, NewTopic, Then
+from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames, Image
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_hash, java_length
 
@@ -51,6 +51,7 @@ class CoordinatorHost(Host, Protocol):
     @property
     def controller(self) -> Controller: ...
     def on_stop(self, callback: Callable[[], None]) -> None: ...
+    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> None: ...
 
 
 class OffsetToCommit(NamedTuple):
@@ -80,8 +81,9 @@ class GroupCoordinator:
         self._codec = CODECS[codec] if 0 <= codec < len(CODECS) else CODECS[0]
         self._shards: list[Shard] = []
         self._loading: list[Shard] = []
-        self._awaiting_topic: list[MadeTopic] = []
-        """Who waits for the topic, which is being made if there is anybody."""
+        self._is_making_topic = False
+        self._awaiting_topic: dict[MadeTopic, None] = {}
+        """Who waits for the topic, in this order."""
         self._partitions: dict[str, int] = {}
         """Group -> partition, of groups that were asked for lately."""
 
@@ -92,21 +94,23 @@ class GroupCoordinator:
         self._host.on_stop(self._stop)
         self._host.timers.call_at(self._host.now_ms() + self._check_interval_ms, self._expire)
         if OFFSETS_TOPIC in self._host.image.topics:
-            self.make_topic(_ignore)
+            self.make_topic()
 
     @property
     def has_topic(self) -> bool:
         """`__consumer_offsets` is there, though its groups may not be loaded yet."""
         return bool(self._shards)
 
-    def make_topic(self, then: MadeTopic) -> None:
+    def make_topic(self, then: MadeTopic | None = None) -> None:
         """Has `__consumer_offsets` made if it is not there: `then(None)`, maybe at once, or
-        `then(error)` if it cannot be."""
+        `then(error)` if it cannot be, of which the log is told too."""
         if self._shards:
-            return then(None)
-        self._awaiting_topic.append(then)
-        if len(self._awaiting_topic) > 1:
+            return None if then is None else then(None)
+        if then is not None:
+            self._awaiting_topic[then] = None
+        if self._is_making_topic:
             return None
+        self._is_making_topic = True
         config, controller = self._host.config, self._host.controller
         if OFFSETS_TOPIC in self._host.image.topics:
             # Others may be making it.
@@ -118,15 +122,27 @@ class GroupCoordinator:
         }
         count = config["offsets.topic.num.partitions"]
         try:
-            return controller.create_topic(OFFSETS_TOPIC, count, configs, self._end_making)
+            controller.check_new_topic(OFFSETS_TOPIC, AlikeNames())
+            wanted = [NewTopic(OFFSETS_TOPIC, count, configs)]
+            return self._host.create_topics(wanted, self._end_making)
         except KafkaliteError as error:
             return self._end_making(error)
 
+    def forget_waiter(self, then: MadeTopic) -> None:
+        """`then` of `make_topic` is not called any more. Nothing happens if it was."""
+        self._awaiting_topic.pop(then, None)
+
     def _end_making(self, error: KafkaliteError | None = None) -> None:
-        awaiting, self._awaiting_topic = self._awaiting_topic, []
+        self._is_making_topic = False
+        awaiting, self._awaiting_topic = self._awaiting_topic, {}
         topic = self._host.image.topics.get(OFFSETS_TOPIC)
         if topic is not None:
             self._take_shards(len(topic.partitions))
+        elif error is None:
+            sentence = "who was making it has failed"
+            error = ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, sentence)
+        if error is not None:
+            self._host.log.error(f"topic {OFFSETS_TOPIC} is not created: {error}")
         for then in awaiting:
             then(error)
 
@@ -459,10 +475,6 @@ def random_uuid() -> str:
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _ignore(_error: KafkaliteError | None) -> None:
-    pass
 
 
 def _never(_topic: str, _partition: int) -> bool:

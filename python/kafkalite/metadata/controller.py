@@ -124,8 +124,12 @@ class Controller:
         self._warn = warn
         self._plane: _native.BrokerPlane | None = None
         self._logs: LogChanges | None = None
-        self._changing: dict[str, list[Callable[[], None]]] = {}
-        """Topics whose logs are being made, and who waits for that."""
+        self._changing: dict[str, dict[Callable[[], None], Collection[str]]] = {}
+        """Topics whose logs are being made, and who waits for that, with all that it waits for."""
+        self._waiters: dict[Callable[[], None], str] = {}
+        """In which of them each waits."""
+        self._being_made: set[str] = set()
+        """Those of them that are new."""
         self._producer_ids = iter(range(0))
         self._broker_config_watchers: list[Callable[[], None]] = []
         self._on_failure: Callable[[str], None] | None = None
@@ -171,13 +175,24 @@ class Controller:
         """Whether logs of a topic are being made. It must not be deleted meanwhile, nor grow."""
         return name in self._changing
 
+    def is_being_made(self, name: str) -> bool:
+        """Whether a topic is changing because it is new."""
+        return name in self._being_made
+
     def when_settled(self, names: Collection[str], then: Callable[[], None]) -> None:
-        """`then()` once none of the topics is changing, at once if none is."""
+        """`then()` once none of the topics is changing, at once if none is. It waits once."""
         changing = next((each for each in names if each in self._changing), None)
         if changing is None:
             then()
         else:
-            self._changing[changing].append(partial(self.when_settled, names, then))
+            self._changing[changing][then] = names
+            self._waiters[then] = changing
+
+    def forget_waiter(self, then: Callable[[], None]) -> None:
+        """`then` of `when_settled` is not called any more. Nothing happens if it was."""
+        changing = self._waiters.pop(then, None)
+        if changing is not None:
+            del self._changing[changing][then]
 
     def on_broker_configs(self, watcher: Callable[[], None]) -> None:
         """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
@@ -227,18 +242,6 @@ class Controller:
                 "once.",
             )
 
-    def create_topic(
-        self, name: str, partition_count: int, configs: Mapping[str, str], then: Then
-    ) -> None:
-        """Makes a topic with a new id, as `create_topics`. The configs must have been checked."""
-        self.check_new_topic(name, AlikeNames())
-        if partition_count < 1:
-            raise ControllerError(
-                codes.INVALID_PARTITIONS,
-                "Number of partitions was set to an invalid non-positive value.",
-            )
-        self.create_topics([NewTopic(name, partition_count, configs)], then)
-
     def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> None:
         """Makes topics with new ids, which must have been checked, by one flush of the metadata:
         all of them, or none if a log cannot be made, of which `then` is told, never from within
@@ -267,6 +270,7 @@ class Controller:
             # Kafka's broker takes the directory offline, and the topic stays, without logs.
             self._append([messages.RemoveTopicRecord(topic_id=each) for each in topic_ids])
 
+        self._being_made.update(facts)
         self._make_logs(facts, made, undo, then)
 
     def delete_topics(self, names: Sequence[str], then: Callable[[], None]) -> None:
@@ -330,7 +334,7 @@ class Controller:
         then: Then,
     ) -> None:
         """Has the logs made that topics lack, which are changing meanwhile; then `made()`, or
-        `undo()` if they cannot be, each of which may raise ControllerError."""
+        `undo()` if they cannot be, each of which may raise KafkaliteError."""
 
         def changed(error: KafkaliteError | None) -> None:
             refusal = None if error is None else _logs_not_made(error)
@@ -338,15 +342,25 @@ class Controller:
                 made() if refusal is None else undo()
             except ControllerError as failure:
                 refusal = failure
-            for each in chain.from_iterable([self._changing.pop(name) for name in facts]):
-                self._changer().soon(each)
+            except KafkaliteError as failure:
+                refusal = _logs_not_made(failure)
+            finally:
+                self._settle(facts)
             then(refusal)
 
-        self._changing.update({name: [] for name in facts})
+        self._changing.update({name: {} for name in facts})
         try:
             self._changer().make_logs(facts, changed)
         except KafkaliteError as error:
             self._changer().soon(partial(changed, error))
+
+    def _settle(self, names: Collection[str]) -> None:
+        """The topics are not changing any more: who waits for them looks again."""
+        self._being_made.difference_update(names)
+        for waiters in [self._changing.pop(name) for name in names]:
+            for then, awaited in waiters.items():
+                del self._waiters[then]
+                self._changer().soon(partial(self.when_settled, awaited, then))
 
     def set_configs(
         self,

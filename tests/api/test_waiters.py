@@ -1,0 +1,174 @@
+"""Requests that wait for topics which others make, in a log directory that hangs: what is left of
+them, and for how long they wait."""
+
+import gc
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from groups.fake_host import FakeHost, Partition, Plane, Topic
+from kafkalite.api import k10_find_coordinator, k20_delete_topics, k37_create_partitions
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS
+from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.groups.coordinator import GroupCoordinator
+from kafkalite.metadata.controller import NewTopic
+from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.protocol import codes, messages
+
+Made = Callable[[KafkaliteError | None], None]
+
+
+class AnsweringPlane(Plane):
+    def __init__(self, host: FakeHost) -> None:
+        super().__init__(host)
+        self.answers: list[Any] = []
+
+    def is_change_held_up(self) -> bool:
+        return False
+
+    def respond(self, _request: Any, response: Any) -> None:
+        self.answers.append(response)
+
+
+class HungHost(FakeHost):
+    """Its log directories change nothing until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answering = AnsweringPlane(self)
+        self.plane = self.answering  # type: ignore[assignment]
+        self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
+        self.under_way: list[Made] = []
+        self.settling: list[Callable[[], None]] = []
+        self.gone: list[Callable[[], None]] = []
+
+    def create_topics(self, _wanted: Sequence[NewTopic], then: Made) -> None:
+        self.under_way.append(then)
+
+    def when_settled(self, _names: Collection[str], then: Callable[[], None]) -> None:
+        self.settling.append(then)
+
+    def forget_waiter(self, then: Callable[[], None]) -> None:
+        self.settling.remove(then)
+
+    def is_changing(self, _name: str) -> bool:
+        return True
+
+    def create_partitions(self, _counts: Mapping[str, int], then: Made) -> None:
+        self.under_way.append(then)
+
+    def delete_topics(self, _names: Sequence[str], then: Callable[[], None]) -> None:
+        self.gone.append(then)
+
+    def on_topic_deleted(self, _name: str) -> None:
+        pass
+
+
+class Request:
+    """Only to be seen to be gone."""
+
+    api_version = 3
+
+
+def find(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    k10_find_coordinator.handle(host, request, messages.FindCoordinatorRequest(key="group"))
+    return weakref.ref(request)
+
+
+def test_nothing_is_left_of_who_was_told_that_a_coordinator_takes_long() -> None:
+    """Each stayed in memory until the directory answered: clients that ask again and again filled
+    half of the memory of requests, and then everybody was refused."""
+    host = HungHost()
+    late = []
+    for _ in range(100):
+        late.append(find(host))
+        host.pass_time(100)
+    host.pass_time(IMPATIENT_WAIT_MS)
+    gc.collect()
+    assert [each() for each in late] == [None] * 100
+    assert {each.error_code for each in host.answering.answers} == {codes.COORDINATOR_NOT_AVAILABLE}
+    assert len(host.under_way) == 1
+    assert not host.groups._awaiting_topic
+    assert not host.stops
+    waiting = [find(host) for _ in range(2)]
+    (made,) = host.under_way
+    made(StorageError("no room"))
+    gc.collect()
+    assert [each() for each in waiting] == [None, None]
+    assert len(host.answering.answers) == 102
+    # The log is told once, whoever waited.
+    assert host.log.lines == [f"topic {OFFSETS_TOPIC} is not created: no room"]
+
+
+def test_a_coordinator_whose_topic_others_could_not_make_is_not_there() -> None:
+    host = HungHost()
+    host.image.topics[OFFSETS_TOPIC] = Topic((Partition(0),))
+    told: list[KafkaliteError | None] = []
+    host.groups.make_topic(told.append)
+    (settled,) = host.settling
+    del host.image.topics[OFFSETS_TOPIC]
+    settled()
+    assert [type(each).__name__ for each in told] == ["ControllerError"]
+    assert not host.groups.has_topic
+
+
+ASKED_MS = 5_000
+
+
+def grow(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    kind = messages.CreatePartitionsRequest
+    topics = [kind.CreatePartitionsTopic(name="t", count=2, assignments=None)]
+    message = kind(topics=topics, timeout_ms=ASKED_MS)
+    k37_create_partitions.handle(host, request, message)
+    return weakref.ref(request)
+
+
+def delete(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    message = messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=ASKED_MS)
+    k20_delete_topics.handle(host, request, message)
+    return weakref.ref(request)
+
+
+def host_with_a_topic() -> HungHost:
+    host = HungHost()
+    topic = SimpleNamespace(name="t", id=bytes(15) + b"1", partitions=(Partition(0),))
+    host.image = SimpleNamespace(  # type: ignore[assignment]
+        topics={"t": topic}, topics_by_id={topic.id: topic}
+    )
+    host.config = {**host.config, "delete.topic.enable": True}
+    return host
+
+
+@pytest.mark.parametrize("ask", [grow, delete])
+def test_nothing_is_left_of_who_waited_too_long_for_a_change_of_others(
+    ask: Callable[[Any], weakref.ref[Request]],
+) -> None:
+    host = host_with_a_topic()
+    late = ask(host)
+    host.pass_time(ASKED_MS)
+    gc.collect()
+    assert late() is None
+    assert not host.settling and not host.stops
+    assert len(host.answering.answers) == 1
+
+
+@pytest.mark.parametrize("ask", [grow, delete])
+def test_a_change_that_has_waited_for_another_has_the_rest_of_its_time(
+    ask: Callable[[Any], weakref.ref[Request]],
+) -> None:
+    """The request's time began anew."""
+    host = host_with_a_topic()
+    ask(host)
+    host.pass_time(ASKED_MS - 10)
+    host.settling.pop()()
+    assert host.under_way or host.gone
+    host.pass_time(9)
+    assert not host.answering.answers
+    host.pass_time(1)
+    assert len(host.answering.answers) == 1
