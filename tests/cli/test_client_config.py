@@ -1,6 +1,7 @@
 """`--command-config` and `--command-property`: Kafka's client properties for the commands."""
 
 import argparse
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kafkalite
+from kafkalite.cli import produce
 from kafkalite.cli.client_config import (
     ADMIN,
     CONSUME,
@@ -88,6 +90,60 @@ def test_perf_produce_takes_several_behind_one_flag() -> None:
         "level": 9,
         "codec": "zstd",
     }
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "told"),
+    [
+        (["compression.type=zstd", "compression.zstd.level=19"], [], ("zstd", 19)),
+        (["compression.type=zstd", "compression.zstd.level=19"], ["--codec=gzip"], ("gzip", None)),
+        (["compression.type=zstd", "compression.zstd.level=19"], ["--codec=none"], ("none", None)),
+        (["compression.zstd.level=19"], ["--codec=zstd"], ("zstd", 19)),
+        (["compression.zstd.level=19"], [], ("none", None)),
+        (
+            ["compression.zstd.level=19", "compression.gzip.level=-1"],
+            ["--codec=gzip"],
+            ("gzip", -1),
+        ),
+        (["compression.zstd.level=19"], ["--codec=zstd", "--level=3"], ("zstd", 3)),
+    ],
+)
+def test_the_level_is_that_of_the_codec_that_is_used(
+    lines: list[str], words: list[str], told: tuple[str, int | None], file: Callable[..., Path]
+) -> None:
+    """It was that of the file's codec: gzip got a level of zstd, which failed each batch, and a
+    codec of the command line got none."""
+    config = ["--command-config", str(file(*lines))]
+    options = parse(produce.command_line(), ["t", *config, *words])
+    assert (options.codec, options.level) == told
+    if not words:
+        client = parsed(PERF_PRODUCE, *config).client
+        assert (client.get("codec", "none"), client.get("level")) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--codec=gzip", "--level=19"], "compression.gzip.level is 19, it must be 1 to 9"),
+        (["--codec=gzip", "--level=0"], "compression.gzip.level is 0, it must be 1 to 9"),
+        (["--codec=lz4", "--level=18"], "compression.lz4.level is 18, it must be 1 to 17"),
+        (["--codec=snappy", "--level=1"], "--level: snappy has no levels"),
+        (
+            ["--command-property=compression.zstd.level=23"],
+            "compression.zstd.level is 23, it must be -131072 to 22",
+        ),
+        (
+            ["--command-property=compression.zstd.level=x"],
+            "compression.zstd.level is 'x', it must be a whole number",
+        ),
+    ],
+)
+def test_a_level_that_the_codec_does_not_have_is_refused_before_anything_is_sent(
+    words: list[str], sentence: str
+) -> None:
+    """Each batch failed of it."""
+    with pytest.raises(UsageError, match=f"^{re.escape(sentence)}$"):
+        parse(produce.command_line(), ["t", *words])
 
 
 @pytest.mark.parametrize(

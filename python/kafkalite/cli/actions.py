@@ -4,7 +4,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 
-from kafkalite.cli.client_config import add_server, parse
+from kafkalite.cli.client_config import ADMIN, add_server, parse
 from kafkalite.cli.options import new_parser, require_text
 
 OF_EVERY_ACTION = {
@@ -21,7 +21,8 @@ class Actions:
 
     def __init__(self, prog: str, description: str, examples: str) -> None:
         self.parser = new_parser(prog, description, examples)
-        self.parser.set_defaults(run=None, command_config=None, command_property=[])
+        self.parser.set_defaults(run=None, properties=ADMIN)
+        self.parser.set_defaults(command_config=None, command_property=[])
         self._actions = self.parser.add_subparsers(title="actions", metavar="ACTION")
         self._prog = prog
         self._examples = [line.strip() for line in examples.strip().splitlines()]

@@ -11,6 +11,7 @@ The other options of the command line win over both. What is no such option goes
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.cli.options import (
@@ -27,8 +28,13 @@ from kafkalite.client.admin import Admin
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.membership import GroupOptions
-from kafkalite.client.producer_settings import changes_nothing, is_of_other_protocols
+from kafkalite.client.producer_settings import (
+    changes_nothing,
+    is_of_other_protocols,
+    number,
+)
 from kafkalite.config.properties import parse_properties
+from kafkalite.errors import InvalidArgumentError
 
 BOOTSTRAP_SERVER = "localhost:9092"
 TIMEOUT_MS = 60_000
@@ -82,7 +88,7 @@ _ALL: dict[str, Row] = {
     "request.timeout.ms": ("request_timeout_ms", milliseconds_argument),
 }
 _CLASSES_OF_JAVA = (".serializer", ".deserializer")
-_LEVELS = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+_LEVELS = {codec: f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
 _ADMIN: dict[str, Row] = {
     **_ALL,
     "default.api.timeout.ms": ("timeout_ms", milliseconds_argument),
@@ -98,7 +104,7 @@ _PRODUCER: dict[str, Row] = {
     "max.in.flight.requests.per.connection": ("max_in_flight", _size),
     "enable.idempotence": ("idempotent", _flag),
     "delivery.timeout.ms": ("delivery_timeout_ms", milliseconds_argument),
-    **dict.fromkeys(_LEVELS, ("level", int_argument)),
+    **{key: (key, partial(number, key)) for key in _LEVELS.values()},
 }
 _CONSUMER: dict[str, Row] = {
     **_ADMIN,
@@ -124,7 +130,6 @@ PRODUCE = Properties(
         **_SERVER,
         "acks": "acks",
         "codec": "codec",
-        "level": "level",
         "linger_ms": "linger",
         "batch_bytes": "batch_size",
         "delivery_timeout_ms": "timeout",
@@ -192,14 +197,34 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
     options = parser.parse_args(arguments)
     given = parse_properties(read_text(options.command_config)) if options.command_config else {}
     given |= parse_settings(options.command_property)
-    if not given:
-        return options
-    found = _read(given, options.properties)
-    for name, option in options.properties.options.items():
-        if name in found:
-            options.parser.set_defaults(**{option: found.pop(name)})
-    options.parser.set_defaults(client=found)
-    return parser.parse_args(arguments)
+    levels: dict[str, int] = {}
+    if given:
+        found = _read(given, options.properties)
+        levels = {key: found.pop(key) for key in _LEVELS.values() if key in found}
+        for name, option in options.properties.options.items():
+            if name in found:
+                options.parser.set_defaults(**{option: found.pop(name)})
+        options.parser.set_defaults(client=found)
+        options = parser.parse_args(arguments)
+    _settle_level(options, levels)
+    return options
+
+
+def _settle_level(options: argparse.Namespace, levels: Mapping[str, int]) -> None:
+    """Of the levels that the properties have, the one of the codec that is used, which the command
+    line may name, unless that has a level too. Raises `UsageError` for one that it cannot have."""
+    if options.properties.kind != "producer":
+        return
+    is_option = "codec" in options.properties.options
+    settings: dict[str, Any] = vars(options) if is_option else options.client
+    codec, level = settings.get("codec", "none"), settings.get("level")
+    key = _LEVELS.get(codec)
+    if key is not None and level is None and key in levels:
+        settings["level"] = levels[key]
+    elif key is not None and level is not None:
+        _value(key, str(level), partial(number, key))
+    elif level is not None and codec == "snappy":
+        raise UsageError("--level: snappy has no levels")
 
 
 def client_of(kind: type[Asking], options: argparse.Namespace) -> Asking:
@@ -218,14 +243,9 @@ def _read(given: Mapping[str, str], properties: Properties) -> dict[str, Any]:
     """The values by the names of the rows."""
     found: dict[str, Any] = {}
     for key, text in given.items():
-        if key in _LEVELS and key.split(".")[1] != given.get("compression.type"):
-            continue
         if key in properties.rows:
             name, read = properties.rows[key]
-            try:
-                found[name] = read(text)
-            except (ValueError, argparse.ArgumentTypeError) as error:
-                raise UsageError(f"{key}={text}: {error}") from error
+            found[name] = _value(key, text, read)
         elif is_of_other_protocols(key, text):
             raise UsageError(f"{key} is not supported: kafkalite speaks PLAINTEXT alone")
         elif not (changes_nothing(key) or key.endswith(_CLASSES_OF_JAVA)):
@@ -233,3 +253,12 @@ def _read(given: Mapping[str, str], properties: Properties) -> dict[str, Any]:
     if not found.pop("auto_commit", True):
         found["auto_commit_interval_ms"] = None
     return found
+
+
+def _value(key: str, text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except InvalidArgumentError as error:  # which names the key
+        raise UsageError(str(error)) from error
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise UsageError(f"{key}={text}: {error}") from error

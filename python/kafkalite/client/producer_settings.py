@@ -18,6 +18,7 @@ __all__ = ["ProducerSettings"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+GZIP_LEVEL_DEFAULT = -1
 # Name of the setting: field, lowest value, highest.
 NUMBERS = {
     "batch.size": ("batch_bytes", 0, 1 << 29),
@@ -27,7 +28,7 @@ NUMBERS = {
     "delivery.timeout.ms": ("delivery_timeout_ms", 0, (1 << 31) - 1),
     "request.timeout.ms": ("request_timeout_ms", 0, (1 << 31) - 1),
     "transaction.timeout.ms": ("transaction_timeout_ms", 1, (1 << 31) - 1),
-    "compression.gzip.level": ("gzip_level", -1, 9),
+    "compression.gzip.level": ("gzip_level", 1, 9),
     "compression.lz4.level": ("lz4_level", 1, 17),
     "compression.zstd.level": ("zstd_level", -131_072, 22),
 }
@@ -110,8 +111,7 @@ class ProducerSettings:
         for name, value in given.items():
             text = str(value).strip()
             if name in NUMBERS:
-                attribute, lowest, highest = NUMBERS[name]
-                found[attribute] = _number(prefix + name, text, lowest, highest)
+                found[NUMBERS[name][0]] = number(name, text, prefix)
             elif name == "acks":
                 found["acks"] = _acks(prefix + name, text)
             elif name == "enable.idempotence":
@@ -175,12 +175,18 @@ def changes_nothing(name: str) -> bool:
     return name in IGNORED or name.startswith(IGNORED_FAMILIES)
 
 
-def _number(name: str, text: str, lowest: int, highest: int) -> int:
+def number(name: str, text: str, prefix: str = "") -> int:
+    """The value of one of `NUMBERS`. Raises `InvalidArgumentError`, which names the setting, with
+    the prefix."""
+    _, lowest, highest = NUMBERS[name]
     if not re.fullmatch(r"[+-]?\d+", text):
-        raise InvalidArgumentError(f"{name} is '{text}', it must be a whole number")
-    if not lowest <= int(text) <= highest:
-        raise InvalidArgumentError(f"{name} is {text}, it must be {lowest} to {highest}")
-    return int(text)
+        raise InvalidArgumentError(f"{prefix}{name} is '{text}', it must be a whole number")
+    value = int(text)
+    if name == "compression.gzip.level" and value == GZIP_LEVEL_DEFAULT:
+        return value
+    if not lowest <= value <= highest:
+        raise InvalidArgumentError(f"{prefix}{name} is {text}, it must be {lowest} to {highest}")
+    return value
 
 
 def _acks(name: str, text: str) -> str:
