@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
@@ -147,12 +147,15 @@ class Broker:
     def _hold_ports(self) -> None:
         """Nobody gets a port of the stopped broker that was chosen for it: these sockets do not
         listen, and go with that of the broker to come, as both have SO_REUSEADDR."""
-        wanted = f"{self._listen},{self._config}"
-        for text in ",".join(self._bound.values()).split(","):
-            place = address(text.rpartition("://")[2])
-            if place is not None and f":{place[1]}" not in wanted:
+        if self._held:
+            return  # since an earlier end: a start in between has failed
+        asked = [self._listen or "", *(self._config.get(key, "") for key in self._bound)]
+        asked_ports = {port for _, port in _addresses(asked)}
+        for host, port in _addresses(self._bound.values()):
+            if port not in asked_ports:
                 with suppress(InvalidArgumentError):  # somebody was faster, and `start` says so
-                    held = bind(Endpoint("HELD", *place), Buffers(SYSTEM_BUFFER, SYSTEM_BUFFER))
+                    endpoint = Endpoint("HELD", host, port)
+                    held = bind(endpoint, Buffers(SYSTEM_BUFFER, SYSTEM_BUFFER))
                     self._held.append(held.detach())
 
     def _leave_nothing(self) -> None:
@@ -322,6 +325,13 @@ def _path_options() -> list[str]:
     except FileNotFoundError:  # it has been deleted
         is_mine = False
     return [] if is_mine else ["-P"]
+
+
+def _addresses(settings: Iterable[str]) -> list[tuple[str, int]]:
+    """Hosts and ports that settings of listeners name, with the names of listeners or without."""
+    texts = ",".join(settings).split(",")
+    found = (address(text.rpartition("://")[2]) for text in texts)
+    return [each for each in found if each is not None]
 
 
 def _close_all(descriptors: list[int]) -> None:

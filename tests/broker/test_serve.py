@@ -643,6 +643,30 @@ def test_a_port_that_was_asked_for_is_anybodys_while_the_broker_is_stopped() -> 
             broker.start()
 
 
+def test_the_port_is_held_though_a_longer_number_of_the_configuration_begins_like_it() -> None:
+    """`:4567` was looked for as text, and found in `:45678`."""
+    with kafkalite.Broker() as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        broker._config["advertised.listeners"] = f"PLAINTEXT://proxy:{port}8"
+        broker.stop()
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind(("127.0.0.1", port))
+
+
+def test_restarts_that_fail_leave_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each held the same port once more."""
+    with kafkalite.Broker() as broker:
+        broker.stop()
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with monkeypatch.context() as patch:
+            patch.setattr(broker, "_start_timeout_s", 0)
+            for _ in range(3):
+                with pytest.raises(BrokerFailedError):
+                    broker.start()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        broker.start()
+
+
 def test_a_restart_that_fails_loses_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """It removed the temporary directory, and the next start began with an empty one."""
     with kafkalite.Broker() as broker:
