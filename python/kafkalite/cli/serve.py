@@ -15,7 +15,6 @@ SINGLE = ("properties", "--data", "--listen", "--log-level")
 SETTINGS = ("--config", "--override")
 """What may come several times; the second is the word of `kafka-server-start`."""
 
-LEVELS = ("debug", "info", "warning", "error")
 PORT_MAX = 65_535
 
 DESCRIPTION = """Runs a broker until SIGTERM or Ctrl-C.
@@ -74,6 +73,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def plain_options(arguments: Sequence[str]) -> Options | None:
     """The options, if each is written out, with its value behind it, and right; else None."""
+    from kafkalite.context import Log
+
     values: dict[str, str] = {}
     config: list[str] = []
     remaining = iter(arguments)
@@ -90,7 +91,7 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
             return None
     listen = values.get("--listen")
     level = values.get("--log-level", "info")
-    if level not in LEVELS or (listen is not None and not _is_address(listen)):
+    if level not in Log.LEVELS or (listen is not None and not _is_address(listen)):
         return None
     if values.get("--data") == "":
         return None
@@ -120,6 +121,7 @@ def _is_address(text: str) -> bool:
 def command_line() -> "ArgumentParser":
     """Its parser."""
     from kafkalite.cli.options import new_parser
+    from kafkalite.context import Log
 
     parser = new_parser("kafkalite serve", DESCRIPTION, EXAMPLES)
     parser.add_argument("properties", nargs="?", help="a server.properties file of Kafka's")
@@ -139,7 +141,7 @@ def command_line() -> "ArgumentParser":
     )
     parser.add_argument(
         "--log-level",
-        choices=LEVELS,
+        choices=Log.LEVELS,
         default="info",
         help="what is logged (info); debug has requests too, but those for records",
     )
