@@ -1,5 +1,6 @@
 """What the commands that talk to a broker have in common: the server, `--json`, and Kafka's client
-properties, by `--command-config FILE`, and `--command-property KEY=VALUE` over the file.
+properties: those of `--command-config FILE`, and over them, for what has a producer or a consumer,
+those of `--command-property KEY=VALUE`.
 
     bootstrap.servers, client.id, request.timeout.ms, default.api.timeout.ms     every command
     acks, batch.size, linger.ms, compression.type, …                             produce
