@@ -199,6 +199,14 @@ def test_lines_become_records_and_records_lines(run: Run, servers: str) -> None:
     assert [{**row, "topic": "lines"} for row in copies] == rows
 
 
+def test_a_topic_is_not_made_for_no_records(run: Run, servers: str) -> None:
+    """As Kafka's console producer makes none: it asks for a topic when the first record comes."""
+    assert produce(servers, "", "never-sent-to") == (0, "", "")
+    assert "never-sent-to" not in run("topics", "list").out.split()
+    assert produce(servers, "1\n", "sent-to") == (0, "", "")
+    assert "sent-to" in run("topics", "list").out.split()
+
+
 def test_arguments_of_bytes_that_are_no_text_are_sent_as_they_are(run: Run, servers: str) -> None:
     assert run("topics", "create", "bytes").exit == 0
     arguments = ("--key", "\udcff", "--header", "from=\udcfe", "--null-marker", "\udcfd")

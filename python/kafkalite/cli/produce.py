@@ -81,7 +81,6 @@ def run(arguments: list[str]) -> int:
         delivery_timeout_ms=options.timeout,
         **settings,
     ) as producer:
-        producer.partition_count(options.topic)
         started = time.monotonic()
         with Progress(options.topic) as progress:
             try:
