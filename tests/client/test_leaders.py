@@ -12,7 +12,7 @@ from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Consumer, Producer
+from kafkalite.client import Consumer, Producer, lookup
 from kafkalite.errors import (
     BrokerError,
     KafkaliteError,
@@ -334,7 +334,11 @@ def read_until_the_leader_changes(broker: FakeBroker, logs: Led, consumer: Consu
     broker.leader_epoch = logs.fenced_below = 5
 
 
-def test_a_new_leader_that_has_all_that_was_read_is_read_on() -> None:
+def test_a_new_leader_that_has_all_that_was_read_is_read_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a pause, as if the answer had left the partition out."""
+    monkeypatch.setattr(lookup, "BACKOFF_MS", 3_600_000)
     logs = Led({0: 2})
     logs.ends = (NONE, 4, 6)
     with FakeBroker(logs) as broker, Consumer(broker.servers) as consumer:

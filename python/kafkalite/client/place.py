@@ -243,6 +243,7 @@ class Places:
         place = self.of(partition, epoch)
         if place is not None:
             place.need, place.sought_since = Need.NOTHING, None
+            place.epoch = next(self._epochs)  # the question has been answered
 
     def cut(self, partition: Partition, epoch: int, offset: int) -> None:
         """The leader's log ends there, before what was given: it is read from there on."""
