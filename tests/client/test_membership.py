@@ -295,6 +295,43 @@ def test_whoever_assigns_after_all_leaves_the_group() -> None:
         until(lambda: group.generation == 2, consumer)
 
 
+def test_nothing_of_an_old_subscription_is_handed_out_after_a_new_one() -> None:
+    """It was, and committed, until the new topics had been looked up beside."""
+    group = Group()
+    broker = FakeBroker(group, partitions=2, topics=(TOPIC, "others"))
+    group.address = (broker.host, broker.port)
+    with broker, Consumer(broker.servers, group="subscribes-anew") as consumer:
+        consumer.subscribe(TOPIC)
+        assert next(iter(consumer)).topic == TOPIC
+        looks = len(broker.of("Metadata"))
+        group.silent = ("Metadata",)
+        consumer._counts_at = 0.0  # the time to look has come
+        assert next(iter(consumer)).topic == TOPIC
+        until(lambda: len(broker.of("Metadata")) > looks)
+        group.silent = ()
+        consumer.subscribe("others")
+        assert consumer.poll() == []
+        assert consumer.assignment == [("others", 0), ("others", 1)]
+        assert group.generation == 2
+
+
+def test_whoever_assigns_after_all_waits_for_no_topics_of_the_subscription() -> None:
+    """Their answer lay there unread, so that `poll` went round without waiting."""
+    group = Group()
+    with (
+        broker_of(group) as broker,
+        Consumer(broker.servers, group="assigns-while-it-looks") as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        group.silent = ("Metadata",)
+        consumer._counts_at = 0.0  # the time to look has come
+        until(lambda: consumer._topics.is_asked, consumer)
+        consumer.assign({(TOPIC, 0): 1})
+        assert not consumer._topics.descriptors()
+        group.silent = ()
+
+
 def test_a_join_that_fails_is_tried_again() -> None:
     """The partitions that a topic had got since then were read by nobody."""
     group = Group()

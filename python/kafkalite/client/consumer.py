@@ -124,6 +124,8 @@ class Consumer(Closing):
                 request_timeout_ms=request_timeout_ms,
             )
         self._subscription: list[str] | re.Pattern[str] | None = None
+        self._is_new_subscription = False
+        """Its topics have not been looked up yet: what is read is that of the one before."""
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
         self._topics = TopicQuestion(self.cluster)
@@ -203,12 +205,12 @@ class Consumer(Closing):
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group can only assign")
         named = topics if isinstance(topics, re.Pattern) else short_texts("topics", topics)
-        self._subscription = named
-        self._counts_at = 0.0
+        self._subscription, self._is_new_subscription = named, True
         self._topics.close()
 
     def _unsubscribe(self) -> None:
         """The group goes on without this member, which would not join again when it has to."""
+        self._topics.close()
         if self._group is not None and self._subscription is not None:
             self._commit_quietly()
             self._group.leave()
@@ -420,9 +422,11 @@ class Consumer(Closing):
 
     def _topics_changed(self, is_joined: bool) -> bool:
         """Looks the subscribed topics up now and then. A member that has its partitions reads on
-        meanwhile; one that is to join waits for the answer."""
-        is_due = not self._counts_at or time.monotonic() - self._counts_at >= self._age_s(is_joined)
-        if is_joined and (is_due or self._topics.is_asked):
+        meanwhile; one that is to join, or whose partitions are those of another subscription, waits
+        for the answer."""
+        is_new = self._is_new_subscription
+        is_due = is_new or time.monotonic() - self._counts_at >= self._age_s(is_joined)
+        if is_joined and not is_new and (is_due or self._topics.is_asked):
             found = self._look_beside()
         elif is_due:
             self._topics.close()  # what it was to tell is older
@@ -431,7 +435,7 @@ class Consumer(Closing):
             return False
         if found is None:
             return False
-        self._counts_at = time.monotonic()
+        self._counts_at, self._is_new_subscription = time.monotonic(), False
         changed = found != self._counts
         self._counts = found
         return changed
