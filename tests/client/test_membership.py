@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import kafkalite
-from client.fake import FakeBroker
+from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, values
 from kafkalite.client import Consumer
 from kafkalite.client.membership import GroupOptions, Membership, assign_range
 from kafkalite.errors import BrokerError
+from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
     ILLEGAL_GENERATION,
     NOT_COORDINATOR,
@@ -554,6 +555,77 @@ def test_a_coordinator_that_knows_nobody_is_asked_again_after_a_pause_and_not_fo
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             member.join([TOPIC], lambda _topics: {TOPIC: 2})
         assert 2 <= len(broker.of("JoinGroup")) < 10
+        member.close()
+
+
+def test_a_join_that_waited_for_long_may_be_refused_now_and_then() -> None:
+    """The time for refusals began with the first JoinGroup, which may wait for the other members
+    for minutes: the first refusal behind it was raised."""
+    group = Group()
+    patience_ms = 1_000
+    late = {"JoinGroup": [UNKNOWN_MEMBER_ID], "SyncGroup": [ILLEGAL_GENERATION]}
+
+    def handle(name: str, request: Any) -> Any:
+        if late.get(name):
+            threading.Event().wait(1.2 * patience_ms / 1000)
+            kind = getattr(messages, f"{name}Response")
+            return kind(error_code=late[name].pop(0))
+        return group(name, request)
+
+    options = GroupOptions("waits-for-long", heartbeat_interval_ms=3_600_000)
+    with broker_of(group, handle) as broker:
+        member = Membership(broker.servers, options, "client", timeout_ms=patience_ms)
+        assert member.join([TOPIC], lambda _topics: {TOPIC: 2}) == [(TOPIC, 0), (TOPIC, 1)]
+        assert [len(broker.of(each)) for each in ("JoinGroup", "SyncGroup")] == [3, 2]
+        member.close()
+
+
+def test_partitions_whose_assignment_is_lost_on_its_way_are_asked_for_again() -> None:
+    """The whole join was, and the group shared its partitions out anew."""
+    group = Group()
+    lost = [Close()]
+
+    def handle(name: str, request: Any) -> Any:
+        return lost.pop() if name == "SyncGroup" and lost else group(name, request)
+
+    with broker_of(group, handle) as broker:
+        member = Membership(broker.servers, GroupOptions("loses-an-answer", **QUICK), "client")
+        assert member.join([TOPIC], lambda _topics: {TOPIC: 2}) == [(TOPIC, 0), (TOPIC, 1)]
+        assert [len(broker.of(each)) for each in ("JoinGroup", "SyncGroup")] == [1, 2]
+        member.close()
+
+
+def test_a_heartbeat_is_sent_though_the_time_of_the_join_is_over() -> None:
+    """It had a millisecond to look its coordinator up, as long as the leader shared out."""
+    group = Group()
+    codes = {"Heartbeat": [NOT_COORDINATOR]}
+    timeout_ms = 1_000
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        if name == "FindCoordinator" and not codes["Heartbeat"]:
+            threading.Event().wait(0.1)
+        if name == "Heartbeat" and codes["Heartbeat"]:
+            return type(answer)(error_code=codes["Heartbeat"].pop())
+        return answer
+
+    with broker_of(group, handle) as broker:
+        member = Membership(
+            broker.servers,
+            GroupOptions("shares-out-late", **QUICK),
+            "client",
+            timeout_ms=timeout_ms,
+        )
+
+        def counts(_topics: set[str]) -> dict[str, int]:
+            threading.Event().wait(1.2 * timeout_ms / 1000)
+            codes["Heartbeat"] = [NOT_COORDINATOR]
+            until(lambda: not codes["Heartbeat"])
+            seen = len(broker.of("Heartbeat"))
+            until(lambda: len(broker.of("Heartbeat")) > seen)
+            return {TOPIC: 2}
+
+        assert member.join([TOPIC], counts) == [(TOPIC, 0), (TOPIC, 1)]
         member.close()
 
 

@@ -160,14 +160,21 @@ class Membership:
         Waits for the other members, at most as long as the group lets them take.
         """
         self._joined = False  # until it has: a join that fails is tried again
-        named, began, pause_ms = sorted(topics), time.monotonic(), 0
+        named, pause_ms = sorted(topics), 0
+        refused_since: float | None = None
         while True:
-            found = self._retry(lambda: self._join(named, counts))
+            joined = self._enter(named)
+            found: list[Partition] | int = int(joined.error_code)
+            if found == NONE:
+                refused_since, pause_ms = None, 0
+                found = self._take_share(joined, counts)
             if isinstance(found, list):
                 return found
             if found in (MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS):
                 continue
-            if time.monotonic() - began > self._cluster.timeout_ms / 1000:
+            now = time.monotonic()
+            refused_since = now if refused_since is None else refused_since
+            if now - refused_since > self._cluster.timeout_ms / 1000:
                 raise broker_error(found, f"group '{self.options.group}'")
             # At once, as Kafka's consumer does each time, but only the first.
             time.sleep(pause_ms / 1000)
@@ -213,30 +220,48 @@ class Membership:
         self.member_id, self.generation = "", -1
         self._ask(request)
 
-    def _join(
-        self, topics: list[str], counts: Callable[[set[str]], Mapping[str, int]]
-    ) -> list[Partition] | int:
-        """One round of it: this member's partitions, or the code that asks for another."""
-        with self._lock:
+    def _enter(self, topics: list[str]) -> Any:
+        """The answer to JoinGroup; it may have a code that asks for another."""
+
+        def ask() -> Any:
             joined = self._ask_to_join(topics)
             if joined.error_code == MEMBER_ID_REQUIRED:
                 self.member_id = joined.member_id
-            if joined.error_code == MEMBER_ID_REQUIRED or self._forgets(joined.error_code):
-                return int(joined.error_code)
-            check(joined.error_code, f"group '{self.options.group}'")
+            elif not self._forgets(joined.error_code):
+                check(joined.error_code, f"group '{self.options.group}'")
+            return joined
+
+        with self._lock:
+            joined = self._retry(ask)
+            if joined.error_code != NONE:
+                return joined
             self.member_id, self.generation = joined.member_id, joined.generation_id
             self._is_member, self._polled_at = True, time.monotonic()
         self._start_heartbeats()
+        return joined
+
+    def _take_share(
+        self, joined: Any, counts: Callable[[set[str]], Mapping[str, int]]
+    ) -> list[Partition] | int:
+        """This member's partitions, or the code that asks for another JoinGroup. Heartbeats go on
+        while they are shared out, and no time of a request's bounds either."""
         assigned = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             assigned = self._share_out(joined.members, counts)
+
+        def ask() -> Any:
+            synced = self._sync(assigned)
+            code = synced.error_code
+            if code != REBALANCE_IN_PROGRESS and not self._forgets(code):
+                check(code, f"group '{self.options.group}'")
+            return synced
+
         with self._lock:
             if (self.member_id, self.generation) != (joined.member_id, joined.generation_id):
                 return ILLEGAL_GENERATION  # a heartbeat was told so meanwhile
-            synced = self._sync(assigned)
-            if synced.error_code == REBALANCE_IN_PROGRESS or self._forgets(synced.error_code):
+            synced = self._retry(ask)
+            if synced.error_code != NONE:
                 return int(synced.error_code)
-            check(synced.error_code, f"group '{self.options.group}'")
             self._joined, self._is_member, self._is_forgotten = True, True, False
             self._polled_at = time.monotonic()
             return _decode_assignment(synced.assignment)
@@ -455,7 +480,8 @@ class Membership:
             self._lock.release()
 
     def _attempt(self, operation: Callable[[], Result]) -> Result:
-        """After what may pass the coordinator is looked up anew."""
+        """After what may pass the coordinator is looked up anew. Under the lock, as all that asks
+        it is."""
         try:
             return operation()
         except ClientError as error:
