@@ -69,6 +69,24 @@ def test_an_address_that_only_the_broker_has_named_is_said_to_be_its_own() -> No
             cluster.connection(leader)
 
 
+def test_an_address_that_was_reached_before_is_not_said_to_be_wrong() -> None:
+    """Where a client had a connection of its own to the broker, the hint came with each failure."""
+
+    def answer(name: str, _: Any) -> Any:
+        if name != "Metadata":
+            return ...
+        return broker.metadata({2: (other.host, other.port)})
+
+    broker, other = FakeBroker(answer), FakeBroker()
+    with broker, Cluster(broker.servers) as cluster:
+        with other:
+            cluster.refresh([])
+            cluster.new_connection(2).close()
+        with pytest.raises(ConnectionFailedError) as told:
+            cluster.new_connection(2)
+    assert "advertised.listeners" not in str(told.value)
+
+
 def create_answers(*codes: int) -> Any:
     """CreateTopics answered with these codes, the last one again and again."""
     left = list(codes)

@@ -164,13 +164,18 @@ class Cluster(Closing):
         # When the time of the operation is over that is tried again and again.
         self._deadline: float | None = None
         self._topics: dict[str, TopicMetadata] = {}
-        self.was_reached = False
-        """Whether any broker has ever answered."""
+        # Where a broker has answered.
+        self._reached: set[tuple[str, int]] = set()
         self.cluster_id: str | None = None
         self.controller_id = -1
 
     def __repr__(self) -> str:
         return f"<kafkalite.Cluster: {self.servers_text}>"
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether any broker has ever answered."""
+        return bool(self._reached)
 
     @property
     def servers_text(self) -> str:
@@ -227,7 +232,8 @@ class Cluster(Closing):
         try:
             return self._connect(node.host, node.port)
         except ConnectionFailedError as error:
-            if node_id in self._connections or (node.host, node.port) in self._servers:
+            address = (node.host, node.port)
+            if address in self._reached or address in self._servers:
                 raise
             # Who starts with a broker in a container meets this first.
             raise ConnectionFailedError(
@@ -470,7 +476,7 @@ class Cluster(Closing):
         )
         # Other operations have more time than the one that made it.
         connection.request_timeout_ms = self.request_timeout_ms
-        self.was_reached = True
+        self._reached.add((host, port))
         return connection
 
 
