@@ -12,7 +12,7 @@ from client.test_producer import Log, produce_response
 from kafkalite._native import read_batches
 from kafkalite.client import Cluster, Producer
 from kafkalite.client.transactions import OpenTransaction, Transaction, end, is_open, open_ids
-from kafkalite.errors import BrokerError
+from kafkalite.errors import BrokerError, KafkaliteError, RequestTimedOutError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import OPERATION_NOT_ATTEMPTED
 
@@ -181,10 +181,42 @@ def test_nothing_more_is_sent_of_a_transaction_that_lacks_a_record() -> None:
                 producer.flush()
             for partition in (0, 1):
                 producer.send("orders", b"too late", partition=partition)
-                with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                with pytest.raises(BrokerError, match=r"can only be aborted: .*MESSAGE_TOO_LARGE"):
                     producer.flush()
             assert (producer.sent_count, producer.failed_count) == (0, 3)
             assert len(broker.of("Produce")) == 1
+
+
+def test_nothing_is_sent_of_a_transaction_of_which_another_partition_is_given_up() -> None:
+    """What came before that partition in the same turn was, and what was given up behind it was
+    told the sentence of that one as if it were its own."""
+    broker, _ = broker_with()
+    told: dict[int, str] = {}
+    with broker, Cluster(broker.servers) as cluster:
+        transaction = Transaction(cluster, "etl-0", 60_000)
+        transaction.begin()
+        with Producer(
+            cluster, idempotent=True, transaction=transaction, linger_ms=3_600_000
+        ) as producer:
+
+            def note(error: KafkaliteError | None, partition: int) -> None:
+                told[partition] = str(error)
+
+            for partition in (0, 1):
+                producer.send(
+                    "orders",
+                    b"x",
+                    partition=partition,
+                    on_delivery=lambda error, *_, to=partition: note(error, to),
+                )
+            producer._close_all()
+            producer._lanes["orders", 1].ready[0].deadline = 0.0  # its time is over
+            with pytest.raises(RequestTimedOutError, match=r"^1 record for partition orders-1"):
+                producer.flush()
+    assert broker.of("Produce") == []
+    first = "1 record for partition orders-1 was not acknowledged within 120 s"
+    unsent = f"not sent, since the transaction can only be aborted: {first}"
+    assert told == {0: unsent, 1: first}
 
 
 def test_a_transaction_without_partitions_is_not_ended() -> None:

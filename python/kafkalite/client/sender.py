@@ -143,10 +143,13 @@ class Sender(Closing):
     def send(self, now: float) -> None:
         """Gives up what is too old, and sends what may go."""
         by_node: dict[int, list[Lane]] = {}
-        for lane in list(self.lanes.values()):
+        # First of all lanes: one that is given up ends the transaction of the others.
+        for lane in self.lanes.values():
             self._give_up_old(lane, now)
-            if self._transaction_error is not None:
+        if self._transaction_error is not None:
+            for lane in self.lanes.values():
                 self._give_up_all(lane, self._transaction_error)
+        for lane in self.lanes.values():
             if lane.renumber and not lane.flying:
                 self._renumber(lane, now)
             waits = not lane.may_send or now < lane.paused_until
@@ -376,7 +379,7 @@ class Sender(Closing):
         """A transaction that lacks a record is not committed: nothing more is sent of it."""
         lane.renumber = False
         while lane.ready:
-            self._finish(lane.ready.popleft(), error, -1)
+            self._finish(lane.ready.popleft(), _unsent(error), -1)
 
     def _renumber(self, lane: Lane, now: float) -> None:
         if lane.is_unsure or now < lane.paused_until:
@@ -390,3 +393,11 @@ class Sender(Closing):
                 return
         lane.renumber = False
         lane.begin_epoch(producer_id, epoch)
+
+
+def _unsent(first: KafkaliteError) -> KafkaliteError:
+    """What records are told that were not sent, because of the first error of their transaction."""
+    sentence = f"not sent, since the transaction can only be aborted: {first}"
+    if isinstance(first, BrokerError):
+        return BrokerError(sentence, code=first.code, name=first.name, retriable=first.retriable)
+    return type(first)(sentence)
