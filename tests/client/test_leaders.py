@@ -1,8 +1,10 @@
 """Who leads is asked beside what is sent and fetched; a new leader is asked what it has."""
 
+import select
 import struct
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,8 @@ from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Consumer, Producer, lookup
+from kafkalite.client import Cluster, Consumer, Producer, lookup
+from kafkalite.client.leaders import Leaders
 from kafkalite.errors import (
     BrokerError,
     KafkaliteError,
@@ -87,6 +90,62 @@ def two_topics() -> tuple[FakeBroker, Topics]:
     return broker, topics
 
 
+def asked(leaders: Leaders, now: float) -> bool:
+    """Whether anything is asked, which then has been answered."""
+    leaders.send(now)
+    descriptors = leaders.descriptors()
+    if not descriptors:
+        return False
+    assert select.select(descriptors, [], [], WAIT_S)[0]
+    while leaders.descriptors():
+        leaders.take(now)
+    return True
+
+
+def test_a_topic_that_cannot_be_looked_up_is_asked_for_again_after_its_pause() -> None:
+    """It was at once, again and again, if somebody doubted who leads it."""
+    broker, topics = two_topics()
+    topics.is_deleted = True
+    with broker, Cluster(broker.servers) as cluster, Leaders(cluster) as leaders:
+        assert leaders.find(GONE, 0, 1.0) is None
+        assert asked(leaders, 1.0)
+        leaders.doubt(GONE, 0)
+        with pytest.raises(BrokerError, match="topic 'gone'"):
+            leaders.find(GONE, 0, 1.0)
+        assert not asked(leaders, 1.0)
+        assert leaders.find(GONE, 0, 2.0) is None
+        assert asked(leaders, 2.0)
+
+
+def test_a_partition_that_nobody_leads_is_not_asked_for_twice_at_a_time() -> None:
+    broker, _ = two_topics()
+    with broker, Cluster(broker.servers) as cluster, Leaders(cluster) as leaders:
+        leaders.look([TOPIC])
+        assert asked(leaders, 1.0)
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="partition 7"):
+                leaders.find(TOPIC, 7, 1.0)
+            leaders.send(1.0)
+        while leaders.descriptors():
+            leaders.take(1.0)
+        assert not asked(leaders, 1.0)
+
+
+def test_an_error_that_is_raised_again_and_again_does_not_grow() -> None:
+    """Its traceback did, by some frames each time, for as long as a topic was away."""
+    broker, topics = two_topics()
+    topics.is_deleted = True
+    depths = set()
+    with broker, Cluster(broker.servers) as cluster, Leaders(cluster) as leaders:
+        leaders.find(GONE, 0, 1.0)
+        assert asked(leaders, 1.0)
+        for _ in range(3):
+            with pytest.raises(BrokerError) as told:
+                leaders.find(GONE, 0, 1.0)
+            depths.add(len(traceback.extract_tb(told.value.__traceback__)))
+    assert len(depths) == 1
+
+
 # --- producers ------------------------------------------------------------------------------------
 
 
@@ -116,7 +175,7 @@ def test_records_of_a_deleted_topic_fail_when_their_time_is_over_and_no_others()
     failures: list[KafkaliteError | None] = []
     with (
         broker,
-        Producer(broker.servers, linger_ms=0, delivery_timeout_ms=3_000) as producer,
+        Producer(broker.servers, linger_ms=0, delivery_timeout_ms=10_000) as producer,
     ):
         for topic in (TOPIC, GONE):
             producer.send(topic, b"0", partition=0)
@@ -126,7 +185,7 @@ def test_records_of_a_deleted_topic_fail_when_their_time_is_over_and_no_others()
         for number in range(1, 10):
             producer.send(TOPIC, b"%d" % number, partition=0)
             poll_until(producer, lambda wanted=number: producer.sent_count == 2 + wanted)
-        sentence = "for partition gone-0 .* 3 s: topic 'gone'"
+        sentence = "for partition gone-0 .* 10 s: topic 'gone'"
         with pytest.raises(RequestTimedOutError, match=sentence):
             producer.flush()
         assert len(failures) == 1
@@ -135,9 +194,16 @@ def test_records_of_a_deleted_topic_fail_when_their_time_is_over_and_no_others()
     assert topics.logs[TOPIC].values == [b"%d" % number for number in range(10)]
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is waited for as long as the test waits."""
+    monkeypatch.setattr("kafkalite.client.producer.UNKNOWN_TOPIC_MS", WAIT_S * 1000)
+
+
+@pytest.mark.usefixtures("patience")
 def test_what_is_under_way_moves_on_while_send_waits_for_a_topic() -> None:
-    """It lay there for the five seconds that a topic is waited for. Here the topic is made by who
-    reads what was sent before."""
+    """It lay there for as long as a topic is waited for. Here the topic is made by who reads what
+    was sent before."""
     broker, topics = two_topics()
     topics.is_deleted = True
 
@@ -165,6 +231,7 @@ def test_a_topic_that_there_is_not_is_told_by_send() -> None:
         assert producer.pending_count == 0
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_callback_that_sends_while_send_waits_for_a_topic_loses_nothing() -> None:
     """Both make the lane of the same partition."""
     broker, topics = two_topics()

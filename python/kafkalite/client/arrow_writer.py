@@ -188,7 +188,7 @@ class ArrowWriter(Closing):
             while producer.pending_bytes > self._buffer_bytes and producer.first_error is None:
                 producer.poll(100)
             if producer.first_error is not None:
-                raise producer.first_error
+                raise producer.first_error.with_traceback(None)
 
     def _note(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
         if error is not None:

@@ -140,14 +140,15 @@ class Leaders(Closing):
         found = known.partitions.get(partition)
         if found is not None and found.leader >= 0:
             return found
-        self._wanted.add(topic)
+        self._want(topic, now)
         code = UNKNOWN_TOPIC_OR_PARTITION if found is None else LEADER_NOT_AVAILABLE
         raise broker_error(code, f"partition {partition} of topic '{topic}'")
 
     def doubt(self, topic: str, partition: int) -> None:
         """Another may lead it by now: nobody does until that is asked."""
         self._doubted.add((topic, partition))
-        self._wanted.add(topic)
+        if topic not in self._failures:
+            self._wanted.add(topic)  # else `find` wants it, when its pause is over
 
     def look(self, topics: Iterable[str]) -> None:
         """They are asked for again, and are what they were meanwhile."""
@@ -156,7 +157,7 @@ class Leaders(Closing):
     def _want(self, topic: str, now: float) -> None:
         failure = self._failures.get(topic)
         if failure is not None and now < failure.until:
-            raise failure.error
+            raise failure.error.with_traceback(None)  # which would grow each time
         if topic not in self._asked:
             self._wanted.add(topic)
 
@@ -200,4 +201,4 @@ class Leaders(Closing):
     def _failure(self, topic: str, error: ClientError, now: float) -> _Failure:
         before = self._failures.get(topic)
         pause_ms = BACKOFF_MS if before is None else min(2 * before.pause_ms, BACKOFF_MS_MAX)
-        return _Failure(error, now + pause_ms / 1000, pause_ms)
+        return _Failure(error.with_traceback(None), now + pause_ms / 1000, pause_ms)

@@ -304,7 +304,7 @@ class Producer:
         self._raise_callback_error()
         if self.first_error is not None:
             error, self.first_error = self.first_error, None
-            raise error
+            raise error.with_traceback(None)  # it may be that of other records too
 
     @property
     def pending_count(self) -> int:
