@@ -540,21 +540,27 @@ def test_a_member_of_an_old_generation_joins_again_as_itself(
         assert [each.member_id for each in broker.of("JoinGroup")] == ["", member_id]
 
 
-def test_a_coordinator_that_knows_nobody_is_asked_again_after_a_pause_and_not_for_ever() -> None:
+@pytest.mark.parametrize("refused", ["JoinGroup", "SyncGroup"])
+def test_a_coordinator_that_knows_nobody_is_asked_again_after_a_pause_and_not_for_ever(
+    refused: str,
+) -> None:
     """It was asked some thousand times a second, and `join` never returned."""
     group = Group()
 
     def handle(name: str, request: Any) -> Any:
         answer = group(name, request)
-        return type(answer)(error_code=UNKNOWN_MEMBER_ID) if name == "JoinGroup" else answer
+        return type(answer)(error_code=UNKNOWN_MEMBER_ID) if name == refused else answer
 
     with broker_of(group, handle) as broker:
         member = Membership(
-            broker.servers, GroupOptions("knows-nobody", **QUICK), "client", timeout_ms=1_000
+            broker.servers,
+            GroupOptions(f"knows-nobody-{refused}", **QUICK),
+            "client",
+            timeout_ms=1_000,
         )
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             member.join([TOPIC], lambda _topics: {TOPIC: 2})
-        assert 2 <= len(broker.of("JoinGroup")) < 10
+        assert 2 <= len(broker.of(refused)) < 10
         member.close()
 
 

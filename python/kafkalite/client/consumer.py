@@ -126,6 +126,8 @@ class Consumer(Closing):
         self._subscription: list[str] | re.Pattern[str] | None = None
         self._is_new_subscription = False
         """Its topics have not been looked up yet: what is read is that of the one before."""
+        self._has_to_join = False
+        """Topics have changed since the group was joined; an interrupt may have come between."""
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
         self._topics = TopicQuestion(self.cluster)
@@ -407,17 +409,20 @@ class Consumer(Closing):
         if group is None or self._subscription is None:
             return
         is_joined = group.is_joined
-        changed = self._topics_changed(is_joined)
-        if is_joined and not changed:
+        self._has_to_join = self._topics_changed(is_joined) or self._has_to_join
+        if is_joined and not self._has_to_join:
             return
         # Beyond that the group has gone on without this member (`onJoinPrepare` of Kafka's).
         wait_s = group.options.max_poll_interval_ms / 1000
         self._commit_quietly(deadline=time.monotonic() + wait_s)
         topics = sorted(self._counts)
-        if not topics:
-            self._places.assign([])
-            return
-        self._places.assign(group.join(topics, self._partition_counts))
+        if topics:
+            found = group.join(topics, self._partition_counts)
+        else:
+            group.leave()  # others may have what it had
+            found = []
+        self._has_to_join = False
+        self._places.assign(found)
         self._places.forget_positions()
 
     def _topics_changed(self, is_joined: bool) -> bool:

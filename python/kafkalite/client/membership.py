@@ -160,24 +160,22 @@ class Membership:
         Waits for the other members, at most as long as the group lets them take.
         """
         self._joined = False  # until it has: a join that fails is tried again
-        named, pause_ms = sorted(topics), 0
-        refused_since: float | None = None
+        named, pause_ms, paused_ms = sorted(topics), 0, 0
         while True:
             joined = self._enter(named)
             found: list[Partition] | int = int(joined.error_code)
             if found == NONE:
-                refused_since, pause_ms = None, 0
                 found = self._take_share(joined, counts)
             if isinstance(found, list):
                 return found
             if found in (MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS):
                 continue
-            now = time.monotonic()
-            refused_since = now if refused_since is None else refused_since
-            if now - refused_since > self._cluster.timeout_ms / 1000:
+            # The time that other members took does not count.
+            if paused_ms > self._cluster.timeout_ms:
                 raise broker_error(found, f"group '{self.options.group}'")
             # At once, as Kafka's consumer does each time, but only the first.
             time.sleep(pause_ms / 1000)
+            paused_ms += pause_ms
             pause_ms = min(max(2 * pause_ms, BACKOFF_MS), BACKOFF_MS_MAX)
 
     def _start_heartbeats(self) -> None:

@@ -163,7 +163,8 @@ class Sender(Closing):
             if led is not None:
                 by_node.setdefault(led.leader, []).append(lane)
         for node_id, lanes in by_node.items():
-            self._send_to(node_id, lanes, now)
+            if self._transaction_error is None:
+                self._send_to(node_id, lanes, now)
 
     def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
         """Requests with one batch a partition, as many as may fly."""

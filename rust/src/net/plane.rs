@@ -356,6 +356,13 @@ impl Plane {
         self.shared.gates.end();
         self.shared.control().close();
     }
+
+    /// After the threads of Python have ended, which may have brought the last of their changes of logs to
+    /// the directories only then. Takes `STOP_WAIT_MS` at most.
+    pub fn finish_changes(&self) {
+        let deadline = Instant::now() + Duration::from_millis(STOP_WAIT_MS);
+        self.shared.gates.wait_for_changes(deadline);
+    }
 }
 
 #[cfg(test)]

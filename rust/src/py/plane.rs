@@ -619,7 +619,11 @@ impl BrokerPlane {
     /// The clean stop of the log directories, after `stop`: everything on disk, checkpoints, and last
     /// the marker of a clean shutdown. Returns those that could not be stopped so, with the reason.
     fn close(&self, py: Python<'_>, broker_epoch: i64) -> PyResult<Vec<(String, String)>> {
+        let plane = self.plane.lock().clone();
         enter(py, || {
+            if let Some(plane) = plane {
+                plane.finish_changes();
+            }
             let failed = self.node.close(broker_epoch).into_iter();
             Ok(failed
                 .map(|(path, error)| (path.to_string_lossy().into_owned(), error.to_string()))
