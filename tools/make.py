@@ -161,7 +161,7 @@ def bench(arguments: list[str]) -> None:
 def bench_kafka(arguments: list[str]) -> None:
     """`make bench-kafka`: both brokers on this machine, some 25 minutes."""
     need_jdk()
-    prepare(["test", "bench"], jars=True)
+    prepare(["test", "bench"], jars=True, profile="dist")
     call(["cargo", "build", "-q", "--release", "--no-default-features", "--example", "load"])
     run = [BIN / "python", ROOT / "benches" / "vs_kafka" / "run.py", *arguments]
     call(run, environment={"PYTHONPATH": str(ROOT / "tests")})
@@ -170,7 +170,7 @@ def bench_kafka(arguments: list[str]) -> None:
 def bench_spark(arguments: list[str]) -> None:
     """`make bench-spark`: one Spark and both brokers on this machine, some 15 minutes."""
     jar()
-    prepare(["test", "bench"], jars=True)
+    prepare(["test", "bench"], jars=True, profile="dist")
     run = [BIN / "python", ROOT / "benches" / "spark" / "run.py", *arguments]
     parts = [ROOT / "tests", ROOT / "benches" / "vs_kafka"]
     call(run, environment={"PYTHONPATH": os.pathsep.join(map(str, parts))})
@@ -193,10 +193,11 @@ def jar() -> None:
     call([BIN / "python", ROOT / "tools" / "make_jar.py"])
 
 
-def prepare(extras: list[str], *, jars: bool = False) -> Suite:
+def prepare(extras: list[str], *, jars: bool = False, profile: str = "release") -> Suite:
     """The environment: tools, the wheel, and Kafka's jars if asked for.
 
-    Downloads run beside the compiler. Returns when `kafkalite` is installed in `.venv`.
+    Downloads run beside the compiler. Returns when `kafkalite` is installed in `.venv`. `profile` is
+    Cargo's: "dist", that of the release wheel, where what users install is measured.
     """
     started = time.monotonic()
     need_compiler()
@@ -208,7 +209,7 @@ def prepare(extras: list[str], *, jars: bool = False) -> Suite:
     with ThreadPoolExecutor(1) as downloads:
         beside: Future[None] = downloads.submit(fetch, extras, jars=jars)
         shutil.rmtree(WHEELS, ignore_errors=True)
-        call([BIN / "maturin", "build", "--quiet", "--out", WHEELS])
+        call([BIN / "maturin", "build", "--quiet", "--profile", profile, "--out", WHEELS])
         beside.result()
     (wheel,) = WHEELS.glob("*.whl")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
