@@ -9,11 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shapes import BARE_TARGET, COMPARISONS, Comparison, Shape, Target
+from shapes import BARE_TARGET, COMPARISONS, SINK_SHAPE, Comparison, Shape, Target
 
 Line = dict[str, Any]
 
 PERF = "producer-perf-test"
+SINKS = {
+    "sink": "where the scheduler puts them",
+    "sink, one processor": "on one processor",
+}
 
 
 class Numbers:
@@ -87,6 +91,7 @@ def write(
             text += [f"## {comparison.name}", "", comparison.what + ".", ""]
             text += _table(comparison, own)
             text += _latencies(comparison, own)
+            text += _without_broker(own)
             text += _bare(comparison, own)
             plot = out / f"{re.sub(r'[^a-z]+', '-', comparison.name.lower())}.png"
             _plot(comparison, own, plot)
@@ -171,6 +176,35 @@ def _latency_verdict(ratio: float, p99_ms: float, target: Target) -> str:
     if target.p99_ms is not None:
         return f"{target.p99_ms:.0f} ms {'reached' if p99_ms <= target.p99_ms else '**missed**'}"
     return ""
+
+
+def _without_broker(lines: list[Line]) -> list[str]:
+    """What the kernel alone takes for a request of one connection."""
+    sinks = {
+        name: Numbers(
+            [line for line in lines if line["shape"] == SINK_SHAPE and line["side"] == name],
+            "request",
+        )
+        for name in SINKS
+    }
+    if not any(numbers.results for numbers in sinks.values()):
+        return []
+    ours, kafka = _sides(lines, SINK_SHAPE, "request")
+    text = [
+        f"The system calls of {SINK_SHAPE} without a broker, which any broker makes (`load sink`:",
+        "wait, receive, write, flush where both sides do, send):",
+        "",
+        "| Loop and client run | CPU: median (best) | Kafka's best over it | Rate | ours over it |",
+        "|---|---|---|---|---|",
+    ]
+    for name, where in SINKS.items():
+        numbers = sinks[name]
+        text.append(
+            f"| {where} | {numbers.cpu:,.1f} ({numbers.best_cpu:,.1f}) us/req | "
+            f"{kafka.best_cpu / numbers.cpu:.2f} ({kafka.best_cpu / numbers.best_cpu:.2f}) | "
+            f"{numbers.rate:,.0f} req/s | {ours.rate / numbers.rate:.2f} |"
+        )
+    return [*text, ""]
 
 
 def _bare(comparison: Comparison, lines: list[Line]) -> list[str]:

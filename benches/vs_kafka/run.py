@@ -22,8 +22,18 @@ from typing import Any
 
 import report
 from awake import Awake
-from shapes import BARE, COMPARISONS, PARTITIONS, RECYCLING, Comparison, Shape
-from sides import Kafka, Kafkalite, Side, Start, bare_python_s, create_topic, resident_mb
+from loads import finish_load, load, start_load
+from shapes import (
+    BARE,
+    COMPARISONS,
+    PARTITIONS,
+    RECYCLING,
+    SINK_REQUEST_BYTES,
+    SINK_SHAPE,
+    Comparison,
+    Shape,
+)
+from sides import Kafka, Kafkalite, Side, Sink, Start, bare_python_s, create_topic, resident_mb
 from still import still
 
 import kafkalite
@@ -31,12 +41,10 @@ from kafkalite.protocol import messages
 from oracle.tools import KafkaTools
 
 ROOT = Path(__file__).resolve().parents[2]
-LOAD = ROOT / "target" / "release" / "examples" / "load"
 READY_ROUNDS = 20
 MANY_PARTITIONS = 1_000
 IDLE_CONNECTIONS = 10_000
 FILL_S = 4.0
-LOAD_S_MAX = 120
 PAGES_BYTES = 1 << 30
 """Written and deleted before each run that writes much, on either side."""
 
@@ -89,6 +97,25 @@ class Bench:
                                 seconds=self.seconds)  # fmt: skip
                     self.note(comparison=comparison.name, shape=shape.name, side="bare",
                               pair=pair, result=bare)  # fmt: skip
+            if shape.name == SINK_SHAPE and comparison.is_like_for_like:
+                self.without_broker(comparison)
+
+    def without_broker(self, comparison: Comparison) -> None:
+        """The same requests to a loop that does nothing but the system calls."""
+        frame = (SINK_REQUEST_BYTES - 4).to_bytes(4, "big") + bytes(SINK_REQUEST_BYTES - 4)
+        for on_one_processor in (False, True):
+            sink = Sink(
+                self.folder,
+                is_synced=comparison.kafka_flushes,
+                on_one_processor=on_one_processor,
+            )
+            with still(self.pids):
+                for pair in range(self.pairs):
+                    result = load("repeat", bound=sink.bound, frame=frame.hex(), pid=sink.pid,
+                                  broker=sink.bootstrap_servers, seconds=self.seconds)  # fmt: skip
+                    self.note(comparison=comparison.name, shape=SINK_SHAPE, side=sink.name,
+                              pair=pair, result=result)  # fmt: skip
+            sink.stop()
 
     def prepare(self, side: Side, shape: Shape, topic: str, configs: Mapping[str, str]) -> None:
         """The topic, filled where it is to be read, and the side warm."""
@@ -215,34 +242,6 @@ def offset_commit() -> bytes:
     client = b"load"
     header = b"\0\x08\0\x08\0\0\0\0" + len(client).to_bytes(2, "big") + client + b"\0"
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
-
-
-def start_load(mode: str, **arguments: Any) -> subprocess.Popen[str]:
-    """The load generator, beside."""
-    words = [f"{name}={value}" for name, value in arguments.items()]
-    return subprocess.Popen(
-        [LOAD, mode, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def finish_load(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Its line. Raises CalledProcessError with what it complained of, or if it does not end."""
-    try:
-        out, errors = process.communicate(timeout=LOAD_S_MAX)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, errors = process.communicate()
-        errors += f"no end within {LOAD_S_MAX} s"
-    if process.returncode != 0:
-        print(errors, file=sys.stderr)
-        raise subprocess.CalledProcessError(process.returncode, process.args, out, errors)
-    result: dict[str, Any] = json.loads(out)
-    return result
-
-
-def load(mode: str, **arguments: Any) -> dict[str, Any]:
-    """One run of the load generator."""
-    return finish_load(start_load(mode, **arguments))
 
 
 def cpu_s(pid: int) -> float:

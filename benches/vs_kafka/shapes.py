@@ -125,6 +125,11 @@ class Comparison(NamedTuple):
     kafka_flushes: bool
     shapes: list[Shape]
 
+    @property
+    def is_like_for_like(self) -> bool:
+        """Both sides promise the same."""
+        return self.kafka_flushes == (self.our_fsync == "group")
+
 
 def without_target(shape: Shape) -> Shape:
     """The shape where it is reported only."""
@@ -160,3 +165,7 @@ COMPARISONS = [
 BARE = {"p1": 170, "p16": 170, "p16k": 16_700, "p1m": 1_040_000}
 BARE_TARGET = 0.85
 """Of the bare loop's rate, reached with one connection or more."""
+
+SINK_SHAPE = "p1"
+"""The load whose requests are also sent to a loop without a broker: as many bytes each way."""
+SINK_REQUEST_BYTES = 230

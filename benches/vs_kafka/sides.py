@@ -1,5 +1,6 @@
 """The two brokers: each as its own process, on one node, replication factor 1, on the same disk."""
 
+import os
 import subprocess
 import sys
 import time
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from loads import LOAD
+from shapes import BARE, SINK_SHAPE
 
 import kafkalite
 from oracle.broker import KafkaBroker
@@ -81,6 +84,33 @@ class Kafka:
     def stop(self) -> None:
         """A clean stop."""
         self._broker.stop()
+
+
+class Sink:
+    """No broker: for each request the system calls that any broker makes, one after the other
+    (`load sink`). On one processor, which it has in common with its client, or where the scheduler
+    puts both."""
+
+    def __init__(self, folder: Path, *, is_synced: bool, on_one_processor: bool) -> None:
+        self.name = "sink, one processor" if on_one_processor else "sink"
+        self._processor = min(os.sched_getaffinity(0)) if on_one_processor else None
+        words = [f"directory={folder}", f"bytes={BARE[SINK_SHAPE]}", f"sync={is_synced:d}"]
+        self._process = subprocess.Popen(
+            [*self.bound, LOAD, "sink", *words], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.pid = self._process.pid
+        self.bootstrap_servers = f"127.0.0.1:{self._process.stdout.readline().strip()}"
+
+    @property
+    def bound(self) -> list[str]:
+        """What a command begins with that is to run where this does."""
+        return [] if self._processor is None else ["taskset", "--cpu-list", str(self._processor)]
+
+    def stop(self) -> None:
+        """Ends it."""
+        with self._process:
+            self._process.kill()
 
 
 def create_topic(side: Side, name: str, partitions: int, configs: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@
 //! load repeat  broker=H:P frame=HEX connections=4 inflight=5      one request, again and again
 //! load idle    broker=H:P connections=10000
 //! load bare    directory=D bytes=16384                             write + fdatasync, no broker
+//! load sink    directory=D bytes=170 sync=0          no broker either: what `repeat` can be pointed at
 //! ```
 //!
 //! All take `seconds`, `warmup` (seconds that are not counted) and `pid`, the broker's process.
@@ -28,6 +29,7 @@ mod measure;
 mod peers;
 mod produce;
 mod repeat;
+mod sink;
 
 use arguments::Arguments;
 
@@ -45,7 +47,8 @@ fn main() {
         "repeat" => repeat::repeat(&arguments),
         "idle" => idle::idle(&arguments),
         "bare" => bare::bare(&arguments),
-        _ => Err("the first word is produce, fetch, latency, repeat, idle or bare".into()),
+        "sink" => sink::sink(&arguments),
+        _ => Err("the first word is produce, fetch, latency, repeat, idle, bare or sink".into()),
     };
     match done {
         Ok(report) => println!("{}", report.json()),
