@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalite import _native
 from kafkalite.api import Handler, find_handlers
@@ -70,85 +71,71 @@ def run(config: Config, log: Log) -> int:
             _remove_temporary(config.log_dirs())
 
 
+class _Listening(NamedTuple):
+    """Sockets that are bound and do not listen yet, and what there is to say of each listener, in
+    the order of `listeners`."""
+
+    sockets: list[_socket.socket]
+    bound: list[Endpoint]
+    advertised: list[Endpoint]
+    """What clients are told."""
+    connections_max: list[int]
+    connections_per_second_max: list[int]
+    connections_by_address: dict[str, int]
+    arrow_socket: _socket.socket | None
+    arrow_endpoint: Endpoint | None
+
+
+class _Failure:
+    """What ends the broker by itself: it stops as by SIGTERM, and its exit code says so."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._has_come = False
+        self._is_over = False
+
+    def on_control_end(self) -> None:
+        """A control thread has ended."""
+        if not self._is_over and not self._has_come:
+            self._has_come = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def on_metadata_failure(self, sentence: str) -> None:
+        """As Kafka halts: what is on disk and what is served may have come apart."""
+        if not self._is_over and not self._has_come:
+            self._log.error(f"{sentence}; the broker stops")
+        self.on_control_end()
+
+    def settle(self) -> bool:
+        """The broker stops: what ends from now on is no failure. Whether there was one before."""
+        self._is_over = True
+        return self._has_come
+
+
 def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     """As `run`, once the signals are blocked."""
     sys.setswitchinterval(0.0005)
-    endpoints = client_listeners(config)
-    sockets = [bind(endpoint, socket_buffers(config)) for endpoint in endpoints]
+    # First of all what may be refused: nothing has been touched then.
+    listening = _bind_all(config)
     handlers = find_handlers()
-    bound = [
-        Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
-        for endpoint, each in zip(endpoints, sockets, strict=True)
-    ]
-    arrow_socket, arrow_endpoint = _bind_arrow(config)
-    advertised = advertised_listeners(config, bound)
-    limits, rates = (
-        [limit_of_listener(config, each.name, key) for each in bound] for key in LISTENER_KEYS
-    )
-    limits_by_address = connections_by_address(config)
-    plane, controller = _open(config, log, handlers, advertised)
-    for each in sockets:
-        each.listen(config["socket.listen.backlog.size"])
-    control_keys = [
-        (each.key, each.min_version, each.min_version, each.max_version, each.first_flexible)
-        for each in handlers.values()
-        if each.key not in plane.native_keys()
-    ]
-    plane.start(
-        [each.detach() for each in sockets],
-        [(each.host, each.port) for each in advertised],
-        config["broker.rack"],
-        control_keys,
-        names=[each.name for each in bound],
-        connections_by_listener=limits,
-        rates_by_listener=rates,
-        connections_by_address=limits_by_address,
-    )
+    plane, controller = _open(config, log, handlers, listening.advertised)
+    _start_plane(plane, config, handlers, listening)
+    arrow_server = _serve_arrow(plane, config, listening)
     controller.on_broker_configs(
         lambda: plane.set_connection_rate(config["max.connection.creation.rate"])
     )
-    arrow_server = None
-    if arrow_socket is not None:
-        arrow_socket.listen(config["socket.listen.backlog.size"])
-        arrow_server = plane.serve_arrow(arrow_socket.detach(), config["connections.max.idle.ms"])
-    for mine, told in zip(bound, advertised, strict=True):
-        log.info(f"listener {mine.name} on {mine}, clients are told {told}")
-    if arrow_endpoint is not None:
-        log.info(f"Arrow endpoint on {arrow_endpoint}")
-    failed: list[bool] = []
-
-    def on_control_end() -> None:
-        if not failed:
-            failed.append(True)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def on_metadata_failure(sentence: str) -> None:
-        # As Kafka halts: what is on disk and what is served may have come apart.
-        if not failed:
-            log.error(f"{sentence}; the broker stops")
-        on_control_end()
-
-    controller.on_failure(on_metadata_failure)
+    for bound, told in zip(listening.bound, listening.advertised, strict=True):
+        log.info(f"listener {bound.name} on {bound}, clients are told {told}")
+    if arrow_server is not None:
+        log.info(f"Arrow endpoint on {listening.arrow_endpoint}")
+    failure = _Failure(log)
+    controller.on_failure(failure.on_metadata_failure)
     context = Context(plane, config, log, controller)
     context.timers.call_at(context.now_ms(), context.load_groups)
-    server = ControlServer(context, handlers, on_control_end)
-    # Daemons, so that one is no reason to stay where the next cannot be started.
-    control = [
-        threading.Thread(target=server.run, name="control", daemon=True)
-        for _ in range(CONTROL_THREADS)
-    ]
-    for thread in control:
-        thread.start()
-    bootstrap = ",".join(str(each) for each in advertised)
-    where = ""
-    if config["kafkalite.die.with.parent"]:
-        # Clients may be told others: a parent that starts it again needs those that are bound.
-        where = f" listeners={','.join(f'{each.name}://{each}' for each in bound)}"
-        where += f" kafkalite.arrow.listener={arrow_endpoint}" if arrow_endpoint else ""
-    _say(f"{READY_PREFIX}{bootstrap}{where} pid={os.getpid()}\n", log)
+    control = _start_control(ControlServer(context, handlers, failure.on_control_end))
+    _say(_ready_line(config, listening), log)
     signal.sigwait(stop_signals)
-    is_broken = bool(failed)
-    failed.append(True)
+    is_broken = failure.settle()
     log.info("stopping")
     context.begin_stop()
     if arrow_server is not None:
@@ -159,6 +146,90 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     is_clean = _close(plane, controller, log)
     log.info("stopped")
     return 1 if is_broken or not is_clean else 0
+
+
+def _bind_all(config: Config) -> _Listening:
+    """Binds all sockets. Raises InvalidArgumentError for what cannot be listened on."""
+    endpoints = client_listeners(config)
+    sockets = [bind(endpoint, socket_buffers(config)) for endpoint in endpoints]
+    bound = [
+        Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
+        for endpoint, each in zip(endpoints, sockets, strict=True)
+    ]
+    arrow_socket, arrow_endpoint = _bind_arrow(config)
+    connections_max, connections_per_second_max = (
+        [limit_of_listener(config, each.name, key) for each in bound] for key in LISTENER_KEYS
+    )
+    return _Listening(
+        sockets,
+        bound,
+        advertised_listeners(config, bound),
+        connections_max,
+        connections_per_second_max,
+        connections_by_address(config),
+        arrow_socket,
+        arrow_endpoint,
+    )
+
+
+def _start_plane(
+    plane: _native.BrokerPlane,
+    config: Config,
+    handlers: Mapping[int, Handler],
+    listening: _Listening,
+) -> None:
+    """Has clients served: by Rust at once, by Python when the control thread runs."""
+    for each in listening.sockets:
+        each.listen(config["socket.listen.backlog.size"])
+    control_keys = [
+        (each.key, each.min_version, each.min_version, each.max_version, each.first_flexible)
+        for each in handlers.values()
+        if each.key not in plane.native_keys()
+    ]
+    plane.start(
+        [each.detach() for each in listening.sockets],
+        [(each.host, each.port) for each in listening.advertised],
+        config["broker.rack"],
+        control_keys,
+        names=[each.name for each in listening.bound],
+        connections_by_listener=listening.connections_max,
+        rates_by_listener=listening.connections_per_second_max,
+        connections_by_address=listening.connections_by_address,
+    )
+
+
+def _serve_arrow(
+    plane: _native.BrokerPlane, config: Config, listening: _Listening
+) -> _native.ArrowServer | None:
+    """Starts the Arrow endpoint, if there is to be one."""
+    if listening.arrow_socket is None:
+        return None
+    listening.arrow_socket.listen(config["socket.listen.backlog.size"])
+    descriptor = listening.arrow_socket.detach()
+    return plane.serve_arrow(descriptor, config["connections.max.idle.ms"])
+
+
+def _start_control(server: ControlServer) -> list[threading.Thread]:
+    # Daemons, so that one is no reason to stay where the next cannot be started.
+    threads = [
+        threading.Thread(target=server.run, name="control", daemon=True)
+        for _ in range(CONTROL_THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _ready_line(config: Config, listening: _Listening) -> str:
+    """What a start ends with on stdout; `child.py` reads it."""
+    words = [READY_PREFIX + ",".join(map(str, listening.advertised))]
+    if config["kafkalite.die.with.parent"]:
+        # Clients may be told others: a parent that starts it again needs those that are bound.
+        bound = ",".join(f"{each.name}://{each}" for each in listening.bound)
+        words.append(f"listeners={bound}")
+        if listening.arrow_endpoint is not None:
+            words.append(f"kafkalite.arrow.listener={listening.arrow_endpoint}")
+    return " ".join([*words, f"pid={os.getpid()}\n"])
 
 
 def _close(plane: _native.BrokerPlane, controller: Controller, log: Log) -> bool:
