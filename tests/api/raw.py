@@ -34,8 +34,24 @@ def header_is_tagged(key: int, version: int, is_response: bool) -> bool:
     return version >= FLEXIBLE_SINCE.get(key, 32767) and not (is_response and key == 18)
 
 
+def framed(content: bytes) -> bytes:
+    """A frame: its size and its content."""
+    return struct.pack(">i", len(content)) + content
+
+
+def request_frame(
+    key: int, version: int, body: bytes, *, correlation_id: int = 7, client_id: str = "test"
+) -> bytes:
+    """A whole request as it goes over the wire."""
+    named = client_id.encode()
+    content = struct.pack(">hhih", key, version, correlation_id, len(named)) + named
+    if header_is_tagged(key, version, False):
+        content += b"\0"
+    return framed(content + body)
+
+
 class Connection:
-    """One socket. `closed` is true once the broker has closed it."""
+    """One socket, on which requests have numbers of their own."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
@@ -51,14 +67,12 @@ class Connection:
     def send(self, key: int, version: int, body: bytes) -> int:
         """Sends one request; returns its correlation id."""
         self._correlation_id += 1
-        header = struct.pack(">hhih4s", key, version, self._correlation_id, 4, b"test")
-        if header_is_tagged(key, version, False):
-            header += b"\0"
-        self.send_frame(header + body)
+        self.socket.sendall(request_frame(key, version, body, correlation_id=self._correlation_id))
         return self._correlation_id
 
     def send_frame(self, content: bytes) -> None:
-        self.socket.sendall(struct.pack(">i", len(content)) + content)
+        """Sends what may be no request."""
+        self.socket.sendall(framed(content))
 
     def receive_frame(self) -> bytes | None:
         """The content of the next frame, or None if the broker has closed the connection."""

@@ -4,11 +4,12 @@ import random
 import socket
 import struct
 
+import psutil
 import pytest
 
 import kafkalite
 from api.batches import batch
-from api.raw import NAMES, Connection
+from api.raw import NAMES, Connection, request_frame
 from kafkalite.protocol import messages
 
 VERSIONS = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4), 19: (2, 7)}
@@ -21,20 +22,16 @@ def test_a_size_out_of_bounds_closes_the_connection(connection: Connection, size
 
 
 def test_a_claimed_size_takes_no_memory(broker: kafkalite.Broker) -> None:
-    def resident_kib() -> int:
-        with open(f"/proc/{broker.pid}/status", encoding="ascii") as status:  # noqa: PTH123
-            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-
-    before = resident_kib()
+    before = psutil.Process(broker.pid).memory_info().rss
     opened = [Connection(broker.bootstrap_servers) for _ in range(50)]
     for connection in opened:
         connection.socket.sendall(struct.pack(">i", 100 * 1024 * 1024) + b"\0\0\0\3")
     with Connection(broker.bootstrap_servers) as other:
         other.ask("Metadata", 1, messages.MetadataRequest(topics=[]))
-    grown = resident_kib() - before
+    grown = psutil.Process(broker.pid).memory_info().rss - before
     for connection in opened:
         connection.socket.close()
-    assert grown < 20 * 1024
+    assert grown < 20 << 20
 
 
 @pytest.mark.parametrize(
@@ -116,8 +113,7 @@ def test_random_changes_never_hang_the_broker(broker: kafkalite.Broker, key: int
 
 
 def test_a_frame_that_comes_byte_by_byte_is_answered(connection: Connection) -> None:
-    content = struct.pack(">hhih", 18, 0, 77, -1)
-    for byte in struct.pack(">i", len(content)) + content:
+    for byte in request_frame(18, 0, b"", correlation_id=77):
         connection.socket.sendall(bytes([byte]))
     frame = connection.receive_frame()
     assert frame is not None
@@ -125,11 +121,8 @@ def test_a_frame_that_comes_byte_by_byte_is_answered(connection: Connection) -> 
 
 
 def test_many_frames_in_one_segment_are_answered_in_order(connection: Connection) -> None:
-    frames = b""
-    for number in range(500):
-        content = struct.pack(">hhih", 18, 0, number, -1)
-        frames += struct.pack(">i", len(content)) + content
-    connection.socket.sendall(frames)
+    frames = [request_frame(18, 0, b"", correlation_id=number) for number in range(500)]
+    connection.socket.sendall(b"".join(frames))
     for number in range(500):
         frame = connection.receive_frame()
         assert frame is not None

@@ -19,15 +19,17 @@ import kafkalite
 from api.batches import batch
 from api.config_cases import BROKER, DELETE, SET
 from api.configs import change
-from api.raw import Connection
+from api.raw import KEYS, Connection, request_frame
 from kafkalite._native import BatchBuilder
 from kafkalite.protocol import messages
 
-METADATA = messages.MetadataRequest(topics=[])
+PRODUCE, METADATA = KEYS["Produce"], KEYS["Metadata"]
+NO_TOPICS = messages.MetadataRequest(topics=[])
+ALL_TOPICS: bytes = messages.MetadataRequest(topics=None).encode(1)
 
 
 def is_served(connection: Connection) -> bool:
-    connection.ask("Metadata", 1, METADATA)
+    connection.ask("Metadata", 1, NO_TOPICS)
     return True
 
 
@@ -35,11 +37,6 @@ def large_batch(size: int) -> bytes:
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, bytes(size))
     return builder.finish()
-
-
-def resident_kib(broker: kafkalite.Broker) -> int:
-    with open(f"/proc/{broker.pid}/status", encoding="ascii") as status:  # noqa: PTH123
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
 def is_silent(connection: Connection, seconds: float) -> bool:
@@ -137,9 +134,9 @@ def test_a_storm_of_connections_does_not_hold_up_those_that_there_are() -> None:
             # So that it finds them all at once.
             os.kill(broker.pid, signal.SIGSTOP)
             storm = [Connection(broker.bootstrap_servers) for _ in range(count)]
-            correlation_id = one.send(3, 1, METADATA.encode(1))
+            correlation_id = one.send(METADATA, 1, NO_TOPICS.encode(1))
             os.kill(broker.pid, signal.SIGCONT)
-            one.receive(3, 1, correlation_id)
+            one.receive(METADATA, 1, correlation_id)
             os.kill(broker.pid, signal.SIGSTOP)
             taken.append(process.num_fds() - before)
             os.kill(broker.pid, signal.SIGCONT)
@@ -185,15 +182,14 @@ def test_large_frames_wait_for_memory_and_small_ones_do_not(small: kafkalite.Bro
         openers = [Connection(small.bootstrap_servers) for _ in range(8)]
         frames = []
         for opener in openers:
-            content = struct.pack(">hhih4s", 0, 9, 7, 4, b"test") + b"\0"
-            content += opener.produce_request("large", record).encode(9)
-            frames.append(struct.pack(">i", len(content)) + content)
+            request = opener.produce_request("large", record)
+            frames.append(request_frame(PRODUCE, 9, request.encode(9)))
         # Half of each frame: two of them fill the memory.
         for opener, frame in zip(openers, frames, strict=True):
             opener.socket.setblocking(False)
             opener.socket.send(frame[: 64 << 10])
         assert is_served(creator)
-        before = resident_kib(small)
+        before = psutil.Process(small.pid).memory_info().rss
 
         def finish(opener: Connection, frame: bytes) -> None:
             opener.socket.settimeout(90)
@@ -208,18 +204,17 @@ def test_large_frames_wait_for_memory_and_small_ones_do_not(small: kafkalite.Bro
             thread.join()
             opener.receive(0, 9, 7)
             opener.socket.close()
-        assert resident_kib(small) - before < 40 << 10
+        assert psutil.Process(small.pid).memory_info().rss - before < 40 << 20
 
 
 def test_a_reader_that_never_reads_holds_bounded_memory(small: kafkalite.Broker) -> None:
     with Connection(small.bootstrap_servers) as connection:
         for number in range(60):
             connection.create_topic(f"with-a-long-name-{number:-<80}")
-        before = resident_kib(small)
+        before = psutil.Process(small.pid).memory_info().rss
         readers = [Connection(small.bootstrap_servers) for _ in range(3)]
-        frame = struct.pack(">hhih", 3, 1, 5, -1) + struct.pack(">i", -1)
         # More than the kernel's buffers take on both sides.
-        frames = (struct.pack(">i", len(frame)) + frame) * 600_000
+        frames = request_frame(METADATA, 1, ALL_TOPICS) * 600_000
         try:
             for reader in readers:
                 reader.socket.setblocking(False)
@@ -232,7 +227,7 @@ def test_a_reader_that_never_reads_holds_bounded_memory(small: kafkalite.Broker)
                 assert sent < len(frames), "it is read no further"
             assert is_served(connection)
             # At most a mebibyte of answers each, and what a receive buffer holds.
-            assert resident_kib(small) - before < 3 * 2 * 1024 + (6 << 10)
+            assert psutil.Process(small.pid).memory_info().rss - before < 12 << 20
         finally:
             for reader in readers:
                 reader.socket.close()
@@ -240,8 +235,7 @@ def test_a_reader_that_never_reads_holds_bounded_memory(small: kafkalite.Broker)
 
 def test_an_endless_pipeline_does_not_starve_other_connections(small: kafkalite.Broker) -> None:
     greedy = Connection(small.bootstrap_servers)
-    frame = struct.pack(">hhih", 3, 1, 5, -1) + struct.pack(">i", -1)
-    frames = (struct.pack(">i", len(frame)) + frame) * 1_000
+    frames = request_frame(METADATA, 1, ALL_TOPICS) * 1_000
     ends = threading.Event()
 
     def send() -> None:
@@ -284,10 +278,11 @@ def test_a_request_behind_a_bad_one_is_not_read_and_one_before_it_is_answered(
     with Connection(small.bootstrap_servers) as connection:
         connection.create_topic("before-nonsense")
         request = connection.produce_request("before-nonsense", batch([b"x"]), acks=-1)
-        content = struct.pack(">hhih4s", 0, 9, 70, 4, b"test") + b"\0" + request.encode(9)
-        frame = struct.pack(">i", len(content)) + content
+        frame = request_frame(PRODUCE, 9, request.encode(9), correlation_id=70)
         connection.socket.sendall(frame + struct.pack(">ihh", 4, 999, 0))
-        assert connection.receive(0, 9, 70).responses[0].partition_responses[0].error_code == 0
+        assert (
+            connection.receive(PRODUCE, 9, 70).responses[0].partition_responses[0].error_code == 0
+        )
         assert connection.is_closed()
 
 
@@ -313,7 +308,7 @@ def test_hostile_clients_fit_into_half_a_gibibyte() -> None:
         with Connection(broker.bootstrap_servers) as good:
             for _ in range(100):
                 assert good.produce("t", batch([b"x" * 50_000])).error_code == 0
-        assert resident_kib(broker) < 512 << 10
+        assert psutil.Process(broker.pid).memory_info().rss < 512 << 20
         # Those that hold memory and send nothing give way to one that needs it.
         # As clients do, it comes back if it waited so long that it was taken for one of them.
         deadline = time.monotonic() + 150

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from api.batches import batch
-from api.raw import KEYS, Connection, header_is_tagged
+from api.raw import KEYS, Connection, framed, request_frame
 from kafkalite.protocol import messages
 
 BOUND_S = 20.0
@@ -177,17 +177,19 @@ class Client:
 
     def ask(self, kind: Kind, body: bytes | None = None) -> None:
         self._correlation_id += 1
-        content = struct.pack(">hhih4s", kind.key, kind.version, self._correlation_id, 4, b"test")
-        if header_is_tagged(kind.key, kind.version, False):
-            content += b"\0"
-        content += kind.body if body is None else body
-        self.send(content)
+        self.outgoing += request_frame(
+            kind.key,
+            kind.version,
+            kind.body if body is None else body,
+            correlation_id=self._correlation_id,
+        )
         if not kind.is_silent:
             self.owed.append(Owed(self._correlation_id, kind))
         self.done.append(kind.name)
 
     def send(self, content: bytes) -> None:
-        self.outgoing += struct.pack(">i", len(content)) + content
+        """What may be no request."""
+        self.outgoing += framed(content)
 
     def close(self) -> None:
         self.socket.close()

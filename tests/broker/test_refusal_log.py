@@ -9,7 +9,7 @@ import pytest
 
 import kafkalite
 from api.batches import batch
-from api.raw import KEYS, Connection, header_is_tagged
+from api.raw import KEYS, Connection, request_frame
 from kafkalite.server import RefusalLog
 
 
@@ -32,12 +32,6 @@ def broker() -> Iterator[kafkalite.Broker]:
         yield broker
 
 
-def frame(key: int, version: int, body: bytes) -> bytes:
-    content = struct.pack(">hhih4s", key, version, 7, 4, b"test")
-    content += b"\0" * header_is_tagged(key, version, False) + body
-    return struct.pack(">i", len(content)) + content
-
-
 def told(broker: kafkalite.Broker, sent: bytes) -> str:
     """The line of the log about a client that sends this and is closed. There is one a second at
     most, so it may take another such client."""
@@ -58,9 +52,12 @@ def told(broker: kafkalite.Broker, sent: bytes) -> str:
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        (frame(KEYS["Produce"], 2, b""), "refused: malformed request: api key 0 has no version 2"),
-        (frame(999, 0, b""), "refused: malformed request: unknown api key 999"),
-        (frame(KEYS["Metadata"], 9, b"\xff"), "refused: malformed request"),
+        (
+            request_frame(KEYS["Produce"], 2, b""),
+            "refused: malformed request: api key 0 has no version 2",
+        ),
+        (request_frame(999, 0, b""), "refused: malformed request: unknown api key 999"),
+        (request_frame(KEYS["Metadata"], 9, b"\xff"), "refused: malformed request"),
         (b"GET / HTTP/1.1\r\n\r\n", "refused: malformed request: a frame of 1195725856 bytes"),
     ],
     ids=["version", "key", "body", "size"],
@@ -76,12 +73,12 @@ def test_why_a_connection_was_closed_is_told_with_its_address(
 def test_with_acks_0_the_log_alone_can_say_what_was_refused(broker: kafkalite.Broker) -> None:
     with Connection(broker.bootstrap_servers) as connection:
         request = connection.produce_request("no-such-topic", batch([b"x"]), acks=0)
-    line = told(broker, frame(KEYS["Produce"], 9, request.encode(9)))
+    line = told(broker, request_frame(KEYS["Produce"], 9, request.encode(9)))
     assert "with acks=0 refused: partition 0: error code 3" in line
 
 
 def test_nothing_is_told_of_clients_that_go(broker: kafkalite.Broker) -> None:
-    good = frame(KEYS["ApiVersions"], 0, b"")
+    good = request_frame(KEYS["ApiVersions"], 0, b"")
     peers = []
     for sent in (b"", good, good[:7], good + good[:3]):
         for resets in (False, True):
@@ -91,6 +88,6 @@ def test_nothing_is_told_of_clients_that_go(broker: kafkalite.Broker) -> None:
                 if resets:
                     linger = struct.pack("ii", 1, 0)
                     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    told(broker, frame(999, 0, b""))
+    told(broker, request_frame(999, 0, b""))
     log = broker.log_tail(lines=1000)
     assert not any(peer in log for peer in peers)

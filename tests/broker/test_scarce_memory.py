@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pytest
 
 import kafkalite
 from api.batches import batch
-from api.raw import KEYS, Connection
+from api.raw import KEYS, Connection, request_frame
 from faults.mount import Mount
 from kafkalite.protocol import messages
 
@@ -60,10 +59,7 @@ def fetch_of_many(
 
 
 def framed(name: str, version: int, message: Any) -> bytes:
-    content = (
-        struct.pack(">hhih4s", KEYS[name], version, 7, 4, b"test") + b"\0" + message.encode(version)
-    )
-    return struct.pack(">i", len(content)) + content
+    return request_frame(KEYS[name], version, message.encode(version))
 
 
 @pytest.mark.parametrize("stay", [False, True])

@@ -17,7 +17,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.group_requests import describe, heartbeat, stable_member
-from api.raw import KEYS, Connection
+from api.raw import KEYS, Connection, request_frame
 from faults.mount import Mount
 from faults.test_slow_directory import (
     OFFSETS_PARTITIONS,
@@ -158,9 +158,7 @@ def test_commits_of_clients_that_are_gone_count_as_long_as_they_are_in_memory(
 
 
 def framed(name: str, version: int, body: bytes, client_id: str = "test") -> bytes:
-    key, text = KEYS[name], client_id.encode()
-    content = struct.pack(f">hhih{len(text)}s", key, version, 7, len(text), text) + b"\0" + body
-    return struct.pack(">i", len(content)) + content
+    return request_frame(KEYS[name], version, body, client_id=client_id)
 
 
 def test_who_exceeds_the_memory_and_waits_for_a_frozen_directory_keeps_nobody_from_that(
