@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 use kafkalite::batch::build::BatchOptions;
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown};
+use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{
     CLEAN_SHUTDOWN_FILE, DirectoryOptions, HIGH_WATERMARK_FILE, LogDirectory, RECOVERY_POINT_FILE,
 };
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 use super::measure::{
     ROUNDS, Sample, Table, Verdict, min_and_median, process_cpu_seconds, resident_mib, timed,

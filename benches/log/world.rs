@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use kafkalite::batch::AppendOrigin;
 use kafkalite::batch::build::{BatchBuilder, BatchOptions};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::{AppendRequest, Log};
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 use tempfile::TempDir;
 
 /// Where files are made: beside the build, on a real disk.

@@ -9,7 +9,7 @@ use ahash::RandomState;
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
 use crate::park::Waiters;
-use crate::wire::Uuid;
+use crate::uuid::Uuid;
 
 /// A node as clients see it: one endpoint per listener, in the order of `listeners`.
 #[derive(Clone, Debug)]

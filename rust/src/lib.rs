@@ -17,6 +17,7 @@ pub mod park;
 #[cfg(feature = "python")]
 pub mod py;
 pub mod quota;
+pub mod uuid;
 pub mod wire;
 
 /// The compiled half of the package `kafkalite`.
@@ -50,7 +51,9 @@ mod _native {
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };
     #[pymodule_export]
-    use crate::py::plane::{BrokerPlane, Request, random_uuid_bytes, random_uuid_text};
+    use crate::py::plane::{BrokerPlane, Request};
+    #[pymodule_export]
+    use crate::py::uuid::{random_uuid_bytes, random_uuid_text};
 
     /// Everything but plain functions and classes is added here.
     #[pymodule_init]

@@ -17,7 +17,6 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 use crate::image::{Broker, Features, Image, Partition, Topic};
-use crate::log::checkpoint::Uuid as DirectoryUuid;
 use crate::log::config::LogConfig;
 use crate::log::directories::LogDirectories;
 use crate::log::directory::{DirectoryOptions, LogDirectory, NewLog};
@@ -28,7 +27,7 @@ use crate::log::open_segments::OpenSegments;
 use crate::log::recover::LoadReport;
 use crate::log::storage::DiskStorage;
 use crate::park::{Waiters, Wake};
-use crate::wire::Uuid;
+use crate::uuid::Uuid;
 
 /// How to open a node.
 pub struct NodeOptions {
@@ -52,15 +51,35 @@ pub struct TopicPlan {
     pub id: Uuid,
     pub is_internal: bool,
     pub config: LogConfig,
-    /// By index: leader epoch and id of the log directory.
-    pub partitions: Vec<(i32, Uuid)>,
+    /// By index.
+    pub partitions: Vec<PartitionPlan>,
+}
+
+/// What metadata says of a partition.
+pub struct PartitionPlan {
+    pub leader_epoch: i32,
+    /// Of the log directory.
+    pub directory_id: Uuid,
 }
 
 /// What lies in each log directory.
 pub type ByDirectory<T> = Vec<(Arc<LogDirectory>, Vec<T>)>;
 
-/// Topic id and partition, and the id of the directory where it lies.
-pub type Moved = (Uuid, i32, Uuid);
+/// A partition that does not lie where its plan says.
+pub struct Moved {
+    pub topic_id: Uuid,
+    pub partition: i32,
+    /// Of the log directory where it lies.
+    pub directory_id: Uuid,
+}
+
+/// A node whose logs are loaded.
+pub struct Loaded {
+    pub node: Node,
+    /// What was not as a clean stop leaves it, a sentence each.
+    pub notes: Vec<String>,
+    pub moved: Vec<Moved>,
+}
 
 /// How far `Node::load` has come; may be read meanwhile.
 #[derive(Default)]
@@ -81,7 +100,7 @@ pub struct Claimed {
 }
 
 /// A partition for `Claimed::options_of` whose topic is not known.
-fn no_topic(_: &str, _: i32, _: Option<DirectoryUuid>) -> bool {
+fn no_topic(_: &str, _: i32, _: Option<Uuid>) -> bool {
     false
 }
 
@@ -94,9 +113,9 @@ impl Claimed {
         let open_segments = OpenSegments::new(Arc::new(DiskStorage), options.open_segments_max);
         let has_own = !options.paths.contains(&options.metadata_path);
         let directory_ids = (0..=options.paths.len())
-            .map(|_| random_uuid())
+            .map(|_| Uuid::random())
             .collect::<Result<Vec<Uuid>>>()?;
-        let mut directory_ids = directory_ids.into_iter().map(DirectoryUuid);
+        let mut directory_ids = directory_ids.into_iter();
         let jitter_seed = random_u64()?;
         let default_config = |_: &str| LogConfig::default();
         let on_loaded = |_: &Log, _: &LoadReport, _: usize| ();
@@ -107,38 +126,20 @@ impl Claimed {
             &no_topic,
             &on_loaded,
         );
-        let mut next_id = || directory_ids.next().unwrap_or(DirectoryUuid::ZERO);
+        let mut next_id = || directory_ids.next().unwrap_or(Uuid::ZERO);
         let directories = LogDirectories::claim(
             &open_segments,
             &options.paths,
             &mut directory_options,
             &mut next_id,
         )?;
+        let path = &options.metadata_path;
         let metadata = if has_own {
             directory_options.identity.directory_id = Some(next_id());
-            let path = &options.metadata_path;
-            Arc::new(LogDirectory::claim(
-                &open_segments,
-                path,
-                &directory_options,
-            )?)
+            let claimed = LogDirectory::claim(&open_segments, path, &directory_options)?;
+            Arc::new(claimed)
         } else {
-            let path = &options.metadata_path;
-            let refused = || {
-                directories
-                    .refused
-                    .iter()
-                    .find(|(refused, _)| refused == path)
-            };
-            match directories.online.iter().find(|each| each.path() == path) {
-                Some(directory) => directory.clone(),
-                None => {
-                    return Err(refused().map_or_else(
-                        || Error::InvalidArgument("no metadata directory".to_owned()),
-                        |(_, error)| error.clone(),
-                    ));
-                }
-            }
+            claimed_at(&directories, path)?
         };
         Ok(Claimed {
             progress: Arc::default(),
@@ -175,27 +176,80 @@ impl Claimed {
             .directories
             .online
             .iter()
-            .find(|directory| directory.holds(name, index, DirectoryUuid(id)))?;
-        found.identity().directory_id.map(|id| id.0)
+            .find(|directory| directory.holds(name, index, id))?;
+        found.identity().directory_id
+    }
+
+    /// Loads the logs of `topics`. Returns what was not as a clean stop leaves it, a sentence each.
+    fn load_logs(&mut self, topics: &[TopicPlan]) -> Result<Vec<String>> {
+        let notes = Mutex::new(self.refusals());
+        let refused_before = self.directories.refused.len();
+        let by_name: HashMap<&str, &TopicPlan> =
+            topics.iter().map(|topic| (&*topic.name, topic)).collect();
+        let progress = &self.progress;
+        let on_loaded = |log: &Log, report: &LoadReport, _count: usize| {
+            let name = format!("{}-{}", log.topic(), log.partition());
+            let sentences = report.notes.iter().map(|note| format!("{name}: {note}"));
+            notes.lock().extend(sentences);
+            progress.logs.fetch_add(1, Ordering::Relaxed);
+            progress
+                .recovered_bytes
+                .fetch_add(report.recovered_bytes, Ordering::Relaxed);
+        };
+        let config_of = |name: &str| {
+            by_name
+                .get(name)
+                .map_or_else(LogConfig::default, |topic| topic.config.clone())
+        };
+        let is_ours = |name: &str, index: i32, id: Option<Uuid>| {
+            by_name.get(name).is_some_and(|topic| {
+                id == Some(topic.id)
+                    && usize::try_from(index).is_ok_and(|index| index < topic.partitions.len())
+            })
+        };
+        let options = directory_options(
+            &self.options,
+            self.jitter_seed,
+            &config_of,
+            &is_ours,
+            &on_loaded,
+        );
+        let strays = self.directories.load(&options)?;
+        let mut notes = notes.into_inner();
+        notes.extend(strays.iter().map(|path| {
+            format!(
+                "{} belongs to no topic of the metadata: it is stray, and left alone",
+                path.display()
+            )
+        }));
+        let refused = self.directories.refused.iter().skip(refused_before);
+        notes.extend(refused.map(|(_, error)| error.to_string()));
+        Ok(notes)
     }
 }
 
-fn ids_of(directories: &[Arc<LogDirectory>]) -> Vec<Uuid> {
-    let ids = directories.iter();
-    ids.map(|each| {
-        each.identity()
-            .directory_id
-            .unwrap_or(DirectoryUuid::ZERO)
-            .0
+/// The directory of this path. Errors: why it could not be had.
+fn claimed_at(directories: &LogDirectories, path: &Path) -> Result<Arc<LogDirectory>> {
+    if let Some(found) = directories.online.iter().find(|each| each.path() == path) {
+        return Ok(found.clone());
+    }
+    let refused = directories.refused.iter().find(|(each, _)| each == path);
+    Err(match refused {
+        Some((_, error)) => error.clone(),
+        None => Error::InvalidArgument("no metadata directory".to_owned()),
     })
-    .collect()
+}
+
+fn ids_of(directories: &[Arc<LogDirectory>]) -> Vec<Uuid> {
+    let ids = directories.iter().map(|each| each.identity().directory_id);
+    ids.map(|id| id.unwrap_or(Uuid::ZERO)).collect()
 }
 
 fn directory_options<'a>(
     options: &NodeOptions,
     jitter_seed: u64,
     config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
-    is_ours: &'a (dyn Fn(&str, i32, Option<DirectoryUuid>) -> bool + Sync),
+    is_ours: &'a (dyn Fn(&str, i32, Option<Uuid>) -> bool + Sync),
     on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
 ) -> DirectoryOptions<'a> {
     DirectoryOptions {
@@ -230,84 +284,41 @@ pub struct Node {
 
 impl Node {
     /// Loads the logs of `topics`, and makes those that are missing: their creation was cut off, or
-    /// their disk is new. `defaults` is the configuration of the broker; `waker` is told of parked
-    /// requests that may go on. Returns also what was not as a clean stop leaves it, a sentence each,
-    /// and the partitions that lie elsewhere than `topics` say.
+    /// their disk is new. `waker` is told of parked requests that may go on.
     ///
     /// Errors: that of the first directory, if none can be loaded; `LogDirRefused` if two hold the
     /// same partition.
     pub fn load(
-        claimed: Claimed,
-        topics: Vec<TopicPlan>,
+        mut claimed: Claimed,
+        topics: &[TopicPlan],
         waker: Arc<dyn Wake>,
-    ) -> Result<(Node, Vec<String>, Vec<Moved>)> {
-        let notes = Mutex::new(claimed.refusals());
-        let mut directories = claimed.directories;
-        let refused_before = directories.refused.len();
-        let by_name: HashMap<&str, &TopicPlan> =
-            topics.iter().map(|topic| (&*topic.name, topic)).collect();
-        let on_loaded = |log: &Log, report: &LoadReport, _count: usize| {
-            let name = format!("{}-{}", log.topic(), log.partition());
-            let sentences = report.notes.iter().map(|note| format!("{name}: {note}"));
-            notes.lock().extend(sentences);
-            let progress = &claimed.progress;
-            progress.logs.fetch_add(1, Ordering::Relaxed);
-            progress
-                .recovered_bytes
-                .fetch_add(report.recovered_bytes, Ordering::Relaxed);
-        };
-        let config_of = |name: &str| {
-            by_name
-                .get(name)
-                .map_or_else(LogConfig::default, |topic| topic.config.clone())
-        };
-        let is_ours = |name: &str, index: i32, id: Option<DirectoryUuid>| {
-            by_name.get(name).is_some_and(|topic| {
-                id == Some(DirectoryUuid(topic.id))
-                    && usize::try_from(index).is_ok_and(|index| index < topic.partitions.len())
-            })
-        };
-        let options = directory_options(
-            &claimed.options,
-            claimed.jitter_seed,
-            &config_of,
-            &is_ours,
-            &on_loaded,
-        );
-        let strays = directories.load(&options)?;
-        let mut notes = notes.into_inner();
-        notes.extend(strays.iter().map(|path| {
-            format!(
-                "{} belongs to no topic of the metadata: it is stray, and left alone",
-                path.display()
-            )
-        }));
-        let refused = directories.refused.iter().skip(refused_before);
-        notes.extend(refused.map(|(_, error)| error.to_string()));
+    ) -> Result<Loaded> {
+        let notes = claimed.load_logs(topics)?;
+        let Claimed {
+            options,
+            directories,
+            metadata,
+            ..
+        } = claimed;
         let is_shared = directories
             .online
             .iter()
-            .any(|each| Arc::ptr_eq(each, &claimed.metadata));
-        let options = claimed.options;
+            .any(|each| Arc::ptr_eq(each, &metadata));
         let node = Node {
             node_id: options.node_id,
             directories,
-            metadata_directory: (!is_shared).then_some(claimed.metadata),
+            metadata_directory: (!is_shared).then_some(metadata),
             housekeepers: Mutex::default(),
             image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
             changing: Mutex::new(()),
             waker,
         };
-        for (directory, wanted) in node.missing_logs(&topics) {
+        for (directory, wanted) in node.missing_logs(topics) {
             directory.create_logs(wanted, options.now_ms)?;
         }
-        let mut image = (*node.image()).clone();
-        for topic in &topics {
-            image.insert_topic(Arc::new(node.make_topic(topic, None)));
-        }
-        *node.image.write() = Arc::new(image);
-        let moved = node.moved(&topics);
-        Ok((node, notes, moved))
+        node.publish_topics(topics);
+        let moved = node.moved(topics);
+        Ok(Loaded { node, notes, moved })
     }
 
     /// The partitions that lie in another directory than `topics` say.
@@ -315,13 +326,17 @@ impl Node {
         let image = self.image();
         let mut moved = Vec::new();
         for plan in topics {
-            for (index, (_, planned)) in (0_i32..).zip(&plan.partitions) {
+            for (index, planned) in (0_i32..).zip(&plan.partitions) {
                 let partition = image
                     .topic(&plan.name)
                     .and_then(|topic| topic.partition(index));
                 let found = partition.and_then(|each| each.directory.identity().directory_id);
-                if let Some(found) = found.filter(|found| found.0 != *planned) {
-                    moved.push((plan.id, index, found.0));
+                if let Some(directory_id) = found.filter(|found| *found != planned.directory_id) {
+                    moved.push(Moved {
+                        topic_id: plan.id,
+                        partition: index,
+                        directory_id,
+                    });
                 }
             }
         }
@@ -457,15 +472,15 @@ impl Node {
     /// leader epoch stays as it is.
     fn make_topic(&self, plan: &TopicPlan, older: Option<&Arc<Topic>>) -> Topic {
         let mut partitions = Vec::with_capacity(plan.partitions.len());
-        for (index, (leader_epoch, _)) in (0_i32..).zip(&plan.partitions) {
+        for (index, planned) in (0_i32..).zip(&plan.partitions) {
             let known = older.and_then(|topic| topic.partition(index));
             let partition = match known {
-                Some(known) if known.leader_epoch == *leader_epoch => Some(known.clone()),
+                Some(known) if known.leader_epoch == planned.leader_epoch => Some(known.clone()),
                 // Without a log the directory is offline, and it must not be made elsewhere.
                 _ => self
                     .directories
-                    .log(&plan.name, index, DirectoryUuid(plan.id))
-                    .map(|(directory, log)| self.partition(directory, log, *leader_epoch)),
+                    .log(&plan.name, index, plan.id)
+                    .map(|(directory, log)| self.partition(directory, log, planned.leader_epoch)),
             };
             partitions.push(partition);
         }
@@ -482,21 +497,21 @@ impl Node {
         let mut missing: HashMap<Uuid, Vec<NewLog>> = HashMap::new();
         for plan in plans {
             let topic: Arc<str> = Arc::from(plan.name.as_str());
-            let topic_id = DirectoryUuid(plan.id);
-            for (index, (leader_epoch, directory)) in (0_i32..).zip(&plan.partitions) {
-                if self.directories.log(&plan.name, index, topic_id).is_none() {
-                    missing.entry(*directory).or_default().push(NewLog {
+            for (index, planned) in (0_i32..).zip(&plan.partitions) {
+                if self.directories.log(&plan.name, index, plan.id).is_none() {
+                    let wanted = missing.entry(planned.directory_id).or_default();
+                    wanted.push(NewLog {
                         topic: topic.clone(),
                         partition: index,
-                        topic_id,
+                        topic_id: plan.id,
                         config: plan.config.clone(),
-                        leader_epoch: Some(*leader_epoch),
+                        leader_epoch: Some(planned.leader_epoch),
                     });
                 }
             }
         }
         let by_directory = missing.into_iter().filter_map(|(id, wanted)| {
-            let directory = self.directories.by_id(DirectoryUuid(id))?;
+            let directory = self.directories.by_id(id)?;
             Some((directory.clone(), wanted))
         });
         by_directory.collect()
@@ -541,25 +556,4 @@ impl Node {
 /// A random number.
 pub fn random_u64() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::InvalidArgument(format!("no randomness: {error}")))
-}
-
-/// What makes the name of a directory that is to be removed unique.
-pub fn unique_text() -> Result<String> {
-    let id = random_uuid()?;
-    Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// A random id (version 4 of RFC 9562), as Kafka makes them: none that begins with a dash in base64.
-pub fn random_uuid() -> Result<Uuid> {
-    loop {
-        let mut id: Uuid = [0; 16];
-        getrandom::fill(&mut id)
-            .map_err(|error| Error::InvalidArgument(format!("no randomness: {error}")))?;
-        id[6] = id[6] & 0x0f | 0x40;
-        id[8] = id[8] & 0x3f | 0x80;
-        // The first six bits 62 are `-` in base64url.
-        if id[0] >> 2 != 62 {
-            return Ok(id);
-        }
-    }
 }

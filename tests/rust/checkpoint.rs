@@ -4,12 +4,13 @@ use std::path::Path;
 
 use kafkalite::log::aborted::AbortedIndex;
 use kafkalite::log::checkpoint::{
-    OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown, partition_metadata,
+    OffsetCheckpoint, TopicPartition, clean_shutdown, partition_metadata,
 };
 use kafkalite::log::epochs::LeaderEpochs;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::snapshots;
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 use proptest::prelude::*;
 
 fn partition(topic: &str, partition: i32) -> TopicPartition {

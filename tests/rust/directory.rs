@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 fn open(path: &Path) -> LogDirectory {
     let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);

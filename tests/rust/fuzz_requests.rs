@@ -1,6 +1,7 @@
 //! A bounded, seeded run of the fuzz target of requests, on changes of good ones in every version.
 
 use kafkalite::api::HOT_KEYS;
+use kafkalite::uuid::Uuid;
 use kafkalite::wire::Writer;
 
 use crate::fuzz_batch::run;
@@ -41,7 +42,7 @@ fn seeds() -> Vec<Vec<u8>> {
 fn topic(writer: &mut Writer, by_id: bool, flexible: bool) {
     writer.array_length(1, flexible);
     match by_id {
-        true => writer.uuid(&[7; 16]),
+        true => writer.uuid(&Uuid([7; 16])),
         false => writer.string("topic", flexible),
     }
     writer.array_length(1, flexible);
@@ -120,7 +121,7 @@ fn list_offsets(writer: &mut Writer, version: i16, flexible: bool) {
 fn metadata(writer: &mut Writer, version: i16, flexible: bool) {
     writer.array_length(1, flexible);
     if version >= 10 {
-        writer.uuid(&[0; 16]);
+        writer.uuid(&Uuid::ZERO);
     }
     writer.string("topic", flexible);
     writer.no_tags(flexible);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kafkalite::batch::build::{BatchBuilder, BatchOptions};
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::AppendRequest;
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
+use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory, RECOVERY_POINT_FILE};
 use kafkalite::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
@@ -14,6 +14,7 @@ use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 const START_MS: i64 = 1_700_000_000_000;
 

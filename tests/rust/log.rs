@@ -9,7 +9,6 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Error;
 use kafkalite::limits::RECORD_ERRORS_MAX;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
@@ -17,6 +16,7 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 const NOW_MS: i64 = 1_700_000_000_000;
 

@@ -9,7 +9,6 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions};
 use kafkalite::batch::{AppendOrigin, BatchHeader};
 use kafkalite::error::Result;
 use kafkalite::log::append::AppendRequest;
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
@@ -17,6 +16,7 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 use crate::random::Random;
 

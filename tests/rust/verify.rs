@@ -9,7 +9,6 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::batch::{Codec, EndTransactionMarker};
 use kafkalite::log::append::AppendRequest;
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::inspect::{SegmentReader, inspect_file};
@@ -17,6 +16,7 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::log::verify::{Finding, Verification};
+use kafkalite::uuid::Uuid;
 
 const NOW_MS: i64 = 1_700_000_000_000;
 const PRODUCER: i64 = 9;

@@ -2,6 +2,7 @@
 
 use kafkalite::codec::schema::{Kind, Message, Struct};
 use kafkalite::codec::{MessageKind, Value, decode, encode};
+use kafkalite::uuid::Uuid;
 use kafkalite::wire::{Reader, RequestHeader, Writer, frame};
 use proptest::prelude::*;
 
@@ -96,7 +97,7 @@ fn filled(kind: &Kind, salt: i64) -> Value {
         }
         Kind::Float64 => Value::Float(1.5),
         Kind::String => Value::String(format!("text {salt}")),
-        Kind::Uuid => Value::Uuid([9; 16]),
+        Kind::Uuid => Value::Uuid(Uuid([9; 16])),
         Kind::Bytes | Kind::Records => Value::Bytes(vec![1, 2, 3]),
         Kind::Array(element) => {
             Value::Array(vec![filled(element, salt + 1), filled(element, salt)])

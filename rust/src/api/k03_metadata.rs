@@ -23,8 +23,8 @@ use crate::access::{Operation, Resource};
 use crate::error::Result;
 use crate::image::{Image, Topic};
 use crate::limits::TOPIC_NAME_BYTES_MAX;
-use crate::wire::cursor::ZERO_UUID;
-use crate::wire::{Reader, RequestHeader, Uuid, Writer};
+use crate::uuid::Uuid;
+use crate::wire::{Reader, RequestHeader, Writer};
 
 pub const KEY: ApiKey = ApiKey {
     key: 3,
@@ -76,7 +76,7 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
             let id = if version >= 10 {
                 reader.uuid()?
             } else {
-                ZERO_UUID
+                Uuid::ZERO
             };
             let name = match version >= 10 {
                 true => reader.nullable_string(flexible)?,
@@ -100,8 +100,8 @@ fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Reque
 
 /// Each topic once, and only those with an id if there is one.
 fn once(mut asked: Vec<Asked<'_>>) -> Vec<Asked<'_>> {
-    if asked.iter().any(|each| each.id != ZERO_UUID) {
-        asked.retain(|each| each.id != ZERO_UUID);
+    if asked.iter().any(|each| each.id != Uuid::ZERO) {
+        asked.retain(|each| each.id != Uuid::ZERO);
         asked.iter_mut().for_each(|each| each.name = None);
     }
     let mut seen = HashSet::new();
@@ -111,7 +111,7 @@ fn once(mut asked: Vec<Asked<'_>>) -> Vec<Asked<'_>> {
 
 /// Why the whole request is refused.
 fn refusal(header: &RequestHeader<'_>, asked: &[Asked<'_>]) -> Option<i16> {
-    let has_id = |each: &Asked<'_>| each.id != ZERO_UUID;
+    let has_id = |each: &Asked<'_>| each.id != Uuid::ZERO;
     let is_nothing = |each: &Asked<'_>| each.name.is_none() && !has_id(each);
     let is_early = header.api_version < ALONE_SINCE;
     if is_early && asked.iter().any(|each| has_id(each) || each.name.is_none()) {
@@ -218,7 +218,7 @@ pub fn answer(
                     }
                     Err(error_code) => {
                         // No name stands beside an id that is not known.
-                        let name = asked.name.filter(|_| asked.id == ZERO_UUID);
+                        let name = asked.name.filter(|_| asked.id == Uuid::ZERO);
                         let told = Asked { name, ..*asked };
                         let operations = name.map_or(OPERATIONS_OMITTED, |_| operations);
                         write_refusal(&mut writer, header, &told, error_code, operations);
@@ -242,7 +242,7 @@ pub fn answer(
 
 fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
     let may_see = |name: &str| ask.may(Operation::Describe, Resource::Topic(name));
-    match asked.name.filter(|_| asked.id == ZERO_UUID) {
+    match asked.name.filter(|_| asked.id == Uuid::ZERO) {
         None => {
             let topic = ask.image.topic_by_id(&asked.id);
             let topic = topic.ok_or(code::UNKNOWN_TOPIC_ID)?;

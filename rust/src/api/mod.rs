@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::image::{Image, Topic};
 use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
-use crate::wire::{Reader, Uuid, Writer, frame, utf8};
+use crate::uuid::Uuid;
+use crate::wire::{Reader, Writer, frame, utf8};
 
 /// Codes that no `Error` stands for (`org.apache.kafka.common.protocol.Errors`).
 pub mod code {
@@ -150,7 +151,7 @@ impl TopicRef {
             Some(topic) => TopicRef::Known(topic.clone()),
             None => TopicRef::Unknown {
                 name: utf8(name)?.into(),
-                id: [0; 16],
+                id: Uuid::ZERO,
             },
         })
     }

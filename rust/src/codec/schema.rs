@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::value::Value;
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
 const TABLE: &str = include_str!("../../../python/kafkalite/protocol/schema.txt");
 
@@ -246,7 +247,7 @@ fn default_value(kind: &Kind, text: Option<&str>) -> Option<Value> {
         }
         Kind::Float64 => Value::Float(text.unwrap_or("0").parse().ok()?),
         Kind::String => Value::String(text.unwrap_or_default().to_owned()),
-        Kind::Uuid => Value::Uuid([0; 16]),
+        Kind::Uuid => Value::Uuid(Uuid::ZERO),
         Kind::Bytes | Kind::Records => Value::Bytes(Vec::new()),
         Kind::Array(_) => Value::Array(Vec::new()),
         Kind::Struct(inner) => default_struct(inner),

@@ -7,7 +7,8 @@ use std::fmt::{self, Write};
 use super::schema::{Field, Kind, Message, Struct, default_struct};
 use crate::error::{Error, Result};
 use crate::limits::VALUE_QUOTED_BYTES_MAX;
-use crate::wire::{Reader, Uuid, Writer};
+use crate::uuid::Uuid;
+use crate::wire::{Reader, Writer};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {

@@ -23,12 +23,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-
 use super::storage::{self, Storage};
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
 pub const RECOVERY_POINT_CHECKPOINT_FILE: &str = "recovery-point-offset-checkpoint";
 pub const HIGH_WATERMARK_CHECKPOINT_FILE: &str = "replication-offset-checkpoint";
@@ -50,32 +47,6 @@ pub struct TopicPartition {
 impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.topic, self.partition)
-    }
-}
-
-/// 128 bits, printed as 22 characters of URL-safe base64 (`org.apache.kafka.common.Uuid`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uuid(pub [u8; 16]);
-
-impl Uuid {
-    pub const ZERO: Uuid = Uuid([0; 16]);
-
-    /// `None`: not base64, or not of 16 bytes. Padding may be there or not, as in Java.
-    pub fn parse(text: &str) -> Option<Uuid> {
-        const DECODER: GeneralPurpose = GeneralPurpose::new(
-            &alphabet::URL_SAFE,
-            GeneralPurposeConfig::new()
-                .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-                .with_decode_allow_trailing_bits(true),
-        );
-        let bytes = DECODER.decode(text).ok()?;
-        Some(Uuid(bytes.try_into().ok()?))
-    }
-}
-
-impl fmt::Display for Uuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
-use super::checkpoint::Uuid;
 use super::directory::{DirectoryOptions, LogDirectory};
 use super::log::Log;
 use super::open_segments::OpenSegments;

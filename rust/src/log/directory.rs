@@ -25,12 +25,11 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::error::{Error, Result};
 use crate::limits::CREATING_THREADS;
+use crate::uuid::Uuid;
 
 use checkpoints::Checkpoints;
 
-use super::checkpoint::{
-    OffsetCheckpoint, TopicPartition, Uuid, clean_shutdown, partition_metadata,
-};
+use super::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown, partition_metadata};
 use super::config::LogConfig;
 use super::deadline::Deadline;
 use super::flusher::Flusher;

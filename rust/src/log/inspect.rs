@@ -7,11 +7,12 @@ use std::sync::Arc;
 use crate::batch::records::{ControlRecord, RecordReader};
 use crate::batch::{BatchHeader, header};
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
 use super::aborted::{AbortedIndex, AbortedTransaction};
 use super::checkpoint::{
     CLEANER_OFFSET_CHECKPOINT_FILE, HIGH_WATERMARK_CHECKPOINT_FILE,
-    LOG_START_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT_FILE, Uuid,
+    LOG_START_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT_FILE,
     partition_metadata,
 };
 use super::epochs::{EpochEntry, LeaderEpochs};

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
-use super::checkpoint::Uuid;
 use super::config::LogConfig;
 use super::deadline::Deadline;
 use super::epochs::LeaderEpochs;

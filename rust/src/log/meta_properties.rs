@@ -16,8 +16,9 @@
 
 use std::path::Path;
 
-use super::checkpoint::{Uuid, text_of};
+use super::checkpoint::text_of;
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
 pub const META_PROPERTIES_FILE: &str = "meta.properties";
 

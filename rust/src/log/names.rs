@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::checkpoint::Uuid;
+use crate::uuid::Uuid;
 
 pub const LOG: &str = ".log";
 pub const OFFSET_INDEX: &str = ".index";

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
-use super::checkpoint::{self, Uuid, partition_metadata};
+use super::checkpoint::{self, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;

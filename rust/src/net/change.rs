@@ -21,7 +21,8 @@ use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
-use crate::node::{ByDirectory, unique_text};
+use crate::node::ByDirectory;
+use crate::uuid::Uuid;
 
 /// Of one part of a change. They take some tenths of a second.
 const LOGS_PER_PART_MAX: usize = 500;
@@ -163,4 +164,10 @@ fn delete(directory: &LogDirectory, partitions: &[Arc<Partition>], now_ms: i64) 
         partition.waiters.abandon();
     }
     outcome.and(directory.sync_deleted())
+}
+
+/// What makes the name of a directory that is to be removed unique.
+fn unique_text() -> Result<String> {
+    let id = Uuid::random()?;
+    Ok(id.0.iter().map(|byte| format!("{byte:02x}")).collect())
 }

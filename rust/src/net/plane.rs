@@ -441,9 +441,9 @@ mod tests {
         };
         let mailboxes = Mailboxes::new(1).expect("an eventfd");
         let claimed = claimed.expect("an empty directory");
-        let (node, ..) = Node::load(claimed, Vec::new(), mailboxes.clone()).expect("a node");
+        let loaded = Node::load(claimed, &[], mailboxes.clone()).expect("a node");
         let keys = vec![CONTROL_KEY];
-        Plane::start(settings, mailboxes, Arc::new(node), keys, listeners).expect("a plane")
+        Plane::start(settings, mailboxes, Arc::new(loaded.node), keys, listeners).expect("a plane")
     }
 
     /// A request that its network thread could not stand ended that thread only: the process went on, and

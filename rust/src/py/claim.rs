@@ -10,13 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::door::enter;
-use super::engine::Log;
-use super::plane::{Configs, log_config};
+use super::engine::{Configs, Log, log_config};
 use crate::error::{Error, Result};
-use crate::log::checkpoint::Uuid;
 use crate::log::config::LogConfig;
 use crate::net::plane::wall_ms;
 use crate::node::{Claimed, LoadProgress, NodeOptions};
+use crate::uuid::Uuid;
 
 /// Log directories of this process; `BrokerPlane` takes them over.
 #[pyclass(frozen, module = "kafkalite._native")]
@@ -111,7 +110,7 @@ impl ClaimedDirectories {
     /// Ids of the directories where `count` new partitions go.
     fn place<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let ids = enter(py, || self.with(|claimed| Ok(claimed.place(count))))?;
-        Ok(ids.iter().map(|id| PyBytes::new(py, id)).collect())
+        Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())
     }
 
     /// The id of the directory in which a partition of the topic with this id lies.
@@ -123,9 +122,9 @@ impl ClaimedDirectories {
         partition: i32,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let found = enter(py, || {
-            self.with(|claimed| Ok(claimed.find_partition(topic, topic_id, partition)))
+            self.with(|claimed| Ok(claimed.find_partition(topic, Uuid(topic_id), partition)))
         })?;
-        Ok(found.map(|id| PyBytes::new(py, &id)))
+        Ok(found.map(|id| PyBytes::new(py, &id.0)))
     }
 }
 

@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use super::door::raise;
 use crate::codec::schema::{Kind, Struct};
 use crate::codec::{Message, Value, decode, encode};
+use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer};
 
 /// What Python makes a class of: (name, [(field, default, layout of its struct or None)]).
@@ -133,7 +134,7 @@ fn to_python<'py>(
         Value::Float(value) => value.into_pyobject(py)?.into_any(),
         Value::String(value) => PyString::new(py, value).into_any(),
         Value::Bytes(value) => PyBytes::new(py, value).into_any(),
-        Value::Uuid(value) => PyBytes::new(py, value).into_any(),
+        Value::Uuid(value) => PyBytes::new(py, &value.0).into_any(),
         Value::Array(values) => {
             let Kind::Array(element) = kind else {
                 return Err(PyTypeError::new_err("an array where the table has none"));
@@ -199,7 +200,7 @@ fn from_python(kind: &Kind, object: &Bound<'_, PyAny>, room: &mut AnswerRoom) ->
         }
         Kind::Float64 => Value::Float(object.extract()?),
         Kind::String => Value::String(object.extract()?),
-        Kind::Uuid => Value::Uuid(object.extract()?),
+        Kind::Uuid => Value::Uuid(Uuid(object.extract()?)),
         Kind::Bytes | Kind::Records => Value::Bytes(object.extract()?),
         Kind::Array(element) => {
             let mut values = Vec::new();

@@ -13,7 +13,6 @@ use pyo3::types::PyBytes;
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::limits::OPEN_SEGMENTS_MAX;
-use crate::log::checkpoint::Uuid;
 use crate::log::compact::Cleaner;
 use crate::log::config::LogConfig;
 use crate::log::directory::{self, DirectoryOptions};
@@ -24,6 +23,7 @@ use crate::log::producers::ProducerState;
 use crate::log::read::{FoundTimestamp, ReadIsolation};
 use crate::log::recover::LoadReport;
 use crate::log::storage::DiskStorage;
+use crate::uuid::Uuid;
 
 use super::door::{enter, raise};
 
@@ -31,8 +31,8 @@ use super::door::{enter, raise};
 const CLEANER_MEMORY_BYTES: usize = 8 << 20;
 const CLEANER_LOAD_FACTOR: f64 = 0.9;
 
-/// Kafka's names to Kafka's words.
-type Properties = HashMap<String, String>;
+/// Texts of a topic's configuration by Kafka's keys.
+pub type Configs = HashMap<String, String>;
 
 /// What was done to load a log; see `LoadReport`.
 #[pyclass(frozen, get_all, module = "kafkalite._native")]
@@ -73,8 +73,8 @@ impl LogDirectory {
         cluster_id: Option<String>,
         node_id: Option<i32>,
         directory_id: Option<&str>,
-        config: Option<Properties>,
-        topic_configs: Option<HashMap<String, Properties>>,
+        config: Option<Configs>,
+        topic_configs: Option<HashMap<String, Configs>>,
         single_replica: bool,
         recovery_threads: usize,
         jitter_seed: u64,
@@ -87,10 +87,10 @@ impl LogDirectory {
             directory_id,
         };
         enter(py, || {
-            let config = overlay(&LogConfig::default(), &config.unwrap_or_default())?;
+            let config = log_config(&LogConfig::default(), &config.unwrap_or_default())?;
             let mut configs = HashMap::new();
             for (topic, properties) in topic_configs.unwrap_or_default() {
-                configs.insert(topic, overlay(&config, &properties)?);
+                configs.insert(topic, log_config(&config, &properties)?);
             }
             let open_segments = OpenSegments::new(Arc::new(DiskStorage), OPEN_SEGMENTS_MAX);
             let loaded = Mutex::new(Vec::new());
@@ -163,11 +163,11 @@ impl LogDirectory {
         partition: i32,
         topic_id: &str,
         now_ms: i64,
-        config: Option<Properties>,
+        config: Option<Configs>,
     ) -> PyResult<Log> {
         let topic_id = parse_id(py, topic_id)?;
         enter(py, || {
-            let config = overlay(&self.config, &config.unwrap_or_default())?;
+            let config = log_config(&self.config, &config.unwrap_or_default())?;
             self.with(|inner| {
                 let inner = inner.create_log(topic, partition, topic_id, config, now_ms)?;
                 Ok(Log { inner })
@@ -525,9 +525,10 @@ fn tuple_of(found: FoundTimestamp) -> (i64, i64, i32) {
     (found.timestamp, found.offset, found.leader_epoch)
 }
 
-fn overlay(defaults: &LogConfig, properties: &Properties) -> Result<LogConfig> {
-    let pairs = properties.iter();
-    defaults.with_properties(pairs.map(|(key, value)| (key.as_str(), value.as_str())))
+/// `base` with `configs` on top.
+pub fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
+    let pairs = configs.iter();
+    base.with_properties(pairs.map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
 fn parse_id(py: Python<'_>, text: &str) -> PyResult<Uuid> {

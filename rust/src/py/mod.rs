@@ -13,3 +13,4 @@ pub mod door;
 pub mod engine;
 pub mod log;
 pub mod plane;
+pub mod uuid;

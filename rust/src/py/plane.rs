@@ -19,7 +19,7 @@ use super::arrow_server::{PyArrowServer, serve_node};
 use super::claim::ClaimedDirectories;
 use super::codec::{AnswerRoom, encode_object};
 use super::door::{enter, raise};
-use super::engine::{Log, ProducerEntry};
+use super::engine::{Configs, Log, ProducerEntry, log_config};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
@@ -35,19 +35,12 @@ use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
 use crate::net::plane::{Mailboxes, Message, Plane, Settings};
 use crate::net::rate::Windows;
-use crate::node::{Moved, Node, TopicPlan, random_uuid};
+use crate::node::{Loaded, Moved, Node, PartitionPlan, TopicPlan};
+use crate::uuid::Uuid;
 use crate::wire::header::begin_response;
 
-/// Texts of a topic's configuration by Kafka's keys.
-pub type Configs = HashMap<String, String>;
-
 /// Id, whether it is internal, configs, and of each partition the leader epoch and the directory's id.
-type TopicFacts = (
-    crate::wire::Uuid,
-    bool,
-    Configs,
-    Vec<(i32, crate::wire::Uuid)>,
-);
+type TopicFacts = ([u8; 16], bool, Configs, Vec<(i32, [u8; 16])>);
 
 /// A request that Python answers by `BrokerPlane.respond`, once.
 #[pyclass(frozen, module = "kafkalite._native")]
@@ -187,12 +180,13 @@ impl BrokerPlane {
             let mailboxes = Mailboxes::new(plane_settings.network_threads)
                 .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
             let plans = topic_plans(topics)?;
-            let (node, repairs, moved) = Node::load(claimed.take()?, plans, mailboxes.clone())?;
+            let Loaded { node, notes, moved } =
+                Node::load(claimed.take()?, &plans, mailboxes.clone())?;
             Ok(BrokerPlane {
                 node: Arc::new(node),
                 mailboxes,
                 plane: Mutex::new(None),
-                repairs,
+                repairs: notes,
                 moved,
                 settings: plane_settings,
             })
@@ -205,8 +199,10 @@ impl BrokerPlane {
     fn moved<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, i32, Bound<'py, PyBytes>)> {
         let moved = self.moved.iter();
         moved
-            .map(|(topic, index, directory)| {
-                (PyBytes::new(py, topic), *index, PyBytes::new(py, directory))
+            .map(|each| {
+                let topic_id = PyBytes::new(py, &each.topic_id.0);
+                let directory_id = PyBytes::new(py, &each.directory_id.0);
+                (topic_id, each.partition, directory_id)
             })
             .collect()
     }
@@ -485,7 +481,7 @@ impl BrokerPlane {
             plane.is_some_and(|plane| plane.shared.gates.is_silent(directory))
         };
         let ids = enter(py, || self.node.place(count, is_silent))?;
-        Ok(ids.iter().map(|id| PyBytes::new(py, id)).collect())
+        Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())
     }
 
     /// Has the logs made that topics lack, by the next `wait`: one gives `number` then, and
@@ -570,7 +566,7 @@ impl BrokerPlane {
     fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let result = PyDict::new(py);
         for topic in self.node.image().topics() {
-            let facts = (PyBytes::new(py, &topic.id), topic.partitions.len());
+            let facts = (PyBytes::new(py, &topic.id.0), topic.partitions.len());
             result.set_item(&*topic.name, facts)?;
         }
         Ok(result)
@@ -697,34 +693,17 @@ fn topic_plan(
     name: String,
     (id, is_internal, configs, partitions): TopicFacts,
 ) -> Result<TopicPlan> {
+    let partitions = partitions.into_iter();
     Ok(TopicPlan {
         config: log_config(&LogConfig::default(), &configs)?,
         name,
-        id,
+        id: Uuid(id),
         is_internal,
-        partitions,
+        partitions: partitions
+            .map(|(leader_epoch, directory_id)| PartitionPlan {
+                leader_epoch,
+                directory_id: Uuid(directory_id),
+            })
+            .collect(),
     })
-}
-
-/// `base` with `configs` on top.
-pub fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
-    let pairs = configs.iter();
-    base.with_properties(pairs.map(|(key, value)| (key.as_str(), value.as_str())))
-}
-
-/// A new id, 16 bytes.
-#[pyo3::pyfunction]
-pub fn random_uuid_bytes(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
-    let id = random_uuid().map_err(|error| raise(py, &error))?;
-    Ok(PyBytes::new(py, &id))
-}
-
-/// A new id in Kafka's writing.
-#[pyo3::pyfunction(name = "random_uuid")]
-pub fn random_uuid_text(py: Python<'_>) -> PyResult<String> {
-    let id = random_uuid().map_err(|error| raise(py, &error))?;
-    Ok(base64::Engine::encode(
-        &base64::prelude::BASE64_URL_SAFE_NO_PAD,
-        id,
-    ))
 }

@@ -12,11 +12,7 @@
 //! array of n elements needs at least n bytes, so a lying count is refused at once.
 
 use crate::error::{Error, Result};
-
-/// A topic id or directory id: 16 bytes, big-endian; zero stands for none.
-pub type Uuid = [u8; 16];
-
-pub const ZERO_UUID: Uuid = [0; 16];
+use crate::uuid::Uuid;
 
 /// A request that contradicts the protocol. The connection is closed, as Kafka does.
 #[cold]
@@ -115,7 +111,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub fn uuid(&mut self) -> Result<Uuid> {
-        self.array()
+        Ok(Uuid(self.array()?))
     }
 
     /// Seven bits a byte, lowest first, at most five bytes, as `ByteUtils.readUnsignedVarint`.
@@ -321,7 +317,7 @@ impl Writer {
 
     #[inline]
     pub fn uuid(&mut self, value: &Uuid) {
-        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(&value.0);
     }
 
     #[inline]

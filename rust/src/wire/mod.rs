@@ -5,5 +5,5 @@ pub mod cursor;
 pub mod frame;
 pub mod header;
 
-pub use cursor::{Reader, Uuid, Writer, utf8};
+pub use cursor::{Reader, Writer, utf8};
 pub use header::RequestHeader;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use kafkalite::limits::COMPACTION_RETRY_MS;
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
+use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::compact::{Cleaner, checkpoints};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
@@ -13,6 +13,7 @@ use kafkalite::log::log::Log;
 use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::{DiskStorage, Storage};
+use kafkalite::uuid::Uuid;
 
 use super::partition::{MAP_BYTES, NOW_MS, Partition, config, home};
 use crate::memory_storage::MemoryStorage;

@@ -9,7 +9,6 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker
 use kafkalite::batch::{AppendOrigin, BatchHeader, EndTransactionMarker, RecordReader};
 use kafkalite::error::Error;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::compact::{CleanReport, Cleaner, plan_of};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::health::Health;
@@ -18,6 +17,7 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::storage::{DiskStorage, Storage};
+use kafkalite::uuid::Uuid;
 
 pub const NOW_MS: i64 = 1_700_000_000_000;
 pub const RETENTION_MS: i64 = 1000;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 use super::power_cuts::unmount;
 use super::workbench::{

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use kafkalite::batch::compression::Codec;
 use kafkalite::batch::header::BatchHeader;
 use kafkalite::error::{Error, Result};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directories::LogDirectories;
 use kafkalite::log::directory::LogDirectory;
@@ -19,6 +18,7 @@ use kafkalite::log::names::CLEANED;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::segment::{Segment, WrittenBatch};
 use kafkalite::log::storage::{Storage, read_full_at};
+use kafkalite::uuid::Uuid;
 
 use super::model::Model;
 use super::plain::valid_prefix;

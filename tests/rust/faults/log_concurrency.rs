@@ -7,7 +7,6 @@ use std::thread::ScopedJoinHandle;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::Error;
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
@@ -17,6 +16,7 @@ use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::segment::{Segment, WrittenBatch};
 use kafkalite::log::storage::{Storage, read_full_at};
+use kafkalite::uuid::Uuid;
 
 use super::plain::valid_prefix;
 use super::workbench::{HOME, NOBODY, NOW_MS, PARTITION, append, batch, create};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory, NewLog};
 use kafkalite::log::log::Log;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
+use kafkalite::uuid::Uuid;
 
 use super::workbench::{HOME, NOBODY, NOW_MS, append, batch, options};
 use crate::memory_storage::MemoryStorage;

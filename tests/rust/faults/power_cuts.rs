@@ -16,12 +16,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::DiskStorage;
+use kafkalite::uuid::Uuid;
 
 use super::workbench::{NOBODY, NOW_MS, append, batch, options, serve};
 use crate::random::{Random, is_long_run, skip};

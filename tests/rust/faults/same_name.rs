@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, Uuid};
+use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::compact::checkpoints;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directories::LogDirectories;
@@ -14,6 +14,7 @@ use kafkalite::log::log::Log;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::Storage;
+use kafkalite::uuid::Uuid;
 
 use super::workbench::{HOME, NOBODY, NOW_MS, append, batch, options, serve};
 use crate::memory_storage::MemoryStorage;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::Error;
 use kafkalite::limits::SYNC_FILE_SYSTEM_LOGS_MIN;
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::flusher::flush_together;
@@ -14,6 +13,7 @@ use kafkalite::log::log::{Log, LogObserver, LogOffsets};
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::Storage;
+use kafkalite::uuid::Uuid;
 
 use super::workbench::{HOME, NOBODY, NOW_MS, append, batch, open_directory, serve};
 use crate::memory_storage::MemoryStorage;

@@ -9,7 +9,6 @@ use kafkalite::batch::records::EndTransactionMarker;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Result;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
-use kafkalite::log::checkpoint::Uuid;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::health::Health;
@@ -19,6 +18,7 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
 use kafkalite::log::storage::Storage;
+use kafkalite::uuid::Uuid;
 
 use super::plain::{PlainBatch, next_offset_behind, valid_prefix};
 use crate::memory_storage::MemoryStorage;

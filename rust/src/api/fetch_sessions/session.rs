@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::api::code;
 use crate::limits::TOPIC_NAME_BYTES_MAX;
-use crate::wire::Uuid;
+use crate::uuid::Uuid;
 
 /// A topic as requests of one version name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -235,6 +235,7 @@ mod tests {
     use crate::api::fetch_sessions::Wanted;
     use crate::log::aborted::AbortedTransaction;
     use crate::log::read::ReadIsolation;
+    use crate::uuid::Uuid;
 
     fn asked(key: TopicKey, index: i32) -> FetchPartition {
         let wanted = Wanted {
@@ -302,7 +303,7 @@ mod tests {
         let name = |name: &str| TopicKey::Name(name.into());
         for version in 4..=18 {
             let keys = match version {
-                13.. => [TopicKey::Id([1; 16]), TopicKey::Id([2; 16])],
+                13.. => [TopicKey::Id(Uuid([1; 16])), TopicKey::Id(Uuid([2; 16]))],
                 _ => [name("a"), name(&"long".repeat(50))],
             };
             // By turns, so that each has an entry of its topic.

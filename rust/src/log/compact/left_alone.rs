@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::limits::COMPACTION_RETRY_MS;
-use crate::log::checkpoint::Uuid;
 use crate::log::deadline::Deadline;
 use crate::log::log::Log;
+use crate::uuid::Uuid;
 
 /// A log that could not be compacted, or whose old segments could not be deleted, by its directory, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
