@@ -59,16 +59,8 @@ pub fn reset_base_offset(batch: &mut [u8]) {
 
 pub fn parameters(directory: PathBuf, config: LogConfig, was_clean: bool) -> LogParameters {
     LogParameters {
-        directory,
-        topic: "bench".to_owned(),
-        partition: 0,
-        config,
-        log_start_offset: 0,
-        recovery_point: 0,
-        high_watermark: None,
         was_clean,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
+        ..LogParameters::new(directory, "bench".to_owned(), 0, config, NOW_MS, 1)
     }
 }
 

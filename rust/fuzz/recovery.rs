@@ -35,17 +35,10 @@ fn config() -> LogConfig {
 
 fn open(storage: &MemoryStorage, was_clean: bool) -> Result<Arc<Log>> {
     let open_segments = OpenSegments::new(Arc::new(storage.clone()), 16);
+    let directory = PathBuf::from(PARTITION);
     let parameters = LogParameters {
-        directory: PathBuf::from(PARTITION),
-        topic: "t".to_owned(),
-        partition: 0,
-        config: config(),
-        log_start_offset: 0,
-        recovery_point: 0,
-        high_watermark: None,
         was_clean,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
+        ..LogParameters::new(directory, "t".to_owned(), 0, config(), NOW_MS, 1)
     };
     let health = Arc::new(Health::new(Path::new("/data")));
     load(&open_segments, &health, parameters).map(|(log, _)| log)

@@ -2,34 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
-use kafkalite::log::meta_properties::MetaProperties;
-use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::storage::DiskStorage;
-use kafkalite::uuid::Uuid;
+
+use crate::log_directory;
 
 fn open(path: &Path) -> LogDirectory {
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let options = DirectoryOptions {
-        identity: MetaProperties {
-            version: 1,
-            cluster_id: Some("MkU3OEVBNTcwNTJENDM2Qk".to_owned()),
-            node_id: Some(1),
-            directory_id: Some(Uuid([200; 16])),
-        },
-        config_of: &|_| LogConfig::default(),
-        is_ours: &|_, _, _| true,
-        on_loaded: &|_, _, _| {},
-        recovery_threads: 1,
-        flush_threads: 1,
-        is_single_replica: true,
-        now_ms: 1_700_000_000_000,
-        jitter_seed: 1,
-    };
-    LogDirectory::open(&open_segments, path, &options).unwrap()
+    log_directory::open(DiskStorage, path, &LogConfig::default()).unwrap()
 }
 
 /// The directory of a Kafka in combined mode also holds `__cluster_metadata-0`, which its raft layer

@@ -8,35 +8,19 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
-use kafkalite::log::directory::{DirectoryOptions, LogDirectory, RECOVERY_POINT_FILE};
+use kafkalite::log::directory::{LogDirectory, RECOVERY_POINT_FILE};
 use kafkalite::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use kafkalite::log::log::Log;
-use kafkalite::log::meta_properties::MetaProperties;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 
-const START_MS: i64 = 1_700_000_000_000;
+use crate::log_directory;
+
+/// When the log directories are opened.
+const START_MS: i64 = log_directory::NOW_MS;
 
 fn open(path: &Path) -> Arc<LogDirectory> {
-    let options = DirectoryOptions {
-        identity: MetaProperties {
-            version: 1,
-            cluster_id: Some("MkU3OEVBNTcwNTJENDM2Qk".to_owned()),
-            node_id: Some(1),
-            directory_id: Some(Uuid([9; 16])),
-        },
-        config_of: &|_| LogConfig::default(),
-        is_ours: &|_, _, _| true,
-        on_loaded: &|_, _, _| {},
-        recovery_threads: 1,
-        flush_threads: 1,
-        is_single_replica: true,
-        now_ms: START_MS,
-        jitter_seed: 1,
-    };
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    Arc::new(LogDirectory::open(&open_segments, path, &options).unwrap())
+    Arc::new(log_directory::open(DiskStorage, path, &LogConfig::default()).unwrap())
 }
 
 fn append(log: &Log, timestamp: i64) {

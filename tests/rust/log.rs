@@ -18,6 +18,8 @@ use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load}
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 
+use crate::log_directory::log_parameters;
+
 const NOW_MS: i64 = 1_700_000_000_000;
 
 fn small_segments() -> LogConfig {
@@ -49,16 +51,9 @@ fn open(
     let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
     let health = Arc::new(Health::new(directory));
     let parameters = LogParameters {
-        directory: directory.to_path_buf(),
-        topic: "t".to_owned(),
-        partition: 0,
-        config: config.clone(),
-        log_start_offset: 0,
         recovery_point,
-        high_watermark: None,
         was_clean,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
+        ..log_parameters(directory, config.clone())
     };
     load(&open_segments, &health, parameters).unwrap()
 }

@@ -18,6 +18,7 @@ use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 
+use crate::log_directory::log_parameters;
 use crate::random::Random;
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -33,16 +34,8 @@ fn config() -> LogConfig {
 fn open(directory: &Path, was_clean: bool) -> Arc<Log> {
     let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
     let parameters = LogParameters {
-        directory: directory.to_path_buf(),
-        topic: "t".to_owned(),
-        partition: 0,
-        config: config(),
-        log_start_offset: 0,
-        recovery_point: 0,
-        high_watermark: None,
         was_clean,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
+        ..log_parameters(directory, config())
     };
     load(
         &open_segments,

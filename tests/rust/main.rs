@@ -17,6 +17,7 @@ mod fuzz_requests;
 mod fuzz_typed;
 mod housekeeper;
 mod log;
+mod log_directory;
 mod look_up;
 mod memory_storage;
 mod plain_reader;

@@ -13,10 +13,12 @@ use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::inspect::{SegmentReader, inspect_file};
 use kafkalite::log::open_segments::OpenSegments;
-use kafkalite::log::recover::{LogParameters, create_directory, load};
+use kafkalite::log::recover::{create_directory, load};
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::log::verify::{Finding, Verification};
 use kafkalite::uuid::Uuid;
+
+use crate::log_directory::log_parameters;
 
 const NOW_MS: i64 = 1_700_000_000_000;
 const PRODUCER: i64 = 9;
@@ -32,18 +34,7 @@ fn write_log(home: &Path) -> PathBuf {
         index_interval_bytes: 100,
         ..LogConfig::default()
     };
-    let parameters = LogParameters {
-        directory: directory.clone(),
-        topic: "t".to_owned(),
-        partition: 0,
-        config,
-        log_start_offset: 0,
-        recovery_point: 0,
-        high_watermark: None,
-        was_clean: false,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
-    };
+    let parameters = log_parameters(&directory, config);
     let (log, _) = load(&open_segments, &health, parameters).unwrap();
     let append = |bytes: &mut [u8], origin, leader_epoch| {
         let request = AppendRequest {

@@ -226,19 +226,10 @@ impl LogDirectory {
         if !is_there {
             create_directory(storage, &directory, names::METADATA_TOPIC_ID)?;
         }
-        let parameters = LogParameters {
-            directory,
-            topic: names::METADATA_TOPIC.to_owned(),
-            partition: 0,
-            config,
-            log_start_offset: 0,
-            recovery_point: 0,
-            high_watermark: None,
-            // As Kafka has it: the quorum stops after the marker of the clean stop is written.
-            was_clean: false,
-            now_ms,
-            jitter_seed: self.next_seed(),
-        };
+        // As after a kill, whatever the marker says: in Kafka the quorum stops after it is written.
+        let topic = names::METADATA_TOPIC.to_owned();
+        let seed = self.next_seed();
+        let parameters = LogParameters::new(directory, topic, 0, config, now_ms, seed);
         load(&self.open_segments, &self.health, parameters)
     }
 
@@ -415,18 +406,14 @@ impl LogDirectory {
             begun.lock().push(directory.clone());
         }
         begin_directory(self.storage(), &directory, wanted.topic_id)?;
-        let parameters = LogParameters {
+        let parameters = LogParameters::new(
             directory,
-            topic: key.topic,
-            partition: key.partition,
-            config: wanted.config,
-            log_start_offset: 0,
-            recovery_point: 0,
-            high_watermark: None,
-            was_clean: false,
+            key.topic,
+            key.partition,
+            wanted.config,
             now_ms,
-            jitter_seed: self.next_seed(),
-        };
+            self.next_seed(),
+        );
         let (log, _) = load(&self.open_segments, &self.health, parameters)?;
         if let Some(epoch) = wanted.leader_epoch {
             log.begin_first_epoch(epoch)?;
@@ -527,10 +514,8 @@ impl LogDirectory {
     }
 
     fn remove_deleted(&self, path: &Path) -> Result<()> {
-        let storage = &*self.open_segments.storage;
-        storage
-            .remove_directory_all(path)
-            .map_err(Error::io("rmdir", path))
+        let removed = self.storage().remove_directory_all(path);
+        removed.map_err(Error::io("rmdir", path))
     }
 
     /// The clean stop: all logs flushed and snapshotted, checkpoints, then the marker, last. If any
@@ -541,8 +526,7 @@ impl LogDirectory {
         self.write_checkpoint_files()?;
         let marker = self.path.join(CLEAN_SHUTDOWN_FILE);
         let text = clean_shutdown::print(broker_epoch);
-        replace_file(&*self.open_segments.storage, &marker, text.as_bytes())
-            .map_err(Error::io("write", &marker))
+        replace_file(self.storage(), &marker, text.as_bytes()).map_err(Error::io("write", &marker))
     }
 
     fn next_seed(&self) -> u64 {
@@ -555,10 +539,10 @@ impl LogDirectory {
         options: &DirectoryOptions<'_>,
         checkpoints: &Checkpoints,
     ) -> Result<Vec<String>> {
-        let storage = &*self.open_segments.storage;
         let mut todo = Vec::new();
         let mut strays = Vec::new();
-        let entries = storage
+        let entries = self
+            .storage()
             .read_directory(&self.path)
             .map_err(Error::io("readdir", &self.path))?;
         for entry in entries.into_iter().filter(|entry| entry.is_directory) {

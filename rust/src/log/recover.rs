@@ -56,6 +56,31 @@ pub struct LogParameters {
     pub jitter_seed: u64,
 }
 
+impl LogParameters {
+    /// Of a log of which no checkpoint says anything, as of a new one.
+    pub fn new(
+        directory: PathBuf,
+        topic: String,
+        partition: i32,
+        config: LogConfig,
+        now_ms: i64,
+        jitter_seed: u64,
+    ) -> LogParameters {
+        LogParameters {
+            directory,
+            topic,
+            partition,
+            config,
+            log_start_offset: 0,
+            recovery_point: 0,
+            high_watermark: None,
+            was_clean: false,
+            now_ms,
+            jitter_seed,
+        }
+    }
+}
+
 /// What had to be done to make a log of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {

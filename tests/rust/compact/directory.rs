@@ -8,37 +8,25 @@ use kafkalite::limits::COMPACTION_RETRY_MS;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::compact::{Cleaner, checkpoints};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
-use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
-use kafkalite::log::log::Log;
-use kafkalite::log::meta_properties::MetaProperties;
-use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::storage::{DiskStorage, Storage};
 use kafkalite::uuid::Uuid;
+use tempfile::TempDir;
 
 use super::partition::{MAP_BYTES, NOW_MS, Partition, config, home};
+use crate::log_directory;
 use crate::memory_storage::MemoryStorage;
 use crate::memory_storage::faults::{Failure, Fault, Operation};
 
-fn directory_options<'a>(
-    config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
-    on_loaded: &'a (dyn Fn(&Log, &kafkalite::log::recover::LoadReport, usize) + Sync),
-) -> DirectoryOptions<'a> {
-    DirectoryOptions {
-        identity: MetaProperties {
-            version: 1,
-            cluster_id: Some("c".to_owned()),
-            node_id: Some(1),
-            directory_id: Some(Uuid([9; 16])),
-        },
-        config_of,
-        is_ours: &|_, _, _| true,
-        on_loaded,
-        recovery_threads: 1,
-        flush_threads: 1,
-        is_single_replica: true,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
-    }
+const HOME: &str = "/data";
+
+fn on_disk(home: &TempDir) -> LogDirectory {
+    log_directory::open(DiskStorage, home.path(), &config()).unwrap()
+}
+
+fn in_memory(storage: &MemoryStorage) -> LogDirectory {
+    storage.create_directory_all(Path::new(HOME)).unwrap();
+    log_directory::open(storage.clone(), Path::new(HOME), &config()).unwrap()
 }
 
 /// A log of the directory as a `Partition`, with segments that overwrite one key.
@@ -69,10 +57,7 @@ fn dirty_log_of(
 #[test]
 fn the_dirtiest_log_of_a_directory_is_cleaned_first_and_the_checkpoint_says_how_far() {
     let home = home();
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let directory = on_disk(&home);
     let half = dirty_log(&directory, "half", 3, 4);
     let all = dirty_log(&directory, "all", 0, 3);
     let path = home.path().join("cleaner-offset-checkpoint");
@@ -108,10 +93,7 @@ fn the_dirtiest_log_of_a_directory_is_cleaned_first_and_the_checkpoint_says_how_
 #[test]
 fn a_checkpoint_outside_of_the_log_is_set_to_its_start_and_all_is_cleaned_again() {
     let home = home();
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let directory = on_disk(&home);
     let partition = dirty_log(&directory, "t", 0, 3);
     let path = home.path().join("cleaner-offset-checkpoint");
     let key = TopicPartition {
@@ -135,10 +117,7 @@ fn a_checkpoint_outside_of_the_log_is_set_to_its_start_and_all_is_cleaned_again(
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_written_anew() {
     let home = home();
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let directory = on_disk(&home);
     let partition = dirty_log(&directory, "t", 0, 3);
     let path = home.path().join("cleaner-offset-checkpoint");
     std::fs::write(&path, "0\n1\nt 0 ").unwrap();
@@ -153,10 +132,7 @@ fn a_checkpoint_that_cannot_be_read_is_written_anew() {
 #[test]
 fn what_is_appended_after_a_cut_is_dirty_again() {
     let home = home();
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let directory = on_disk(&home);
     let mut partition = dirty_log(&directory, "t", 0, 4);
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
     let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
@@ -178,10 +154,7 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
 #[test]
 fn a_partition_with_a_batch_that_cannot_be_read_is_left_alone_with_its_reason() {
     let home = home();
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let directory = on_disk(&home);
     let bad = dirty_log(&directory, "bad", 0, 5);
     let good = dirty_log(&directory, "good", 1, 3);
     let file = bad.directory.join("00000000000000000002.log");
@@ -228,12 +201,7 @@ fn a_partition_with_a_batch_that_cannot_be_read_is_left_alone_with_its_reason() 
 #[test]
 fn a_log_that_cannot_be_written_anew_stops_no_other_and_is_tried_again_later() {
     let storage = MemoryStorage::default();
-    let home = Path::new("/data");
-    storage.create_directory_all(home).unwrap();
-    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home, &options).unwrap();
+    let directory = in_memory(&storage);
     let large = dirty_log(&directory, "large", 0, 5);
     // Less dirty, or else chance would say which of the two comes first.
     let small = dirty_log(&directory, "small", 1, 3);
@@ -244,7 +212,7 @@ fn a_log_that_cannot_be_written_anew_stops_no_other_and_is_tried_again_later() {
     let checkpoint = OffsetCheckpoint {
         offsets: [(small_key, 1)].into(),
     };
-    let path = home.join("cleaner-offset-checkpoint");
+    let path = Path::new(HOME).join("cleaner-offset-checkpoint");
     checkpoint.write(&storage, &path).unwrap();
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
     let is_full = Fault::of(Operation::Write, "/large-0/", Failure::NoSpace);
@@ -275,12 +243,7 @@ fn a_log_that_cannot_be_written_anew_stops_no_other_and_is_tried_again_later() {
 #[test]
 fn a_log_of_which_the_checkpoint_takes_nothing_is_not_compacted_again_at_once() {
     let storage = MemoryStorage::default();
-    let home = Path::new("/data");
-    storage.create_directory_all(home).unwrap();
-    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home, &options).unwrap();
+    let directory = in_memory(&storage);
     let logs = ["a", "b"].map(|topic| dirty_log(&directory, topic, 0, 3));
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
     let is_full = Fault::of(
@@ -319,10 +282,7 @@ fn a_log_of_which_the_checkpoint_takes_nothing_is_not_compacted_again_at_once() 
 #[test]
 fn old_segments_of_compacted_logs_go_when_the_cleaner_looks_and_of_other_logs_do_not() {
     let home = home();
-    let open_segments = OpenSegments::new(Arc::new(DiskStorage), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home.path(), &options).unwrap();
+    let directory = on_disk(&home);
     let policies = [(true, true), (true, false), (false, true)];
     let [both, compacted, deleted] = policies.map(|(compact, delete)| {
         let topic = format!("compact_{compact}_delete_{delete}");
@@ -351,12 +311,7 @@ fn old_segments_of_compacted_logs_go_when_the_cleaner_looks_and_of_other_logs_do
 #[test]
 fn a_log_over_which_the_cleaner_panics_stops_no_other() {
     let storage = MemoryStorage::default();
-    let home = Path::new("/data");
-    storage.create_directory_all(home).unwrap();
-    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
-    let (config_of, on_loaded) = (|_: &str| config(), |_: &Log, _: &_, _| {});
-    let options = directory_options(&config_of, &on_loaded);
-    let directory = LogDirectory::open(&open_segments, home, &options).unwrap();
+    let directory = in_memory(&storage);
     let bad = dirty_log(&directory, "bad", 0, 5);
     let good = dirty_log(&directory, "good", 0, 3);
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));

@@ -19,6 +19,8 @@ use kafkalite::log::recover::{LogParameters, create_directory, load};
 use kafkalite::log::storage::{DiskStorage, Storage};
 use kafkalite::uuid::Uuid;
 
+use crate::log_directory::log_parameters;
+
 pub const NOW_MS: i64 = 1_700_000_000_000;
 pub const RETENTION_MS: i64 = 1000;
 pub const MAP_BYTES: usize = 1 << 16;
@@ -221,16 +223,8 @@ fn open(
     let open_segments = OpenSegments::new(storage, 64);
     let health = Arc::new(Health::new(directory));
     let parameters = LogParameters {
-        directory: directory.to_path_buf(),
-        topic: "t".to_owned(),
-        partition: 0,
-        config: config.clone(),
-        log_start_offset: 0,
-        recovery_point: 0,
-        high_watermark: None,
-        was_clean: false,
         now_ms,
-        jitter_seed: 1,
+        ..log_parameters(directory, config.clone())
     };
     load(&open_segments, &health, parameters).map(|(log, _)| log)
 }

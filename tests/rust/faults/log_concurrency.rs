@@ -1,6 +1,6 @@
 //! Readers beside everything that a log does to itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -13,13 +13,14 @@ use kafkalite::log::log::Log;
 use kafkalite::log::names::CLEANED;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
-use kafkalite::log::recover::{LogParameters, create_directory, load};
+use kafkalite::log::recover::{create_directory, load};
 use kafkalite::log::segment::{Segment, WrittenBatch};
 use kafkalite::log::storage::{Storage, read_full_at};
 use kafkalite::uuid::Uuid;
 
 use super::plain::valid_prefix;
 use super::workbench::{HOME, NOBODY, NOW_MS, PARTITION, append, batch, create};
+use crate::log_directory::log_parameters;
 use crate::memory_storage::MemoryStorage;
 use crate::random::{RaiseAtEnd, Random, is_long_run};
 
@@ -35,21 +36,11 @@ fn no_more_segments_are_open_at_once_than_allowed() {
     storage.create_directory_all(Path::new(HOME)).unwrap();
     create_directory(&storage, Path::new(PARTITION), Uuid([7; 16])).unwrap();
     let open_segments = OpenSegments::new(Arc::new(storage.clone()), segments_max);
-    let parameters = LogParameters {
-        directory: PathBuf::from(PARTITION),
-        topic: "t".to_owned(),
-        partition: 0,
-        config: LogConfig {
-            segment_bytes: 150,
-            ..LogConfig::default()
-        },
-        log_start_offset: 0,
-        recovery_point: 0,
-        high_watermark: None,
-        was_clean: false,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
+    let config = LogConfig {
+        segment_bytes: 150,
+        ..LogConfig::default()
     };
+    let parameters = log_parameters(PARTITION, config);
     let (log, _) = load(
         &open_segments,
         &Arc::new(Health::new(Path::new(HOME))),

@@ -1,6 +1,6 @@
 //! Makes logs on a `MemoryStorage` and looks at them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker};
@@ -10,10 +10,9 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Result;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
+use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
-use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
@@ -21,36 +20,13 @@ use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 
 use super::plain::{PlainBatch, next_offset_behind, valid_prefix};
+use crate::log_directory::log_parameters;
+pub use crate::log_directory::{NOW_MS, identity, options};
 use crate::memory_storage::MemoryStorage;
 use crate::random::Random;
 
-pub const NOW_MS: i64 = 1_700_000_000_000;
 pub const HOME: &str = "/data";
 pub const PARTITION: &str = "/data/t-0";
-
-/// Whose log directories are made here.
-pub fn identity() -> MetaProperties {
-    MetaProperties {
-        version: 1,
-        cluster_id: Some("MkU3OEVBNTcwNTJENDM2Qk".to_owned()),
-        node_id: Some(1),
-        directory_id: Some(Uuid([9; 16])),
-    }
-}
-
-pub fn options(config_of: &(dyn Fn(&str) -> LogConfig + Sync)) -> DirectoryOptions<'_> {
-    DirectoryOptions {
-        identity: identity(),
-        config_of,
-        is_ours: &|_, _, _| true,
-        on_loaded: &|_, _, _| {},
-        recovery_threads: 1,
-        flush_threads: 1,
-        is_single_replica: true,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
-    }
-}
 
 pub fn open_directory(
     open_segments: &Arc<OpenSegments>,
@@ -94,16 +70,10 @@ pub fn open(storage: &MemoryStorage, opening: &Opening) -> Result<Opened> {
     let open_segments = OpenSegments::new(Arc::new(storage.clone()), 1024);
     let health = Arc::new(Health::new(Path::new(HOME)));
     let parameters = LogParameters {
-        directory: PathBuf::from(PARTITION),
-        topic: "t".to_owned(),
-        partition: 0,
-        config: opening.config.clone(),
         log_start_offset: opening.log_start_offset,
         recovery_point: opening.recovery_point,
-        high_watermark: None,
         was_clean: opening.was_clean,
-        now_ms: NOW_MS,
-        jitter_seed: 1,
+        ..log_parameters(PARTITION, opening.config.clone())
     };
     let (log, report) = load(&open_segments, &health, parameters)?;
     Ok(Opened {
