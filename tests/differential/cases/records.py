@@ -42,6 +42,16 @@ def many(*parts: tuple[str, list[tuple[int, object]]], acks: int = -1) -> dict[s
     }
 
 
+def in_session(
+    name: str, epoch: int, *, offset: int = 0, kept: str = "session", **options: object
+) -> Case:
+    """A Fetch that goes on with the session whose id was kept (KIP-227)."""
+    session_id = Kept(kept, otherwise=0)
+    return fetch(
+        f"session: {name}", "d-read", offset, session_id=session_id, session_epoch=epoch, **options
+    )
+
+
 PRODUCING = [
     *[
         produce(f"produce v{v}", "d-plain", Batch([b"value %d" % v], keys=[b"key"]), version=v)
@@ -306,29 +316,9 @@ FETCHING = [
     fetch("fetch from the metadata topic", "__cluster_metadata", 0),
     # Fetch sessions (KIP-227).
     replace(fetch("session: opened", "d-read", 8, session_epoch=0), keep={"session": "session_id"}),
-    fetch(
-        "session: nothing new",
-        "d-read",
-        0,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=1,
-        topics=[],
-    ),
-    fetch(
-        "session: an offset moves",
-        "d-read",
-        6,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=2,
-    ),
-    fetch(
-        "session: a partition is added",
-        "d-read",
-        0,
-        partition=1,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=3,
-    ),
+    in_session("nothing new", 1, topics=[]),
+    in_session("an offset moves", 2, offset=6),
+    in_session("a partition is added", 3, partition=1),
     fetch(
         "session: an unknown topic is added",
         "d-unknown",
@@ -336,49 +326,19 @@ FETCHING = [
         session_id=Kept("session", otherwise=0),
         session_epoch=4,
     ),
-    fetch(
-        "session: forgets a partition",
-        "d-read",
-        0,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=5,
+    in_session(
+        "forgets a partition",
+        5,
         topics=[],
         forgotten_topics_data=[
             {"topic": "d-unknown", "partitions": [0]},
             {"topic": "d-read", "partitions": [0]},
         ],
     ),
-    fetch(
-        "session: a wrong epoch",
-        "d-read",
-        0,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=9,
-        topics=[],
-    ),
-    fetch(
-        "session: ids in a session of names",
-        "d-read",
-        0,
-        version=13,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=6,
-    ),
-    fetch(
-        "session: opened anew",
-        "d-read",
-        0,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=0,
-    ),
-    fetch(
-        "session: an id that is gone",
-        "d-read",
-        0,
-        session_id=Kept("session", otherwise=0),
-        session_epoch=6,
-        topics=[],
-    ),
+    in_session("a wrong epoch", 9, topics=[]),
+    in_session("ids in a session of names", 6, version=13),
+    in_session("opened anew", 0),
+    in_session("an id that is gone", 6, topics=[]),
     fetch("session: an unknown id", "d-read", 0, session_id=12345, session_epoch=1),
     fetch("session: no id but an epoch", "d-read", 0, session_epoch=3),
     replace(
@@ -386,15 +346,7 @@ FETCHING = [
         keep={"session 13": "session_id"},
     ),
     produce("session: records come", "d-read", Batch([b"9"], timestamp=T0 + 9000)),
-    fetch(
-        "session: new records",
-        "d-read",
-        0,
-        version=13,
-        session_id=Kept("session 13", otherwise=0),
-        session_epoch=1,
-        topics=[],
-    ),
+    in_session("new records", 1, kept="session 13", version=13, topics=[]),
     fetch(
         "session: closed",
         "d-read",
@@ -403,15 +355,7 @@ FETCHING = [
         session_id=Kept("session 13", otherwise=0),
         topics=[],
     ),
-    fetch(
-        "session: after it was closed",
-        "d-read",
-        0,
-        version=13,
-        session_id=Kept("session 13", otherwise=0),
-        session_epoch=2,
-        topics=[],
-    ),
+    in_session("after it was closed", 2, kept="session 13", version=13, topics=[]),
     fetch("session: an empty one", "d-read", 0, session_epoch=0, topics=[]),
 ]
 
