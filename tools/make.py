@@ -143,17 +143,15 @@ def faults_long() -> None:
     suites = [
         prepare(["test"]),
         cargo("rust faults", [*CARGO_TEST, "faults", "--", "--include-ignored"], long=True),
+        *pytest("faults", ["tests/faults"], long=True),
     ]
-    if (ROOT / "tests" / "faults").exists():
-        suites += pytest("faults", ["tests/faults"], long=True)
     report(suites)
 
 
 def bench(arguments: list[str]) -> None:
     """`make bench`: the Rust benches, then those that cross the seam."""
     suites = [prepare(["test"])]
-    if "[[bench]]" in (ROOT / "Cargo.toml").read_text():
-        call(["cargo", "bench", "--no-default-features", *arguments])
+    call(["cargo", "bench", "--no-default-features", *arguments])
     call([BIN / "python", "-m", "pytest", "-q", "--benchmark-only", "benches"])
     report(suites)
 
