@@ -1,6 +1,6 @@
 """Kafka's log files, written by plain Python: the second implementation of the format.
 
-Codecs are pyarrow's and the standard library's, CRC-32C is a table; nothing here is kafkalite's.
+Codecs are pyarrow's and the standard library's; nothing here is kafkalite's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow
+
+from api.batches import crc32c, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,37 +36,6 @@ class Record:
     headers: Headers = ()
     offset: int | None = None
     """Where compaction left it; else the next one."""
-
-
-def _crc32c_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return table
-
-
-_TABLE = _crc32c_table()
-
-
-def crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-def varint(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 63)
-    raw &= (1 << 64) - 1
-    out = bytearray()
-    while raw >= 0x80:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
 
 
 def nullable(data: bytes | None) -> bytes:

@@ -12,8 +12,9 @@ import pyarrow
 import pytest
 
 import kafkalite
+from api.batches import crc32c
 from arrow import slow_reader
-from arrow.encoder import CODECS, LogWriter, Record, at_offset, batch, crc32c
+from arrow.encoder import CODECS, LogWriter, Record, at_offset, batch
 from arrow.rows import offsets, rows, rows_of
 
 if TYPE_CHECKING:
