@@ -120,19 +120,7 @@ class _Consumer:
 
     def poll(self, timeout_s: float) -> list[Record]:
         polled = self._client.run(self._consumer.getmany(timeout_ms=round(timeout_s * 1000)))
-        return [
-            Record(
-                each.topic,
-                each.value,
-                each.key,
-                each.partition,
-                each.timestamp,
-                tuple((name, value) for name, value in each.headers),
-                each.offset,
-            )
-            for records in polled.values()
-            for each in records
-        ]
+        return [Record.of(each) for records in polled.values() for each in records]
 
     def assignment(self) -> set[Partition]:
         return {(each.topic, each.partition) for each in self._consumer.assignment()}

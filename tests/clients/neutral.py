@@ -7,7 +7,7 @@ then not even made for it, and README.md says so.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 FEATURES = {
     "keys": "keyed and unkeyed records, tombstones, empty values",
@@ -54,6 +54,19 @@ class Record:
     """Milliseconds since 1970; `None` lets the producer take the clock."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
     offset: int = -1
+
+    @classmethod
+    def of(cls, polled: Any) -> Self:
+        """What kafka-python or aiokafka has polled: both name the parts as it is done here."""
+        return cls(
+            topic=polled.topic,
+            value=polled.value,
+            key=polled.key,
+            partition=polled.partition,
+            timestamp=polled.timestamp,
+            headers=tuple((name, value) for name, value in polled.headers),
+            offset=polled.offset,
+        )
 
     @property
     def content(self) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:

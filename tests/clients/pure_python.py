@@ -95,19 +95,7 @@ class _Consumer:
             polled = self._consumer.poll(round(timeout_s * 1000), max_records=10_000)
         except KafkaConnectionError:
             return []  # told to the application, which polls again
-        return [
-            Record(
-                each.topic,
-                each.value,
-                each.key,
-                each.partition,
-                each.timestamp,
-                tuple((name, value) for name, value in each.headers),
-                each.offset,
-            )
-            for records in polled.values()
-            for each in records
-        ]
+        return [Record.of(each) for records in polled.values() for each in records]
 
     def assignment(self) -> set[Partition]:
         return {(each.topic, each.partition) for each in self._consumer.assignment()}
