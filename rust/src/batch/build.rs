@@ -67,9 +67,17 @@ impl BatchOptions {
     /// The options under which a batch keeps everything that `header` says: what the cleaner
     /// needs to write a batch again. Errors: `UnsupportedCompression`.
     pub fn of(header: &BatchHeader) -> Result<BatchOptions> {
-        let log_append_time = header.timestamp_type() == TimestampType::LogAppendTime;
         Ok(BatchOptions {
             codec: Codec::from_id(header.codec_id())?,
+            ..BatchOptions::of_uncompressed(header)
+        })
+    }
+
+    /// The same without a codec.
+    fn of_uncompressed(header: &BatchHeader) -> BatchOptions {
+        let log_append_time = header.timestamp_type() == TimestampType::LogAppendTime;
+        BatchOptions {
+            codec: Codec::None,
             level: None,
             base_offset: header.base_offset,
             partition_leader_epoch: header.partition_leader_epoch,
@@ -80,7 +88,7 @@ impl BatchOptions {
             control: header.is_control(),
             log_append_time_ms: log_append_time.then_some(header.max_timestamp),
             delete_horizon_ms: header.delete_horizon_ms(),
-        })
+        }
     }
 
     fn attributes(&self) -> i16 {
@@ -267,19 +275,9 @@ impl BatchBuilder {
 /// producer has to survive its records (`DefaultRecordBatch.writeEmptyHeader`).
 pub fn empty_batch(header: &BatchHeader) -> Vec<u8> {
     let mut batch = vec![0; RECORD_BATCH_OVERHEAD];
-    let log_append_time = header.timestamp_type() == TimestampType::LogAppendTime;
     let options = BatchOptions {
-        codec: Codec::None,
-        level: None,
-        base_offset: header.base_offset,
-        partition_leader_epoch: header.partition_leader_epoch,
-        producer_id: header.producer_id,
-        producer_epoch: header.producer_epoch,
-        base_sequence: header.base_sequence,
-        transactional: header.is_transactional(),
-        control: header.is_control(),
-        log_append_time_ms: log_append_time.then_some(header.max_timestamp),
         delete_horizon_ms: None,
+        ..BatchOptions::of_uncompressed(header)
     };
     let fields = Fields {
         last_offset_delta: header.last_offset_delta,
