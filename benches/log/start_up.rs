@@ -8,10 +8,9 @@ use std::process::Command;
 use kafkalite::batch::build::BatchOptions;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown};
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directory::{
-    CLEAN_SHUTDOWN_FILE, DirectoryOptions, HIGH_WATERMARK_FILE, LogDirectory, RECOVERY_POINT_FILE,
-};
+use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::meta_properties::MetaProperties;
+use kafkalite::log::names;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 
@@ -155,12 +154,15 @@ fn fill(path: &Path, partitions: i32) {
             fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
         }
     }
-    for name in [RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE] {
+    for name in [
+        names::RECOVERY_POINT_CHECKPOINT,
+        names::HIGH_WATERMARK_CHECKPOINT,
+    ] {
         offsets.write(&DiskStorage, &path.join(name)).unwrap();
     }
 }
 
 /// What a clean stop leaves last.
 fn mark_clean(path: &Path) {
-    fs::write(path.join(CLEAN_SHUTDOWN_FILE), clean_shutdown::print(1)).unwrap();
+    fs::write(path.join(names::CLEAN_SHUTDOWN), clean_shutdown::print(1)).unwrap();
 }

@@ -8,9 +8,10 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
-use kafkalite::log::directory::{LogDirectory, RECOVERY_POINT_FILE};
+use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use kafkalite::log::log::Log;
+use kafkalite::log::names;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 
@@ -63,7 +64,7 @@ fn a_checkpoint_moves_to_the_active_segment_and_survives_a_crash() {
     assert!(active > 0);
     let mut housekeeper = housekeeper(&directory);
     housekeeper.tick(START_MS + 60_000);
-    let path = home.path().join(RECOVERY_POINT_FILE);
+    let path = home.path().join(names::RECOVERY_POINT_CHECKPOINT);
     let checkpoint = OffsetCheckpoint::read(&DiskStorage, &path).unwrap();
     let key = TopicPartition {
         topic: "t".to_owned(),
@@ -155,7 +156,7 @@ fn a_clock_that_is_set_back_holds_up_no_chore_for_longer_than_its_interval() {
     housekeeper.tick(twice_back_ms + 70_000);
     assert!(count_files() < before, "file.delete.delay.ms");
     assert!(!deleted.exists(), "a deleted partition");
-    let path = home.path().join(RECOVERY_POINT_FILE);
+    let path = home.path().join(names::RECOVERY_POINT_CHECKPOINT);
     let checkpoint = OffsetCheckpoint::read(&DiskStorage, &path).unwrap();
     assert_eq!(checkpoint.offsets.values().max(), Some(&10), "checkpoints");
 }

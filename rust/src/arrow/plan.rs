@@ -14,10 +14,11 @@ use super::stream::LogStream;
 use super::times::offset_of_time;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX};
-use crate::log::checkpoint::{LOG_START_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
+use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::meta_properties::META_PROPERTIES_FILE;
 use crate::log::names::{
-    LEADER_EPOCH_CHECKPOINT, LOG, PARTITION_METADATA, base_offset_of, parse_partition_directory,
+    LEADER_EPOCH_CHECKPOINT, LOG, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, base_offset_of,
+    parse_partition_directory,
 };
 use crate::log::storage::{DirectoryEntry, Storage};
 
@@ -378,7 +379,7 @@ fn partition_at(
     };
     let log_start_checkpoint = match directory.parent() {
         Some(parent) => {
-            let path = parent.join(LOG_START_OFFSET_CHECKPOINT_FILE);
+            let path = parent.join(LOG_START_OFFSET_CHECKPOINT);
             let checkpoint = OffsetCheckpoint::read(&**storage, &path)?;
             checkpoint.offsets.get(&name).copied().unwrap_or(0).max(0)
         }

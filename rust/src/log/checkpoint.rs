@@ -27,12 +27,6 @@ use super::storage::{self, Storage};
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
-pub const RECOVERY_POINT_CHECKPOINT_FILE: &str = "recovery-point-offset-checkpoint";
-pub const HIGH_WATERMARK_CHECKPOINT_FILE: &str = "replication-offset-checkpoint";
-pub const LOG_START_OFFSET_CHECKPOINT_FILE: &str = "log-start-offset-checkpoint";
-pub const CLEANER_OFFSET_CHECKPOINT_FILE: &str = "cleaner-offset-checkpoint";
-pub const CLEAN_SHUTDOWN_FILE: &str = ".kafka_cleanshutdown";
-
 const CHECKPOINT_VERSION: i32 = 0;
 const PARTITION_METADATA_VERSION: i32 = 0;
 const CLEAN_SHUTDOWN_VERSION: i32 = 0;

@@ -42,12 +42,6 @@ use super::ownership::{Found, examine, format, refused, undo_format};
 use super::recover::{LoadReport, LogParameters, begin_directory, create_directory, load};
 use super::storage::{Storage, StorageLock, read_file, replace_file};
 
-pub const LOCK_FILE: &str = ".lock";
-pub const CLEAN_SHUTDOWN_FILE: &str = ".kafka_cleanshutdown";
-pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
-pub const HIGH_WATERMARK_FILE: &str = "replication-offset-checkpoint";
-pub const LOG_START_OFFSET_FILE: &str = "log-start-offset-checkpoint";
-
 /// How to open a log directory.
 pub struct DirectoryOptions<'a> {
     /// What the directory must belong to, or is formatted for if it is empty. `directory_id` is
@@ -145,7 +139,7 @@ impl LogDirectory {
         if found.is_none() {
             storage.create_directory_all(path).map_err(refused(path))?;
         }
-        let lock_path = path.join(LOCK_FILE);
+        let lock_path = path.join(names::LOCK);
         let was_locked_before = storage.file_size(&lock_path).map_err(refused(path))?;
         let lock = storage.lock(&lock_path).map_err(refused(path))?;
         let lock = lock.ok_or_else(|| Error::LogDirLocked {
@@ -163,7 +157,7 @@ impl LogDirectory {
         };
         let file_system = storage.file_system(path);
         let file_system = file_system.map_err(Error::io("open", path))?;
-        let marker = path.join(CLEAN_SHUTDOWN_FILE);
+        let marker = path.join(names::CLEAN_SHUTDOWN);
         let marker_text = read_file(storage, &marker).map_err(Error::io("read", &marker))?;
         Ok(LogDirectory {
             path: path.to_path_buf(),
@@ -193,7 +187,7 @@ impl LogDirectory {
         let storage = self.storage();
         let checkpoints = Checkpoints::read(storage, &self.path)?;
         if self.was_clean {
-            let marker = self.path.join(CLEAN_SHUTDOWN_FILE);
+            let marker = self.path.join(names::CLEAN_SHUTDOWN);
             storage
                 .remove_file(&marker)
                 .map_err(Error::io("unlink", &marker))?;
@@ -524,7 +518,7 @@ impl LogDirectory {
         self.health.check()?;
         in_parallel(self.recovery_threads, self.logs(), |log| log.close())?;
         self.write_checkpoint_files()?;
-        let marker = self.path.join(CLEAN_SHUTDOWN_FILE);
+        let marker = self.path.join(names::CLEAN_SHUTDOWN);
         let text = clean_shutdown::print(broker_epoch);
         replace_file(self.storage(), &marker, text.as_bytes()).map_err(Error::io("write", &marker))
     }

@@ -10,11 +10,7 @@ use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
 use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::checkpoint::{
-    CLEANER_OFFSET_CHECKPOINT_FILE, HIGH_WATERMARK_CHECKPOINT_FILE,
-    LOG_START_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT_FILE,
-    partition_metadata,
-};
+use super::checkpoint::{OffsetCheckpoint, partition_metadata};
 use super::epochs::{EpochEntry, LeaderEpochs};
 use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
 use super::names;
@@ -201,10 +197,7 @@ pub fn kind_of(name: &str) -> Option<(FileKind, i64)> {
         names::LEADER_EPOCH_CHECKPOINT => Some(FileKind::LeaderEpochCheckpoint),
         names::PARTITION_METADATA => Some(FileKind::PartitionMetadata),
         META_PROPERTIES_FILE => Some(FileKind::MetaProperties),
-        RECOVERY_POINT_CHECKPOINT_FILE
-        | HIGH_WATERMARK_CHECKPOINT_FILE
-        | LOG_START_OFFSET_CHECKPOINT_FILE
-        | CLEANER_OFFSET_CHECKPOINT_FILE => Some(FileKind::OffsetCheckpoint),
+        name if names::OFFSET_CHECKPOINTS.contains(&name) => Some(FileKind::OffsetCheckpoint),
         _ => None,
     };
     if let Some(kind) = by_name {

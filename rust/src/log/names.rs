@@ -8,6 +8,8 @@
 //!                    00000000000000000042.snapshot    producer state just before offset 42
 //!                    leader-epoch-checkpoint  partition.metadata
 //! ```
+//! What lies in the log directory itself is told in `directory.rs`.
+//!
 //! A suffix says what is under way: `.cleaned` a cleaner's unfinished output, `.swap` its finished
 //! output, `.deleted` a file that a reader may still hold.
 
@@ -27,6 +29,21 @@ pub const SWAP: &str = ".swap";
 
 pub const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
 pub const PARTITION_METADATA: &str = "partition.metadata";
+
+pub const LOCK: &str = ".lock";
+pub const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
+pub const RECOVERY_POINT_CHECKPOINT: &str = "recovery-point-offset-checkpoint";
+pub const HIGH_WATERMARK_CHECKPOINT: &str = "replication-offset-checkpoint";
+pub const LOG_START_OFFSET_CHECKPOINT: &str = "log-start-offset-checkpoint";
+pub const CLEANER_OFFSET_CHECKPOINT: &str = "cleaner-offset-checkpoint";
+
+/// The files of a log directory that say an offset for each partition.
+pub const OFFSET_CHECKPOINTS: [&str; 4] = [
+    RECOVERY_POINT_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+];
 
 /// Suffixes of partition directories that are on their way out or not yet in.
 pub const DELETE_DIRECTORY: &str = "-delete";

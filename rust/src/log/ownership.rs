@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-use super::directory::LOCK_FILE;
 use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
 use super::names;
 use super::storage::{Storage, read_file, replace_file};
@@ -38,7 +37,7 @@ pub(super) fn examine(
     let Some(text) = text else {
         // What a start leaves behind that was interrupted while it formatted an empty directory.
         let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
-        let harmless = [LOCK_FILE, HARMLESS_DIRECTORY, unfinished.as_str()];
+        let harmless = [names::LOCK, HARMLESS_DIRECTORY, unfinished.as_str()];
         let foreign = entries
             .iter()
             .find(|entry| !harmless.contains(&entry.name.as_str()));
@@ -128,7 +127,7 @@ pub(super) fn undo_format(storage: &dyn Storage, path: &Path, was_there: bool, h
     let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
     let mut made = vec![META_PROPERTIES_FILE, &unfinished];
     if !had_lock {
-        made.push(LOCK_FILE);
+        made.push(names::LOCK);
     }
     for name in made {
         let _ = storage.remove_file(&path.join(name));

@@ -11,12 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::limits::FINDINGS_PER_FILE_MAX;
 
-use super::checkpoint::{
-    self, CLEANER_OFFSET_CHECKPOINT_FILE, HIGH_WATERMARK_CHECKPOINT_FILE,
-    LOG_START_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, RECOVERY_POINT_CHECKPOINT_FILE,
-    TopicPartition, partition_metadata,
-};
-use super::directory::{CLEAN_SHUTDOWN_FILE, LOCK_FILE};
+use super::checkpoint::{self, OffsetCheckpoint, TopicPartition, partition_metadata};
 use super::epochs::LeaderEpochs;
 use super::inspect::{FileKind, kind_of};
 use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
@@ -205,17 +200,17 @@ impl Verification {
         }
         self.summary.was_clean = entries
             .iter()
-            .any(|entry| entry.name == CLEAN_SHUTDOWN_FILE);
+            .any(|entry| entry.name == names::CLEAN_SHUTDOWN);
         if has_meta_properties {
             self.look_at_meta_properties()?;
         } else {
             let path = self.directory.join(META_PROPERTIES_FILE);
             self.findings.add(&path, None, "the file is missing");
         }
-        self.high_watermarks = self.read_checkpoint(HIGH_WATERMARK_CHECKPOINT_FILE)?;
-        self.log_start_offsets = self.read_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE)?;
-        self.read_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE)?;
-        self.read_checkpoint(CLEANER_OFFSET_CHECKPOINT_FILE)?;
+        self.high_watermarks = self.read_checkpoint(names::HIGH_WATERMARK_CHECKPOINT)?;
+        self.log_start_offsets = self.read_checkpoint(names::LOG_START_OFFSET_CHECKPOINT)?;
+        self.read_checkpoint(names::RECOVERY_POINT_CHECKPOINT)?;
+        self.read_checkpoint(names::CLEANER_OFFSET_CHECKPOINT)?;
         for entry in entries {
             self.look_at_entry(entry);
         }
@@ -275,21 +270,17 @@ impl Verification {
     }
 
     fn look_at_entry(&mut self, entry: &DirectoryEntry) {
-        const FILES: [&str; 8] = [
+        const FILES: [&str; 4] = [
             META_PROPERTIES_FILE,
-            LOCK_FILE,
-            CLEAN_SHUTDOWN_FILE,
-            RECOVERY_POINT_CHECKPOINT_FILE,
-            HIGH_WATERMARK_CHECKPOINT_FILE,
-            LOG_START_OFFSET_CHECKPOINT_FILE,
-            CLEANER_OFFSET_CHECKPOINT_FILE,
+            names::LOCK,
+            names::CLEAN_SHUTDOWN,
             "bootstrap.checkpoint",
         ];
         let name = entry.name.as_str();
         let path = self.directory.join(name);
         if !entry.is_directory {
             let settled = name.strip_suffix(".tmp").unwrap_or(name);
-            if !FILES.contains(&settled) {
+            if !FILES.contains(&settled) && !names::OFFSET_CHECKPOINTS.contains(&settled) {
                 self.findings.add(&path, None, "not a file of Kafka's");
             }
             return;

@@ -10,11 +10,11 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::door;
 use crate::batch::{Codec, ControlRecord};
-use crate::log::directory::LOCK_FILE;
 use crate::log::inspect::{
     FileKind, Inspected, InspectedBatch, InspectedRecord, SegmentReader, Tail, control_name,
     inspect_file, kind_of, timestamp_type_name,
 };
+use crate::log::names;
 use crate::log::storage::{self, DiskStorage};
 use crate::log::verify::{Finding, Verification};
 
@@ -294,5 +294,5 @@ fn is_in_use(path: &Path) -> bool {
     let above = path.join("..");
     [path, &above]
         .iter()
-        .any(|directory| storage::is_locked(&directory.join(LOCK_FILE)).unwrap_or(false))
+        .any(|directory| storage::is_locked(&directory.join(names::LOCK)).unwrap_or(false))
 }

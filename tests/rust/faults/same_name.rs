@@ -11,6 +11,7 @@ use kafkalite::log::config::LogConfig;
 use kafkalite::log::directories::LogDirectories;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::log::Log;
+use kafkalite::log::names::OFFSET_CHECKPOINTS;
 use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::Storage;
@@ -23,12 +24,6 @@ use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 const OLD: Uuid = Uuid([1; 16]);
 const NEW: Uuid = Uuid([2; 16]);
-const FILES: [&str; 4] = [
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint",
-];
 
 fn config() -> LogConfig {
     LogConfig {
@@ -74,7 +69,7 @@ fn with_a_deleted_topic(storage: &MemoryStorage) -> (LogDirectory, Arc<Log>) {
     assert_eq!(log.advance_log_start_offset(11).unwrap(), 11);
     directory.write_checkpoints().unwrap();
     checkpoints::set(&directory, &log, 12).unwrap();
-    for name in FILES {
+    for name in OFFSET_CHECKPOINTS {
         assert_eq!(entries(storage, name).len(), 1, "{name}");
     }
     directory.delete_log("t", 0, "old", NOW_MS).unwrap();
@@ -114,7 +109,7 @@ fn a_new_topic_takes_no_offsets_of_a_deleted_one_of_its_name() {
             fill(&create(&directory, NEW).unwrap(), 15);
             // As by a round of the cleaner that was under way.
             checkpoints::set(&directory, &old, 13).unwrap();
-            for name in FILES {
+            for name in OFFSET_CHECKPOINTS {
                 assert_eq!(entries(&storage, name), [], "{case}, {name}");
             }
             let left = storage.crash(crash);
@@ -132,7 +127,7 @@ fn nothing_is_known_of_a_deleted_topic_behind_the_next_checkpoint() {
     directory.write_checkpoints().unwrap();
     // As by a round of the cleaner that was under way.
     checkpoints::set(&directory, &old, 13).unwrap();
-    for name in FILES {
+    for name in OFFSET_CHECKPOINTS {
         assert_eq!(entries(&storage, name), [], "{name}");
     }
     let calls_for = |topic: &str| {

@@ -6,9 +6,10 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::log::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
+use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
+use crate::log::names;
 
 /// The offsets as the file has them now. One that cannot be read says nothing, and the next `set` writes
 /// it anew: until then all is cleaned again, which is slow and right.
@@ -52,7 +53,7 @@ pub fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
 }
 
 fn path_of(directory: &LogDirectory) -> PathBuf {
-    directory.path().join(CLEANER_OFFSET_CHECKPOINT_FILE)
+    directory.path().join(names::CLEANER_OFFSET_CHECKPOINT)
 }
 
 fn key_of(log: &Log) -> TopicPartition {

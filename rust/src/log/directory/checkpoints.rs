@@ -4,12 +4,11 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::{
-    HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, LogDirectory, NewLog, RECOVERY_POINT_FILE,
-};
+use super::{LogDirectory, NewLog};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
-use crate::log::checkpoint::{CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpoint, TopicPartition};
+use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
+use crate::log::names;
 use crate::log::storage::Storage;
 
 impl LogDirectory {
@@ -61,18 +60,18 @@ impl LogDirectory {
         let storage = &*self.open_segments.storage;
         checkpoints
             .recovery_point
-            .write(storage, &self.path.join(RECOVERY_POINT_FILE))?;
+            .write(storage, &self.path.join(names::RECOVERY_POINT_CHECKPOINT))?;
         checkpoints
             .high_watermark
-            .write(storage, &self.path.join(HIGH_WATERMARK_FILE))?;
+            .write(storage, &self.path.join(names::HIGH_WATERMARK_CHECKPOINT))?;
         checkpoints
             .log_start_offset
-            .write(storage, &self.path.join(LOG_START_OFFSET_FILE))?;
+            .write(storage, &self.path.join(names::LOG_START_OFFSET_CHECKPOINT))?;
         if gone.is_empty() {
             return Ok(());
         }
         // Else each topic that ever was would be remembered until the next start.
-        self.take_out_of(CLEANER_OFFSET_CHECKPOINT_FILE, &gone)?;
+        self.take_out_of(names::CLEANER_OFFSET_CHECKPOINT, &gone)?;
         self.gone.lock().retain(|name| !gone.contains(name));
         Ok(())
     }
@@ -87,12 +86,7 @@ impl LogDirectory {
             return Ok(());
         }
         let _checkpointing = self.checkpointing.lock();
-        for file in [
-            RECOVERY_POINT_FILE,
-            HIGH_WATERMARK_FILE,
-            LOG_START_OFFSET_FILE,
-            CLEANER_OFFSET_CHECKPOINT_FILE,
-        ] {
+        for file in names::OFFSET_CHECKPOINTS {
             self.take_out_of(file, &keys)?;
         }
         self.gone.lock().retain(|name| !keys.contains(name));
@@ -133,10 +127,10 @@ impl Checkpoints {
             other => other,
         };
         Ok(Checkpoints {
-            recovery_point: read(RECOVERY_POINT_FILE)?,
-            high_watermark: read(HIGH_WATERMARK_FILE)?,
-            log_start_offset: read(LOG_START_OFFSET_FILE)?,
-            cleaner_offset: read(CLEANER_OFFSET_CHECKPOINT_FILE)?,
+            recovery_point: read(names::RECOVERY_POINT_CHECKPOINT)?,
+            high_watermark: read(names::HIGH_WATERMARK_CHECKPOINT)?,
+            log_start_offset: read(names::LOG_START_OFFSET_CHECKPOINT)?,
+            cleaner_offset: read(names::CLEANER_OFFSET_CHECKPOINT)?,
         })
     }
 
