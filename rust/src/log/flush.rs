@@ -157,7 +157,7 @@ impl Log {
         ends.high_watermark = if target == ends.log_end.offset {
             ends.log_end
         } else {
-            self.unresolved(target)
+            LogPosition::unresolved(target)
         };
         drop(ends);
         self.settle_transactions(target);

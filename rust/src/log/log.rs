@@ -472,12 +472,7 @@ impl LogEnds {
             self.log_end
         };
         if self.replicated_offset < target.offset {
-            // The byte is found when a reader needs it.
-            target = LogPosition {
-                offset: self.replicated_offset,
-                segment_base_offset: -1,
-                position_byte: 0,
-            };
+            target = LogPosition::unresolved(self.replicated_offset);
         }
         let moved = target.offset > self.high_watermark.offset;
         if moved {

@@ -330,7 +330,7 @@ impl Log {
             ends.cuts += 1;
             for mark in [&mut ends.flushed, &mut ends.high_watermark] {
                 if replaced(mark.segment_base_offset) {
-                    *mark = self.unresolved(mark.offset);
+                    *mark = LogPosition::unresolved(mark.offset);
                 }
             }
         }

@@ -44,7 +44,8 @@ pub struct FetchedRange {
 }
 
 impl FetchedRange {
-    fn empty(offset: i64) -> FetchedRange {
+    /// A range at `offset` without bytes.
+    pub fn empty(offset: i64) -> FetchedRange {
         FetchedRange {
             offset,
             segment_base_offset: offset,
@@ -55,11 +56,6 @@ impl FetchedRange {
             file: None,
             _pin: None,
         }
-    }
-
-    /// A range at `offset` without bytes.
-    pub fn nothing_at(offset: i64) -> FetchedRange {
-        FetchedRange::empty(offset)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -127,7 +123,7 @@ impl Log {
                 if last_stable == ends.high_watermark.offset {
                     ends.high_watermark
                 } else {
-                    self.unresolved(last_stable)
+                    LogPosition::unresolved(last_stable)
                 }
             }
         };
@@ -162,17 +158,9 @@ impl Log {
             .is_some_and(|known| Arc::ptr_eq(known, segment))
     }
 
-    pub(super) fn unresolved(&self, offset: i64) -> LogPosition {
-        LogPosition {
-            offset,
-            segment_base_offset: -1,
-            position_byte: 0,
-        }
-    }
-
     /// Finds segment and byte of a position of which only the offset is known.
     pub(super) fn resolve(&self, position: LogPosition) -> Result<LogPosition> {
-        if position.segment_base_offset >= 0 {
+        if position.is_resolved() {
             return Ok(position);
         }
         loop {

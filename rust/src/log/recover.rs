@@ -589,11 +589,6 @@ impl Loader<'_> {
         };
         let visible = self.parameters.high_watermark.unwrap_or(log_end_offset);
         let visible = visible.clamp(log_start_offset.min(log_end_offset), log_end_offset);
-        let unresolved = LogPosition {
-            offset: visible,
-            segment_base_offset: -1,
-            position_byte: 0,
-        };
         let recovery_point = if self.parameters.was_clean {
             log_end_offset
         } else {
@@ -606,7 +601,7 @@ impl Loader<'_> {
             high_watermark: if visible == log_end_offset {
                 end
             } else {
-                unresolved
+                LogPosition::unresolved(visible)
             },
             replicated_offset: self.parameters.high_watermark.unwrap_or(i64::MAX),
             first_unstable_offset: producers

@@ -42,8 +42,24 @@ pub struct SegmentEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
     pub offset: i64,
+    /// -1: the byte has not been looked for.
     pub segment_base_offset: i64,
     pub position_byte: u64,
+}
+
+impl LogPosition {
+    /// Of which only the offset is known; a reader that needs the byte finds it (`Log::resolve`).
+    pub(super) fn unresolved(offset: i64) -> LogPosition {
+        LogPosition {
+            offset,
+            segment_base_offset: -1,
+            position_byte: 0,
+        }
+    }
+
+    pub(super) fn is_resolved(self) -> bool {
+        self.segment_base_offset >= 0
+    }
 }
 
 /// What a segment takes until something is written to it: whether an append has to go to a new one

@@ -405,7 +405,7 @@ impl Fetch {
         let (log, from) = (&partition.log, wanted.fetch_offset);
         let mut range = log.read(from, max_bytes, min_one_batch, self.isolation)?;
         if range.first_batch_is_cut {
-            range = FetchedRange::nothing_at(from);
+            range = FetchedRange::empty(from);
         }
         part.aborted = match self.isolation {
             ReadIsolation::LastStable if range.is_empty() => Some(Vec::new()),
