@@ -5,6 +5,7 @@ pub mod access;
 pub mod api;
 pub mod arrow;
 pub mod batch;
+pub mod clock;
 pub mod codec;
 mod crash;
 pub mod error;

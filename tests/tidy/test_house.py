@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Who may import whom: a part may use those above it, those beside it, and itself.
 RUST_ORDER = [
-    {"crash", "error", "limits", "uuid"},
+    {"clock", "crash", "error", "limits", "uuid"},
     {"wire", "batch"},
     {"codec"},
     {"log"},

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::clock::wall_ms;
 use crate::crash::or_error;
 use crate::error::{Error, Result};
 
@@ -266,10 +267,10 @@ impl HousekeeperThread {
             .name(name.to_owned())
             .spawn(move || {
                 while !own.is_stopping.load(Ordering::Acquire) {
-                    let next_ms = chore(wall_clock_ms(), &own.is_stopping);
+                    let next_ms = chore(wall_ms(), &own.is_stopping);
                     // At least a pause, whatever the intervals are; at most a minute, should the clock
                     // be set back meanwhile.
-                    let pause_ms = next_ms.saturating_sub(wall_clock_ms()).clamp(10, 60_000);
+                    let pause_ms = next_ms.saturating_sub(wall_ms()).clamp(10, 60_000);
                     let mut lock = own.lock.lock();
                     if !own.is_stopping.load(Ordering::Acquire) {
                         own.wake
@@ -303,11 +304,4 @@ impl Drop for HousekeeperThread {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-fn wall_clock_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

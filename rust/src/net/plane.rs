@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -19,6 +19,7 @@ use super::work::Done;
 use crate::access::{AllowAll, Authorizer};
 use crate::api::fetch_sessions::FetchSessions;
 use crate::api::{ApiKey, HOT_KEYS};
+use crate::clock::wall_ms;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::STOP_WAIT_MS;
@@ -233,11 +234,6 @@ impl Shared {
     pub fn monotonic_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
-
-    /// Milliseconds since 1970, for records.
-    pub fn wall_ms(&self) -> i64 {
-        wall_ms()
-    }
 }
 
 /// Memory of the budget that is given back when this is dropped, by whatever thread.
@@ -263,11 +259,6 @@ impl Drop for HeldMemory {
             shared.release_memory(self.bytes);
         }
     }
-}
-
-pub fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 pub struct Plane {

@@ -18,6 +18,7 @@ use super::poller;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::k02_list_offsets::ListOffsets;
 use crate::batch::validate::AppendOrigin;
+use crate::clock::wall_ms;
 use crate::error::Result;
 use crate::image::Partition;
 use crate::limits::{
@@ -162,13 +163,13 @@ impl Work {
             here.is_some_and(|number| shared.gates.is_number_of(number, directory))
         };
         match self {
-            Work::Append(batch) => Done::Appended(batch.append(shared.wall_ms())),
+            Work::Append(batch) => Done::Appended(batch.append(wall_ms())),
             Work::Call(call) => {
-                call.run(shared.control(), shared.wall_ms());
+                call.run(shared.control(), wall_ms());
                 Done::Called
             }
             Work::Change(change) => {
-                change.run(shared.control(), shared.wall_ms());
+                change.run(shared.control(), wall_ms());
                 Done::Called
             }
             Work::Look(look) => look.run(is_here),

@@ -11,9 +11,9 @@ use pyo3::types::PyBytes;
 
 use super::door::enter;
 use super::engine::{Configs, Log, log_config};
+use crate::clock::wall_ms;
 use crate::error::{Error, Result};
 use crate::log::config::LogConfig;
-use crate::net::plane::wall_ms;
 use crate::node::{Claimed, LoadProgress, NodeOptions};
 use crate::uuid::Uuid;
 
