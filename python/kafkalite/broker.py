@@ -19,6 +19,7 @@ from kafkalite import _native
 from kafkalite.api import Handler, find_handlers
 from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
 from kafkalite.config import LISTENER_KEYS, Config
+from kafkalite.config.environment import notify_socket
 from kafkalite.context import Context, Log
 from kafkalite.errors import KafkaliteError
 from kafkalite.listeners import (
@@ -39,6 +40,7 @@ from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.store import Limits
 from kafkalite.metadata.takeover import Registration
 from kafkalite.server import ControlServer
+from kafkalite.supervisor import Supervisor
 
 CONTROL_THREADS = 2
 """One works; the other goes on when that does not come back from a log directory."""
@@ -115,10 +117,12 @@ class _Failure:
 def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     """As `run`, once the signals are blocked."""
     sys.setswitchinterval(0.0005)
+    # A service manager's word is for the program that is the service, not for a broker of its own.
+    supervisor = Supervisor(None if config["kafkalite.die.with.parent"] else notify_socket(), log)
     # First of all what may be refused: nothing has been touched then.
     listening = _bind_all(config)
     handlers = find_handlers()
-    plane, controller = _open(config, log, handlers, listening.advertised)
+    plane, controller = _open(config, log, supervisor, handlers, listening.advertised)
     _start_plane(plane, config, handlers, listening)
     arrow_server = _serve_arrow(plane, config, listening)
     controller.on_broker_configs(
@@ -134,7 +138,9 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     context.timers.call_at(context.now_ms(), context.load_groups)
     control = _start_control(ControlServer(context, handlers, failure.on_control_end))
     _say(_ready_line(config, listening), log)
+    supervisor.serving(",".join(map(str, listening.advertised)))
     signal.sigwait(stop_signals)
+    supervisor.stopping()
     is_broken = failure.settle()
     log.info("stopping")
     context.begin_stop()
@@ -277,7 +283,11 @@ def _bind_arrow(config: Config) -> tuple[_socket.socket | None, Endpoint | None]
 
 
 def _open(
-    config: Config, log: Log, handlers: Mapping[int, Handler], advertised: list[Endpoint]
+    config: Config,
+    log: Log,
+    supervisor: Supervisor,
+    handlers: Mapping[int, Handler],
+    advertised: list[Endpoint],
 ) -> tuple[_native.BrokerPlane, Controller]:
     """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
     log."""
@@ -327,7 +337,7 @@ def _open(
     controller.on_broker_configs(obey)
     facts, settings = controller.topic_facts(), config.settings()
     partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
-    with loading_told(claimed, partition_count, log):
+    with loading_told(claimed, partition_count, log, supervisor):
         plane = _native.BrokerPlane(claimed=claimed, topics=facts, settings=settings)
     controller.serve(plane)
     for sentence in [*repairs, *plane.repairs]:

@@ -1,4 +1,5 @@
-"""Tells in the log how the loading of the logs goes, which are read again after an unclean stop."""
+"""Tells in the log, and a service manager, how the loading of the logs goes, which are read again
+after an unclean stop."""
 
 import threading
 import time
@@ -7,16 +8,21 @@ from contextlib import contextmanager
 
 from kafkalite._native import ClaimedDirectories
 from kafkalite.context import Log
+from kafkalite.supervisor import Supervisor
 
 TOLD_EVERY_S = 5.0
 
 
 @contextmanager
 def loading_told(
-    claimed: ClaimedDirectories, count: int, log: Log, every_s: float = TOLD_EVERY_S
+    claimed: ClaimedDirectories,
+    count: int,
+    log: Log,
+    supervisor: Supervisor,
+    every_s: float = TOLD_EVERY_S,
 ) -> Iterator[None]:
-    """The block loads `count` logs of `claimed`: says so before, every `every_s` seconds and after.
-    Of a node without logs there is nothing to tell."""
+    """The block loads `count` logs of `claimed`: says so before, every `every_s` seconds and after,
+    and tells `supervisor` meanwhile. Of a node without logs there is nothing to tell."""
     if count == 0:
         yield
         return
@@ -33,6 +39,7 @@ def loading_told(
     def tell() -> None:
         while not is_over.wait(every_s):
             log.info(progress())
+            supervisor.loading(progress())
 
     teller = threading.Thread(target=tell, name="loading")
     started = time.monotonic()

@@ -12,6 +12,7 @@ from kafkalite.client import Admin
 from kafkalite.client.producer import Producer
 from kafkalite.context import Log
 from kafkalite.loading import loading_told
+from kafkalite.supervisor import Supervisor
 
 
 def test_a_start_after_a_kill_says_that_it_recovers_and_how_much(tmp_path: Path) -> None:
@@ -51,13 +52,15 @@ def test_a_long_loading_is_told_while_it_lasts(capsys: pytest.CaptureFixture[str
             return 2, 5_000_000
 
     claimed: Any = Claimed()
-    with loading_told(claimed, 7, Log("info"), every_s=0.001):
+    log = Log("info")
+    with loading_told(claimed, 7, log, Supervisor(None, log), every_s=0.001):
         assert claimed.asked.wait(60)
     assert "INFO 2 of 7 logs are loaded, 5.0 MB recovered\n" in capsys.readouterr().err
 
 
 def test_of_a_node_without_logs_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     claimed: Any = None
-    with loading_told(claimed, 0, Log("debug")):
+    log = Log("debug")
+    with loading_told(claimed, 0, log, Supervisor(None, log)):
         pass
     assert capsys.readouterr().err == ""

@@ -35,7 +35,7 @@ PYTHON_ORDER = [
     {"listeners", "metadata", "groups"},
     {"context"},
     {"api"},
-    {"server", "loading"},
+    {"server", "loading", "supervisor"},
     {"broker", "child", "client"},
     {"cli", "spark", "testing"},
 ]

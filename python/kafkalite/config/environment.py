@@ -1,0 +1,8 @@
+"""The environment variables that a broker reads."""
+
+import os
+
+
+def notify_socket() -> str | None:
+    """`NOTIFY_SOCKET`: where a service manager wants to be told (`kafkalite.supervisor`)."""
+    return os.environ.get("NOTIFY_SOCKET") or None

@@ -1,0 +1,62 @@
+"""Tells the service manager that started the broker how far it is: systemd's `sd_notify(3)`.
+
+    loading    EXTEND_TIMEOUT_USEC: a recovery after an unclean stop may take longer than
+               TimeoutStartSec, and who is killed in it begins anew
+    serving    READY=1
+    stopping   STOPPING=1
+
+A datagram each to the socket that NOTIFY_SOCKET names: a path, or behind `@` an abstract name.
+"""
+
+# Python's `socket` wraps this one, and its import takes as long as reading the configuration.
+import _socket
+
+from kafkalite.context import Log
+
+LOADING_S = 60
+"""From one word of a loading to the next; there is one every `TOLD_EVERY_S` (`loading.py`)."""
+
+TOLD_S_MAX = 5.0
+"""A manager that does not read is waited for so long, and then no more."""
+
+
+class Supervisor:
+    """Whoever wants to be told; nobody, where there is no address. A failure is told in the log,
+    once, and the broker serves all the same."""
+
+    def __init__(self, address: str | None, log: Log) -> None:
+        self._address = address
+        self._log = log
+
+    def loading(self, how_far: str) -> None:
+        """Logs are being loaded. Any thread may call it."""
+        self._tell(f"STATUS={how_far}", f"EXTEND_TIMEOUT_USEC={LOADING_S * 1_000_000}")
+
+    def serving(self, where: str) -> None:
+        """Clients are served."""
+        self._tell("READY=1", f"STATUS=serving on {where}")
+
+    def stopping(self) -> None:
+        """The stop has begun."""
+        self._tell("STOPPING=1", "STATUS=stopping")
+
+    def _tell(self, *lines: str) -> None:
+        if self._address is None:
+            return
+        try:
+            _send(self._address, "\n".join(lines).encode())
+        except OSError as error:
+            told = f"the service manager at NOTIFY_SOCKET={self._address} was not told: {error}"
+            self._address = None
+            self._log.warning(told)
+
+
+def _send(address: str, message: bytes) -> None:
+    if address[0] not in "/@":
+        raise OSError("that is neither a path nor an abstract name")
+    sender = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
+    sender.settimeout(TOLD_S_MAX)
+    try:
+        sender.sendto(message, f"\0{address[1:]}" if address[0] == "@" else address)
+    finally:
+        sender.close()
