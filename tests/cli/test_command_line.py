@@ -1,6 +1,7 @@
 """The front door of the commands."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 import kafkalite as package
 from kafkalite import cli
 from kafkalite.cli import COMMANDS
+from kafkalite.cli.completion import candidates
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,15 +65,33 @@ def test_every_command_has_help(kafkalite: Run) -> None:
         assert told.stdout.startswith(f"usage: kafkalite {' '.join(command)}")
 
 
-def test_the_help_describes_commands_in_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+WITH_ACTIONS = (("topics",), ("configs",), ("groups",))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *COMMANDS,
+        *(
+            (*words, action)
+            for words in WITH_ACTIONS
+            for action in candidates(words)
+            if not action.startswith("--")
+        ),
+    ],
+    ids=" ".join,
+)
+def test_the_help_describes_commands_in_80_columns_and_has_examples(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`groups delete-offsets` had none, and `consume` broke a line within YYYY-MM-DD."""
     monkeypatch.setenv("COLUMNS", "80")
-    for words in COMMANDS:
-        with pytest.raises(SystemExit):
-            cli.run([*words, "--help"])
-        described = capsys.readouterr().out.partition("\n\n")[2].partition("examples:")[0]
-        assert [line for line in described.splitlines() if len(line) > 80] == []
+    with pytest.raises(SystemExit):
+        cli.run([*words, "--help"])
+    described, _, examples = capsys.readouterr().out.partition("\n\n")[2].partition("examples:")
+    assert [line for line in described.splitlines() if len(line) > 80] == []
+    assert re.search(r"\w-$", described, re.MULTILINE) is None
+    assert f"kafkalite {' '.join(words)} " in examples
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -31,6 +31,14 @@ class UsageError(KafkaliteError):
     exit_code = 2
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks lines between words alone: `YYYY-MM-DD` is one."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        words = " ".join(text.split())
+        return textwrap.wrap(words, width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Refuses in the words of the other commands, with the way to the help."""
 
@@ -60,7 +68,7 @@ def new_parser(prog: str, description: str, examples: str = "") -> Parser:
         prog=prog,
         description="\n\n".join(paragraphs),
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
 
 
