@@ -12,11 +12,13 @@ import select
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
 
+from kafkalite.config import Config
 from kafkalite.context import Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import SYSTEM_BUFFER, Buffers, Endpoint, address, bind
@@ -71,7 +73,8 @@ class Broker:
 
         Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
         within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and
-        `InvalidArgumentError` for an empty `data` and an unknown `log_level`.
+        `InvalidArgumentError` for an empty `data` and an unknown `log_level`. A key that nobody
+        knows gets a warning, since nobody looks into the log of a broker that serves.
         """
         from kafkalite.client.arguments import config_texts, directory, text, wrong_type
 
@@ -80,6 +83,8 @@ class Broker:
         self._data = None if data is None else directory("data", data)
         self._listen = None if listen is None else text("listen", listen)
         self._config = config_texts("config", config or {})
+        for sentence in _warnings_of(self._config):
+            warnings.warn(sentence, stacklevel=2)
         self._start_timeout_s = start_timeout_s
         self._log_level = text("log_level", log_level)
         if log_level not in Log.LEVELS:
@@ -315,6 +320,13 @@ class Broker:
         import asyncio
 
         await asyncio.to_thread(self.close)
+
+
+def _warnings_of(config: Mapping[str, str]) -> list[str]:
+    try:
+        return Config(config).warnings
+    except InvalidArgumentError:
+        return []  # the start says so
 
 
 def _path_options() -> list[str]:

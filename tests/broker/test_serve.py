@@ -681,6 +681,13 @@ def test_a_restart_that_fails_loses_no_record(monkeypatch: pytest.MonkeyPatch) -
         assert (Path(str(broker.data)) / "orders-0").is_dir()
 
 
+def test_a_misspelt_key_of_a_broker_is_told_where_it_stands() -> None:
+    """It stood in the log alone, which nobody reads of a broker that serves."""
+    with pytest.warns(UserWarning, match=r"key num\.partition: is num\.partitions meant") as told:
+        kafkalite.Broker(config={"num.partition": 3})
+    assert [each.filename for each in told] == [__file__]
+
+
 def test_its_log_has_what_is_asked_for() -> None:
     """`debug` had nothing that `info` has not."""
     with kafkalite.Broker(log_level="warning") as broker:

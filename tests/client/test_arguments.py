@@ -178,7 +178,14 @@ def test_a_time_stands_for_the_offset_of_the_first_record_that_is_as_late(tmp_pa
         (lambda lite: lite.Broker(5), "data is of type int, it must be a path"),
         (lambda lite: lite.Broker(listen=9092), "listen is of type int, it must be str"),
         (lambda lite: lite.Broker(config="a=b"), "config is of type str, it must be a mapping"),
-        (lambda lite: lite.Broker(config={"a": None}), r"config\['a'\] is of type NoneType"),
+        (
+            lambda lite: lite.Broker(config={"a": None}),
+            r"config\['a'\] is of type NoneType, it must be str, int, float or bool",
+        ),
+        (
+            lambda lite: lite.Broker(config={"log.cleanup.policy": ["compact", "delete"]}),
+            r"\['log.cleanup.policy'\] is of type list, .* bool: 'compact,delete' is a list",
+        ),
         (lambda lite: lite.Broker(start_timeout_s="5"), "start_timeout_s is of type str"),
     ],
 )

@@ -174,7 +174,8 @@ def config_text(name: str, given: object) -> str:
     if isinstance(given, int | float):
         return str(given)
     if not isinstance(given, str):
-        raise wrong_type(name, given, "str")
+        hint = f": {','.join(map(str, given))!r} is a list" if isinstance(given, list) else ""
+        raise wrong_type(name, given, f"str, int, float or bool{hint}")
     return given
 
 
