@@ -102,10 +102,46 @@ def test_a_broker_that_does_not_start_or_go_on_shows_its_log(pytester: pytest.Py
         """,
     )
     result.assert_outcomes(passed=1, errors=1, failed=1)
-    result.stdout.fnmatch_lines(["*Connection refused", "*The broker's log ends:", "*INFO stopped"])
+    result.stdout.fnmatch_lines(
+        ["*Connection refused", "*- End of the log of kafka_broker -*", "*INFO stopped"]
+    )
     result.stdout.fnmatch_lines(
         ["*BrokerFailedError: the broker did not start:", "*value many for*"]
     )
+
+
+def test_a_test_that_fails_shows_the_log_of_every_broker_that_it_has(
+    pytester: pytest.Pytester,
+) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        import kafkalite
+
+        @pytest.fixture
+        def mine():
+            with kafkalite.Broker() as broker:
+                yield broker
+
+        def test_fails(kafka_broker, mine):
+            assert kafka_broker.bootstrap_servers == mine.bootstrap_servers
+
+        def test_passes(kafka_broker):
+            pass
+        """,
+        "-rA",
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*- End of the log of kafka_broker -*",
+            "*INFO listener PLAINTEXT on *",
+            "*- End of the log of mine -*",
+            "*INFO listener PLAINTEXT on *",
+        ]
+    )
+    assert result.stdout.str().count("End of the log") == 2
 
 
 def test_who_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -> None:

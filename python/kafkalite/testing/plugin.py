@@ -6,17 +6,19 @@
 
 pytest imports this file at each of its starts, wanted or not: it imports pytest and nothing else,
 and the broker's code only once a fixture is used. With pytest-xdist each worker has a broker of its
-own, on a port of its own, so that workers share nothing.
+own, on a port of its own, so that workers share nothing. The report of a test that failed has the
+end of the log of each broker among its fixtures, those of the suite's own too.
 """
 
 from __future__ import annotations
 
+import sys
 import typing
 
 import pytest
 
 if typing.TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from kafkalite.child import Broker
 
@@ -42,21 +44,29 @@ def kafka_broker(kafka_broker_config: Mapping[str, str]) -> Iterator[Broker]:
 
 @pytest.fixture
 def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of a new topic with one partition that no other test has. Where the broker does not
-    answer, the end of its log says why."""
+    """The name of a new topic with one partition that no other test has."""
     import os
 
     from kafkalite.client.admin import Admin
-    from kafkalite.errors import ClientError
 
     words = "".join(
         each if each.isascii() and each.isalnum() else "-" for each in request.node.name
     )
     name = f"{words[:TOPIC_NAME_ROOM].strip('-')}-{os.urandom(4).hex()}"
-    try:
-        with Admin(kafka_broker.bootstrap_servers) as admin:
-            admin.create_topic(name, partitions=1)
-    except ClientError as error:
-        error.add_note(f"The broker's log ends:\n{kafka_broker.log_tail()}")
-        raise
+    with Admin(kafka_broker.bootstrap_servers) as admin:
+        admin.create_topic(name, partitions=1)
     return name
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, typing.Any, None]:
+    """What a broker has to say of a failure stands where the failure does, also in the log of a CI
+    run, whose directories are gone."""
+    outcome = yield
+    report = outcome.get_result()
+    child = sys.modules.get("kafkalite.child")  # which who uses no broker has not imported
+    if not report.failed or child is None:
+        return
+    for name, value in getattr(item, "funcargs", {}).items():
+        if isinstance(value, child.Broker) and (told := value.log_tail()):
+            report.sections.append((f"End of the log of {name}", told))
