@@ -474,10 +474,25 @@ def need_compiler() -> None:
         )
     if sys.platform != "linux":
         raise StopError("kafkalite runs on Linux only so far")
+    needed = f"install Rust {'.'.join(map(str, rust_version_min()))} or newer"
     if shutil.which("cargo") is None:
-        raise StopError("cargo is missing: install Rust 1.88 or newer")
+        raise StopError(f"cargo is missing: {needed}")
+    told = subprocess.run(["cargo", "--version"], capture_output=True, text=True).stdout.strip()
+    # An older one cannot even read Cargo.lock, and says so in words of its own.
+    found = re.match(r"cargo (\d+)\.(\d+)", told)
+    if found and (int(found[1]), int(found[2])) < rust_version_min():
+        raise StopError(f"{told} is too old: {needed}")
     if shutil.which("cc") is None:
         raise StopError("a C compiler is missing: cargo links with it (Debian: gcc libc6-dev)")
+
+
+def rust_version_min() -> tuple[int, ...]:
+    """As Cargo.toml has it."""
+    found = re.search(
+        r'^rust-version = "([\d.]+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE
+    )
+    assert found is not None
+    return tuple(map(int, found[1].split(".")))
 
 
 def need_jdk() -> None:
