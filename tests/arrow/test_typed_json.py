@@ -131,6 +131,15 @@ def test_failfast_names_partition_offset_and_field(log: Path) -> None:
         typed(log, SMALL, ["value"], mode="FAILFAST")
 
 
+def test_options_say_what_an_argument_could(log: Path) -> None:
+    """`mode` and formats among `format_options` were taken without a word, and had no effect."""
+    options = {"value.format": "json", "mode": "FAILFAST"}
+    with pytest.raises(pa.ArrowInvalid, match="the value of typed-0 at offset 1 is not the json"):
+        pa.table(kafkalite.read_log(log, value_schema=SMALL, format_options=options))
+    with pytest.raises(InvalidArgumentError, match=r"^mode=X, and format_options has mode=FAILFAS"):
+        kafkalite.read_log(log, value_schema=SMALL, mode="X", format_options=options)
+
+
 def test_what_is_not_decoded_cannot_be_bad(log: Path) -> None:
     names = pa.schema([("name", pa.utf8())])
     table = typed(log, names, ["offset", "value"], mode="DROPMALFORMED")

@@ -40,6 +40,7 @@ from kafkalite.client.arguments import (
     whole,
     wrong_type,
 )
+from kafkalite.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped,unused-ignore]
@@ -133,13 +134,21 @@ def read_log(
 def formats_of(
     key_format: str, value_format: str, mode: str, others: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """The options of `_native.LogRead`."""
-    return {
-        **config_texts("format_options", others or {}),
-        "key.format": text("key_format", key_format),
-        "value.format": text("value_format", value_format),
-        "mode": text("mode", mode),
-    }
+    """The options of `_native.LogRead`. `others` may name any of them, where the argument for it is
+    left as it is. Raises InvalidArgumentError where both say something."""
+    formats = config_texts("format_options", others or {})
+    arguments = [
+        ("key.format", "key_format", key_format, "binary"),
+        ("value.format", "value_format", value_format, "binary"),
+        ("mode", "mode", mode, "PERMISSIVE"),
+    ]
+    for option, argument, given, default in arguments:
+        said = formats.setdefault(option, text(argument, given))
+        if given not in (default, said):
+            raise InvalidArgumentError(
+                f"{argument}={given}, and format_options has {option}={said}"
+            )
+    return formats
 
 
 def schema_of(name: str, schema: ArrowSchema | None) -> ArrowSchema | None:
