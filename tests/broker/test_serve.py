@@ -1,6 +1,7 @@
 """`kafkalite serve` and `kafkalite.Broker`: start, refusals, stop."""
 
 import asyncio
+import json
 import os
 import pickle
 import platform
@@ -700,6 +701,17 @@ def test_its_log_has_what_is_asked_for() -> None:
         assert re.search(r"DEBUG CreateTopics v\d+ of 127\.0\.0\.1:\d+, client", broker.log_tail())
     with pytest.raises(kafkalite.KafkaliteError, match="log_level=loud is none of debug, info"):
         kafkalite.Broker(log_level="loud")
+
+
+def test_its_log_is_json_where_that_is_asked_for(tmp_path: Path) -> None:
+    arguments = ["--data", str(tmp_path / "Zoë"), "--listen", "127.0.0.1:0", "--log-format", "json"]
+    code, log = Serving(arguments, tmp_path).end()
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert code == 0
+    assert [list(line) for line in lines] == [["time", "level", "message"]] * len(lines)
+    assert f"log directories: {tmp_path}/Zoë" in lines[0]["message"]
+    assert lines[-1]["message"] == "stopped"
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z", line["time"]) for line in lines)
 
 
 def test_another_thread_may_start_the_broker_and_end() -> None:

@@ -14,6 +14,8 @@ WORDS = st.sampled_from(
         "--config",
         "--override",
         "--log-level",
+        "--log-format",
+        "json",
         "127.0.0.1:0",
         "[::1]:9092",
         "9092",
@@ -36,6 +38,7 @@ def test_every_option_is_read() -> None:
     expected = Options("f", "d", "h:1", ["a=1", "b="], "error")
     assert plain_options([*arguments, "--log-level", "error"]) == expected
     assert parsed_options([*arguments, "--log-level=error"]) == expected
+    assert plain_options(["--log-format", "json"]) == Options(None, None, None, [], "info", "json")
     assert plain_options([]) == Options(None, None, None, [], "info")
 
 

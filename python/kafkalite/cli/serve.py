@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-SINGLE = ("properties", "--data", "--listen", "--log-level")
+SINGLE = ("properties", "--data", "--listen", "--log-level", "--log-format")
 """What may come once; `properties` is the word without an option."""
 SETTINGS = ("--config", "--override")
 """What may come several times; the second is the word of `kafka-server-start`."""
@@ -27,7 +27,7 @@ wrong command line."""
 EXAMPLES = """
 kafkalite serve --data /var/lib/kafkalite
 kafkalite serve server.properties --config num.partitions=3
-kafkalite serve --listen 127.0.0.1:0 --log-level warning
+kafkalite serve --listen 127.0.0.1:0 --log-level warning --log-format json
 """
 
 
@@ -39,6 +39,7 @@ class Options(NamedTuple):
     listen: str | None
     config: list[str]
     log_level: str
+    log_format: str = "text"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     from kafkalite.config.properties import read_properties
     from kafkalite.context import Log
 
-    log = Log(options.log_level)
+    log = Log(options.log_level, options.log_format)
     given: dict[str, str] = {}
     if options.properties is not None:
         given.update(read_properties(options.properties))
@@ -91,11 +92,14 @@ def plain_options(arguments: Sequence[str]) -> Options | None:
             return None
     listen = values.get("--listen")
     level = values.get("--log-level", "info")
+    form = values.get("--log-format", "text")
+    if form not in Log.FORMATS:
+        return None
     if level not in Log.LEVELS or (listen is not None and not _is_address(listen)):
         return None
     if values.get("--data") == "":
         return None
-    return Options(values.get("properties"), values.get("--data"), listen, config, level)
+    return Options(values.get("properties"), values.get("--data"), listen, config, level, form)
 
 
 def parsed_options(arguments: Sequence[str]) -> Options:
@@ -144,5 +148,11 @@ def command_line() -> "ArgumentParser":
         choices=Log.LEVELS,
         default="info",
         help="what is logged (info); debug has requests too, but those for records",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=Log.FORMATS,
+        default="text",
+        help="how (text); json is an object a line: time, level, message",
     )
     return parser
