@@ -6,10 +6,6 @@ call it with a session of their own; `main` here is the command around it.
 
 import argparse
 import importlib.util
-import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from kafkalite import Broker
-
-JAVA_VERSION_MIN = 17
 
 
 class StopError(Exception):
@@ -113,19 +107,10 @@ def need_spark() -> None:
     ):
         if importlib.util.find_spec(module) is None:
             raise StopError(f"{module} is missing: pip install '{package}'")
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
-        raise StopError(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer and {where} "
-            "(Debian: openjdk-17-jdk-headless)"
-        )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
-    version = re.search(r'version "(\d+)', told)
-    if version is None or int(version[1]) < JAVA_VERSION_MIN:
-        found = told.splitlines()[0] if told else f"{java} does not run"
-        raise StopError(f"Spark needs Java {JAVA_VERSION_MIN} or newer, not: {found}")
+    from kafkalite.spark.columnar import java_wrong
+
+    if wrong := java_wrong():
+        raise StopError(wrong)
 
 
 def need(module: str) -> None:

@@ -1,6 +1,7 @@
 """What `kafkalite.spark.session` makes of a session, and which Spark its jar is given to."""
 
 import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -38,6 +39,35 @@ def test_a_session_sets_arrows_options_for_its_jvm(spark: SparkSession) -> None:
     for each in options.split():
         name, value = each.removeprefix("-D").split("=")
         assert jvm.System.getProperty(name) == value
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (
+            None,
+            "Spark needs Java 17 or newer and JAVA_HOME is {home}, where there is none (Debian: ",
+        ),
+        ("11.0.2", 'Spark needs Java 17 or newer, not: openjdk version "11.0.2"'),
+    ],
+)
+def test_a_session_without_a_java_for_it_is_refused_in_a_sentence(
+    tmp_path: Path, version: str | None, sentence: str
+) -> None:
+    """PySpark says that its gateway process exited."""
+    if version is not None:
+        (tmp_path / "bin").mkdir()
+        java = tmp_path / "bin" / "java"
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nexit 1\n")
+        java.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", "import kafkalite.spark; kafkalite.spark.session()"],
+        env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    wanted = f"kafkalite.errors.KafkaliteError: {sentence.format(home=tmp_path)}"
+    assert done.stderr.splitlines()[-1].startswith(wanted)
 
 
 @pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names another Spark")

@@ -8,7 +8,9 @@ Without the jar `format("kafkalite")` works as well: the Python Data Source read
 """
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,18 +18,22 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkalite.errors import KafkaliteError
 from kafkalite.spark.home import home_without_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NO_JAR", "jar_path", "session"]
+__all__ = ["NO_JAR", "jar_path", "java_wrong", "session"]
 
 NO_JAR = (
     "this installation of kafkalite has no jar: release wheels bring it, `make jar` builds it "
     "before `pip install .`"
 )
 
+
+JAVA_VERSION_MIN = 17
+"""Spark 4's."""
 
 # The jar calls what Spark calls its own (`ArrowUtils`), which any next version may change: those it
 # was seen to read with.
@@ -78,12 +84,15 @@ def warn_of_another_python(spark: "SparkSession") -> None:
 
 def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
     """The running session, or a new one: local unless `spark.master` says another, with this
-    Python for its workers. `conf` is Spark's and goes before everything chosen here."""
+    Python for its workers. `conf` is Spark's and goes before everything chosen here.
+
+    Raises KafkaliteError where there is no Java that Spark runs on."""
     try:
         import pyspark
     except ModuleNotFoundError as error:
         sentence = "pyspark is not installed: pip install 'kafkalite[spark]'"
         raise ModuleNotFoundError(sentence, name=error.name) from error
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     jar = jar_for(pyspark.__version__)
@@ -108,7 +117,30 @@ def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
         builder = builder.config(name, value)
     is_ours = master.startswith("local") and chosen["spark.pyspark.python"] == sys.executable
     with _quick_home(Path(pyspark.__file__).parent) if is_ours else nullcontext():
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:  # "Java gateway process exited"
+            if wrong := java_wrong():
+                raise KafkaliteError(wrong) from error
+            raise
+
+
+def java_wrong() -> str:
+    """What is wrong with the Java that Spark would start; empty if nothing is."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
+        return (
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer and {where} "
+            "(Debian: openjdk-17-jdk-headless)"
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr  # noqa: S603 - the user's own
+    version = re.search(r'version "(\d+)', told)
+    if version is not None and int(version[1]) >= JAVA_VERSION_MIN:
+        return ""
+    found = told.splitlines()[0] if told else f"{java} does not run"
+    return f"Spark needs Java {JAVA_VERSION_MIN} or newer, not: {found}"
 
 
 @contextmanager
