@@ -130,6 +130,21 @@ def test_configs_are_set_and_taken_back(run: Run) -> None:
     assert run("configs", "describe", "--topic", "nowhere").exit == 1
 
 
+def test_a_brokers_loggers_are_shown_and_set(run: Run) -> None:
+    told = run("configs", "describe", "--broker-logger", "1")
+    assert told.out == (
+        "Dynamic configs for broker-logger 1 are:\n  root=INFO sensitive=false synonyms={}\n"
+    )
+    entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    changed = run("configs", "--alter", *entity, "--add-config", "root=WARN")
+    assert changed == (0, "Completed updating config for broker-logger 1.\n", "")
+    assert "root=WARN " in run("configs", "describe", "--entity-type", "broker-loggers").out
+    assert run("configs", "alter", *entity, "--add-config", "root=INFO").exit == 0
+    refused = run("configs", "alter", *entity, "--add-config", "kafka.x=INFO,root=WARN")
+    assert refused == (1, "", "kafkalite: Invalid broker logger(s): kafka.x\n")
+    assert run("configs", "alter", *entity, "--delete-config", "root").exit == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

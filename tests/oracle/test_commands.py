@@ -128,6 +128,25 @@ def test_configs_are_described_and_changed_in_kafkas_words(ours: Ours, theirs: T
     assert ours("configs", "describe", "--entity-type", "brokers").stdout == defaults.stdout
 
 
+def test_loggers_are_described_and_changed_in_kafkas_words(ours: Ours, theirs: Theirs) -> None:
+    entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
+
+    def lines(told: str) -> tuple[str, list[str]]:
+        """Its title, and its loggers, which Kafka shows in no order."""
+        title, *loggers = told.splitlines()
+        return title, sorted(loggers)
+
+    told = theirs(CONFIGS, "--describe", *entity)
+    assert lines(ours("configs", "describe", *entity).stdout) == lines(told.stdout)
+    level = told.stdout.partition("  root=")[2].split()[0]
+    changed = ours("configs", "alter", *entity, "--add-config", f"root={level}")
+    again = theirs(CONFIGS, "--alter", *entity, "--add-config", f"root={level}")
+    assert changed.stdout == again.stdout
+    strange = ours("configs", "alter", *entity, "--add-config", "no.such.logger=INFO")
+    refused = theirs(CONFIGS, "--alter", *entity, "--add-config", "no.such.logger=INFO")
+    assert strange.stderr.strip().removeprefix("kafkalite: ") in refused.stderr + refused.stdout
+
+
 # --- records --------------------------------------------------------------------------------------
 
 

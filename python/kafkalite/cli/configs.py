@@ -1,5 +1,5 @@
-"""`kafkalite configs`: shows and changes the configuration of topics, brokers and groups, in
-kafka-configs' words."""
+"""`kafkalite configs`: shows and changes the configuration of topics, brokers and groups, and how
+much brokers log, in kafka-configs' words."""
 
 import argparse
 
@@ -12,7 +12,7 @@ from kafkalite.cli.options import (
     print_json,
     read_text,
 )
-from kafkalite.client.admin import BROKER, GROUP, TOPIC, Admin, ConfigEntry
+from kafkalite.client.admin import BROKER, BROKER_LOGGER, GROUP, TOPIC, Admin, ConfigEntry
 from kafkalite.config.properties import parse_properties
 
 EXAMPLES = """
@@ -20,10 +20,11 @@ kafkalite configs describe --topic orders
 kafkalite configs describe --broker 1 --all
 kafkalite configs alter --topic orders --add-config retention.ms=1000,segment.ms=100
 kafkalite configs alter --topic orders --delete-config retention.ms
+kafkalite configs alter --broker-logger 1 --add-config root=DEBUG
 kafkalite configs --describe --entity-type topics --entity-name orders     as kafka-configs has it
 """
 
-TYPES = {"topics": TOPIC, "brokers": BROKER, "groups": GROUP}
+TYPES = {"topics": TOPIC, "brokers": BROKER, "broker-loggers": BROKER_LOGGER, "groups": GROUP}
 
 
 def run(arguments: list[str]) -> int:
@@ -39,7 +40,7 @@ def command_line() -> argparse.ArgumentParser:
 def _actions() -> Actions:
     actions = Actions(
         "kafkalite configs",
-        "Show and change the configuration of topics, brokers, groups.",
+        "Show and change the configuration of topics, brokers, groups, and what brokers log.",
         EXAMPLES,
     )
     describe = actions.add("describe", _describe, "show what is configured, and where")
@@ -66,6 +67,7 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
     entity.add_argument(
         "--broker-defaults", action="store_true", help="what all brokers default to"
     )
+    entity.add_argument("--broker-logger", metavar="ID", help="the loggers of a broker")
     entity.add_argument("--group", metavar="NAME", help="a group")
     entity.add_argument("--entity-type", choices=sorted(TYPES), help="as kafka-configs has it")
     parser.add_argument("--entity-name", metavar="NAME", help="the name of an --entity-type")
@@ -76,14 +78,19 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
 
 def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     """Type and name; the name is empty for a default and None for all of the type."""
-    for kind in ("topic", "broker", "group"):
-        name = getattr(options, kind)
+    named = {
+        "topics": options.topic,
+        "brokers": options.broker,
+        "broker-loggers": options.broker_logger,
+        "groups": options.group,
+    }
+    for kind, name in named.items():
         if name is not None:
-            return f"{kind}s", name
+            return kind, name
     if options.broker_defaults:
         return "brokers", ""
     if options.entity_type is None:
-        raise UsageError("name a --topic, --broker, --group or --entity-type")
+        raise UsageError("name a --topic, --broker, --broker-logger, --group or --entity-type")
     if options.entity_default:
         return options.entity_type, ""
     return options.entity_type, options.entity_name
@@ -104,7 +111,9 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _is_dynamic(entry: ConfigEntry, kind: str, name: str) -> bool:
-    """What was set for this very resource, and so can be taken back."""
+    """What was set for this very resource, and so can be taken back; each logger has a level."""
+    if kind == "broker-loggers":
+        return True
     wanted = {"topics": "DYNAMIC_TOPIC_CONFIG", "groups": "DYNAMIC_GROUP_CONFIG"}.get(kind)
     if wanted is None:
         wanted = "DYNAMIC_BROKER_CONFIG" if name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -114,8 +123,9 @@ def _is_dynamic(entry: ConfigEntry, kind: str, name: str) -> bool:
 def _all_names(admin: Admin, kind: str) -> list[str]:
     if kind == "topics":
         return [topic.name for topic in admin.list_topics()]
-    if kind == "brokers":
-        return [*(str(broker.id) for broker in admin.describe_cluster().brokers), ""]
+    if kind in ("brokers", "broker-loggers"):
+        ids = [str(broker.id) for broker in admin.describe_cluster().brokers]
+        return [*ids, ""] if kind == "brokers" else ids
     return admin.list_config_resources(GROUP)
 
 
@@ -171,6 +181,12 @@ def _alter(options: argparse.Namespace) -> int:
             missing = [key for key in deleted if key not in present]
             if missing:
                 print_error(f"Invalid config(s): {','.join(missing)}")
+                return 1
+        if kind == "broker-loggers":
+            known = {entry.name for entry in admin.describe_configs(BROKER_LOGGER, name)}
+            strange = [each for each in (*deleted, *changes) if each not in known]
+            if strange:
+                print_error(f"Invalid broker logger(s): {','.join(strange)}")
                 return 1
         admin.alter_configs(TYPES[kind], name, {**changes, **dict.fromkeys(deleted)})
     if options.json:
