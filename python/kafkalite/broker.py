@@ -137,6 +137,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     context = Context(plane, config, log, controller)
     context.timers.call_at(context.now_ms(), context.load_groups)
     control = _start_control(ControlServer(context, handlers, failure.on_control_end))
+    log.room_wait_ms = 0
     _say(_ready_line(config, listening), log)
     supervisor.serving(",".join(map(str, listening.advertised)))
     signal.sigwait(stop_signals)

@@ -1,6 +1,9 @@
 """What a handler may use: the plane, the configuration, the log, topics, and time."""
 
+import os
+import select
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +31,8 @@ STOP_NUMBER = 0
 
 class Log:
     """Lines on stderr: time, level, sentence. Nothing below `level` is written, and nothing while
-    stderr has no room or no reader: the broker goes on.
+    stderr has no room or no reader: the broker goes on, also where stderr is a pipe that nobody
+    empties. The next line for which there is room says how many were left out.
 
         text    2026-11-21 03:12:11,123 INFO stopping                                    local time
         json    {"time": "2026-11-21T02:12:11.123Z", "level": "INFO", "message": "stopping"}    UTC
@@ -40,6 +44,14 @@ class Log:
     def __init__(self, level: str, form: str = "text") -> None:
         self._rank = self.LEVELS.index(level)
         self._line = {"text": _text_line, "json": _json_line}[form]
+        self.room_wait_ms = 1000
+        """How long a line waits for room. A reader may be slow, for which the start waits once;
+        clients do not."""
+        self._left_out = 0
+        self._rest = b""
+        """Of a long line that has been begun."""
+        self._lock = threading.Lock()
+        """What one thread has found room for, no other takes."""
 
     @property
     def level(self) -> str:
@@ -68,11 +80,34 @@ class Log:
         self._write(3, sentence)
 
     def _write(self, rank: int, sentence: str) -> None:
-        if rank >= self._rank:
-            line = self._line(time.time_ns() // 1_000_000, self.LEVELS[rank].upper(), sentence)
-            with suppress(OSError):
-                sys.stderr.write(f"{line}\n")
-                sys.stderr.flush()
+        if rank < self._rank:
+            return
+        with self._lock:
+            self._rest = self._put(self._rest)
+            line = self._encode(rank, sentence)
+            if self._left_out:
+                told = f"{self._left_out} line(s) are left out here: stderr had no room"
+                line = self._encode(self.LEVELS.index("warning"), told) + line
+            rest = line if self._rest else self._put(line)
+            if rest == line:
+                self._left_out += 1
+                self.room_wait_ms = 0
+            else:
+                self._left_out, self._rest = 0, rest
+
+    def _encode(self, rank: int, sentence: str) -> bytes:
+        line = self._line(time.time_ns() // 1_000_000, self.LEVELS[rank].upper(), sentence)
+        return f"{line}\n".encode(sys.stderr.encoding, "backslashreplace")
+
+    def _put(self, line: bytes) -> bytes:
+        """Writes what stderr has room for, and gives the rest."""
+        poll = select.poll()
+        poll.register(sys.stderr, select.POLLOUT)
+        with suppress(OSError):
+            # A pipe that may be written has room for so much at least.
+            while line and poll.poll(self.room_wait_ms):
+                line = line[os.write(sys.stderr.fileno(), line[: select.PIPE_BUF]) :]
+        return line
 
 
 def _text_line(now_ms: int, level: str, sentence: str) -> str:

@@ -41,7 +41,7 @@ def test_a_start_after_a_kill_says_that_it_recovers_and_how_much(tmp_path: Path)
     broker.close()
 
 
-def test_a_long_loading_is_told_while_it_lasts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_loading_is_told_while_it_lasts(capfd: pytest.CaptureFixture[str]) -> None:
     class Claimed:
         directories = ()
         asked = threading.Event()
@@ -55,12 +55,12 @@ def test_a_long_loading_is_told_while_it_lasts(capsys: pytest.CaptureFixture[str
     log = Log("info")
     with loading_told(claimed, 7, log, Supervisor(None, log), every_s=0.001):
         assert claimed.asked.wait(60)
-    assert "INFO 2 of 7 logs are loaded, 5.0 MB recovered\n" in capsys.readouterr().err
+    assert "INFO 2 of 7 logs are loaded, 5.0 MB recovered\n" in capfd.readouterr().err
 
 
-def test_of_a_node_without_logs_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_node_without_logs_nothing_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     claimed: Any = None
     log = Log("debug")
     with loading_told(claimed, 0, log, Supervisor(None, log)):
         pass
-    assert capsys.readouterr().err == ""
+    assert capfd.readouterr().err == ""

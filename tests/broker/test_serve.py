@@ -1,6 +1,7 @@
 """`kafkalite serve` and `kafkalite.Broker`: start, refusals, stop."""
 
 import asyncio
+import fcntl
 import json
 import os
 import pickle
@@ -162,6 +163,26 @@ def test_it_serves_though_what_it_says_cannot_be_written(
         process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
+    """Once the pipe at stderr was full, the thread that answers most requests waited for its
+    reader, as a program's that starts the broker with a pipe and never looks at it."""
+    arguments = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    running = Serving([*arguments, "--log-level", "debug"], tmp_path)
+    assert running.process.stderr is not None
+    pipe_bytes = fcntl.fcntl(running.process.stderr, fcntl.F_GETPIPE_SZ)
+    with Connection(running.bootstrap_servers) as connection:
+        # Each request is a line that names its client.
+        for _ in range(pipe_bytes // 50):
+            connection.ask("ListGroups", 4, messages.ListGroupsRequest())
+        read = os.read(running.process.stderr.fileno(), pipe_bytes)
+        assert len(read) > pipe_bytes - 2 * select.PIPE_BUF
+        connection.ask("ListGroups", 4, messages.ListGroupsRequest())
+    code, log = running.end()
+    assert code == 0
+    assert re.search(r" WARNING \d+ line\(s\) are left out here", log)
+    assert re.fullmatch(r"([\d-]+ [\d:,]+ [A-Z]+ [^\n]+\n)+", read.decode() + log)
 
 
 def test_without_data_it_names_the_folder_in_its_first_line(tmp_path: Path) -> None:
