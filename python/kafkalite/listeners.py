@@ -12,6 +12,7 @@ asks.
 
 # Python's `socket` wraps this one, and its import takes as long as reading the configuration.
 import _socket
+import errno
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -112,27 +113,37 @@ def bind(endpoint: Endpoint, buffers: Buffers, setting: str = "--listen") -> _so
     `buffers` is set here is that of the sockets it will accept. Raises InvalidArgumentError, which
     names the setting, where none can be had."""
     try:
-        # Bytes, since a text would have Python load its tables of international names.
-        host = endpoint.host.encode() or None
-        found = _socket.getaddrinfo(
-            host, endpoint.port, type=_socket.SOCK_STREAM, flags=_socket.AI_PASSIVE
-        )
         # Without a host: IPv6 first, which takes IPv4 as well.
-        found.sort(key=lambda each: endpoint.host == "" and each[0] != _socket.AF_INET6)
-        family, _, _, _, address = found[0]
-        bound = _bound(family, address, buffers)
+        first = _socket.AF_INET if endpoint.host else _socket.AF_INET6
+        found = _addresses(endpoint.host, endpoint.port, first)
+        try:
+            return _bound(*found[0], buffers)
+        except OSError as error:
+            # This machine has addresses of the other kind only.
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL) or len(found) == 1:
+                raise
+            return _bound(*found[-1], buffers)
     except OSError as error:
         raise InvalidArgumentError(
             f"cannot listen on {endpoint}: {error.strerror}; name another address with {setting}"
         ) from error
-    return bound
 
 
-def _bound(
-    family: int,
-    address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
-    buffers: Buffers,
-) -> _socket.socket:
+_Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+
+
+def _addresses(host: str, port: int, first: int) -> list[tuple[int, _Address]]:
+    """The family and the address of each that a host has; none: of all. Those of one family come
+    first, for a name of IPv4 as in Java, and then in the system's order. Raises OSError."""
+    # Bytes, since a text would have Python load its tables of international names.
+    found = _socket.getaddrinfo(
+        host.encode() or None, port, type=_socket.SOCK_STREAM, flags=_socket.AI_PASSIVE
+    )
+    found.sort(key=lambda each: each[0] != first)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def _bound(family: int, address: _Address, buffers: Buffers) -> _socket.socket:
     bound = _socket.socket(family, _socket.SOCK_STREAM)
     try:
         bound.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -258,12 +269,12 @@ def connections_by_address(config: Config) -> dict[str, int]:
     """`max.connections.per.ip.overrides`: `HOST:NUMBER` each, a host by its name or address."""
     limits = {}
     for text in filter(None, map(str.strip, config["max.connections.per.ip.overrides"].split(","))):
-        host, colon, number = text.rpartition(":")
+        host, _, number = text.rpartition(":")
         try:
-            if not colon:
+            if not host:
                 raise ValueError
             limit = int(parse(config.broker_keys["max.connections.per.ip"], number))
-            address = _socket.getaddrinfo(host.strip("[]").encode(), None)[0][4][0]
+            _, (address, *_) = _addresses(host.strip("[]"), 0, _socket.AF_INET)[0]
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(
                 f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"

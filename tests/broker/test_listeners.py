@@ -1,5 +1,6 @@
 """Several listeners, what clients of each are told, and files that cannot be."""
 
+import errno
 import re
 import socket
 import subprocess
@@ -111,6 +112,48 @@ def test_without_a_host_all_addresses_are_listened_on() -> None:
     port = bound.getsockname()[1]
     socket.create_connection(("127.0.0.1", port), timeout=60).close()
     bound.close()
+
+
+V4, V6 = ("127.0.0.1", 0), ("::1", 0, 0, 0)
+
+
+@pytest.fixture
+def both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`localhost` has an address of IPv6 and one of IPv4, in this order, as on most machines."""
+    rows = [(socket.AF_INET6, 1, 6, "", V6), (socket.AF_INET, 1, 6, "", V4)]
+    monkeypatch.setattr("kafkalite.listeners._socket.getaddrinfo", lambda *_, **__: list(rows))
+
+
+@pytest.mark.usefixtures("both_kinds")
+def test_a_name_stands_for_its_address_of_ipv4_as_in_java() -> None:
+    """`--listen localhost:9092` was ::1, and who asked 127.0.0.1 found nobody."""
+    bound = bind(Endpoint("PLAINTEXT", "localhost", 0), socket_buffers(config()))
+    assert bound.getsockname()[0] == "127.0.0.1"
+    bound.close()
+    keys = config(**{"max.connections.per.ip.overrides": "localhost:3"})
+    assert connections_by_address(keys) == {"127.0.0.1": 3}
+
+
+@pytest.mark.usefixtures("both_kinds")
+@pytest.mark.parametrize(
+    ("host", "missing"), [("", socket.AF_INET6), ("localhost", socket.AF_INET)]
+)
+def test_where_one_kind_of_address_is_missing_the_other_will_do(
+    monkeypatch: pytest.MonkeyPatch, host: str, missing: int
+) -> None:
+    """Without a host, a kernel without IPv6 refused to listen at all."""
+    tried = []
+
+    def made(family: int, address: object, _: object) -> int:
+        tried.append(address)
+        if family == missing:
+            raise OSError(errno.EAFNOSUPPORT, "not supported")
+        return family
+
+    monkeypatch.setattr("kafkalite.listeners._bound", made)
+    buffers = socket_buffers(config())
+    assert bind(Endpoint("PLAINTEXT", host, 0), buffers) != missing
+    assert len(tried) == 2
 
 
 def accepted_by(listener: socket.socket) -> list[int]:
