@@ -232,6 +232,15 @@ def test_a_running_node_writes_a_snapshot_after_so_many_bytes_and_so_much_time(
     assert len(list(world.folder.glob("*.checkpoint"))) == 2
 
 
+def test_a_clock_that_is_set_back_puts_no_snapshot_off(world: World) -> None:
+    """The first one after that was due when the clock had come there again."""
+    log = world.open(store.Limits(snapshot_after_ms=1000))
+    log.append(topic(1), NOW_MS - 1_000_000)
+    assert not list(world.folder.glob("*.checkpoint"))
+    log.append(topic(2), NOW_MS - 999_000)
+    assert len(list(world.folder.glob("*.checkpoint"))) == 1
+
+
 @pytest.fixture
 def failing_snapshots(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Snapshots cannot be flushed; the list has those that were begun."""

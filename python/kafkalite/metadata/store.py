@@ -345,6 +345,8 @@ class MetadataLog:
                 self._fold.replay(message)
         self._publish(now_ms)
         interval_ms = self._limits.snapshot_after_ms
+        # A clock that was set back: the time counts from now on, not from what was ahead.
+        self._snapshot_ms = min(self._snapshot_ms, now_ms)
         is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
         if is_late or self._bytes_since >= self._limits.snapshot_after_bytes:
             self._try_snapshot(now_ms)
