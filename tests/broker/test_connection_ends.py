@@ -1,5 +1,7 @@
 """What becomes of the requests of a connection that ends: by its client, or by a refusal."""
 
+import os
+import signal
 import socket
 import struct
 import time
@@ -169,3 +171,25 @@ def test_a_connection_is_idle_from_its_last_answer_on() -> None:
         client.receive(FETCH, 12, send_fetch(client, 3000))
         assert client.is_closed()
         assert time.monotonic() - began > 3.0 + 3.9
+
+
+def test_who_asks_while_the_broker_is_stopped_is_not_idle() -> None:
+    """Idle connections went before what had come was looked at: after a SIGSTOP, or on a machine
+    that stood still, all whose time was over meanwhile, with their requests unanswered."""
+    idle_ms = 1000
+    config = {"connections.max.idle.ms": str(idle_ms), "num.network.threads": "1"}
+    with (
+        kafkalite.Broker(config=config) as broker,
+        Connection(broker.bootstrap_servers) as client,
+    ):
+        client.socket.settimeout(PROMPT_S)
+        request = messages.MetadataRequest(topics=[])
+        client.ask("Metadata", 1, request)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            correlation_id = client.send(METADATA, 1, request.encode(1))
+            time.sleep(2 * idle_ms / 1000)  # the fault lasts longer than may be idle
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        assert client.receive(METADATA, 1, correlation_id).brokers
+        assert client.is_closed(), "it is idle now"

@@ -132,6 +132,11 @@ impl Connection {
         since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= HOUSEKEEPING_MS)
     }
 
+    /// Bytes of its client wait in the socket.
+    fn has_come(&self) -> bool {
+        matches!(self.stream.peek(&mut [0]), Ok(1..))
+    }
+
     /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
     /// up what it waits for.
     fn is_hoarding(&mut self, now_ms: u64) -> bool {
@@ -422,7 +427,12 @@ impl Reactor {
                 connection.last_active_ms = now_ms;
             }
             let last_ms = connection.last_active_ms.max(connection.last_sent_ms);
-            let due_ms = last_ms.saturating_add(idle_ms_max);
+            let mut due_ms = last_ms.saturating_add(idle_ms_max);
+            // What came while this process was stopped has not been looked at yet.
+            if due_ms <= now_ms && !connection.is_full && connection.has_come() {
+                connection.last_active_ms = now_ms;
+                due_ms = now_ms.saturating_add(idle_ms_max);
+            }
             if due_ms > now_ms {
                 next_ms = next_ms.min(due_ms);
                 continue;
