@@ -98,23 +98,52 @@ impl ReceiveBudget {
     }
 }
 
-/// Memory that this process may use, bytes: the machine's, or the control group's if that is less.
+/// Memory that this process may use, bytes: the machine's, or what its control groups or `ulimit -v`
+/// leave of that.
 pub fn memory_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let meminfo = read("/proc/meminfo");
     let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
     let total_kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    let total = total_kib * 1024;
-    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = group.lines().find_map(|line| line.strip_prefix("0::"));
-    let limit = path.and_then(|path| {
-        let file = format!("/sys/fs/cgroup{path}/memory.max");
-        std::fs::read_to_string(file)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
-    Some(limit.map_or(total, |limit| limit.min(total)))
+    let limits = group_limit_files(&read("/proc/self/cgroup"))
+        .into_iter()
+        .filter_map(|file| read(&file).trim().parse().ok())
+        .chain(address_space_bytes(&read("/proc/self/limits")));
+    limits.chain([total_kib * 1024]).min()
+}
+
+/// The files that may hold a limit of memory: of the groups that `/proc/self/cgroup` names, of both
+/// versions, and of those around them. In a container the names may be those of the machine outside,
+/// and the group itself is what is mounted.
+fn group_limit_files(groups: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (folder, file) = match parts.next() {
+            Some("") => ("/sys/fs/cgroup", "memory.max"),
+            Some(kinds) if kinds.split(',').any(|kind| kind == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut group = parts.next().unwrap_or_default().trim_end_matches('/');
+        loop {
+            files.push(format!("{folder}{group}/{file}"));
+            match group.rfind('/') {
+                Some(end) => group = group.get(..end).unwrap_or_default(),
+                None => break,
+            }
+        }
+    }
+    files
+}
+
+/// What `/proc/self/limits` says of the address space, unless it is unlimited.
+fn address_space_bytes(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -154,5 +183,35 @@ mod tests {
         assert_eq!(size(Some(1)), RECEIVE_BUDGET_MIN);
         assert_eq!(size(None), RECEIVE_BUDGET_MAX);
         assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    /// Only the very group of version 2 was looked at: a limit of a slice around it, or one of version 1,
+    /// counted for nothing.
+    #[test]
+    fn a_group_is_limited_by_those_around_it_in_both_versions() {
+        let groups = "5:cpu,memory:/docker/4f\n1:name=systemd:/user\n0::/user.slice/a:b\n";
+        let expected = [
+            "/sys/fs/cgroup/memory/docker/4f/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/docker/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/user.slice/a:b/memory.max",
+            "/sys/fs/cgroup/user.slice/memory.max",
+            "/sys/fs/cgroup/memory.max",
+        ];
+        assert_eq!(group_limit_files(groups), expected);
+        assert_eq!(group_limit_files("0::/"), ["/sys/fs/cgroup/memory.max"]);
+        assert!(group_limit_files("").is_empty());
+    }
+
+    #[test]
+    fn the_address_space_is_a_limit_too() {
+        let limits = |soft| {
+            format!(
+                "Max stack size 8388608 unlimited bytes\nMax address space  {soft}  unlimited  bytes\n"
+            )
+        };
+        assert_eq!(address_space_bytes(&limits("1048576")), Some(1 << 20));
+        assert_eq!(address_space_bytes(&limits("unlimited")), None);
+        assert_eq!(address_space_bytes(""), None);
     }
 }
