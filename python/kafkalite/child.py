@@ -78,11 +78,13 @@ class Broker:
         """
         from kafkalite.client.arguments import config_texts, directory, text, wrong_type
 
-        if not isinstance(start_timeout_s, int | float):
+        if isinstance(start_timeout_s, bool) or not isinstance(start_timeout_s, int | float):
             raise wrong_type("start_timeout_s", start_timeout_s, "a number of seconds")
+        if not start_timeout_s >= 0:  # which no number is not, either
+            raise InvalidArgumentError(f"start_timeout_s={start_timeout_s} is no time to wait")
         self._data = None if data is None else directory("data", data)
         self._listen = None if listen is None else text("listen", listen)
-        self._config = config_texts("config", config or {})
+        self._config = config_texts("config", {} if config is None else config)
         for sentence in _warnings_of(self._config):
             warnings.warn(sentence, stacklevel=2)
         self._start_timeout_s = start_timeout_s

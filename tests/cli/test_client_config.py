@@ -127,7 +127,8 @@ def test_the_level_is_that_of_the_codec_that_is_used(
         (["--codec=gzip", "--level=19"], "compression.gzip.level is 19, it must be 1 to 9"),
         (["--codec=gzip", "--level=0"], "compression.gzip.level is 0, it must be 1 to 9"),
         (["--codec=lz4", "--level=18"], "compression.lz4.level is 18, it must be 1 to 17"),
-        (["--codec=snappy", "--level=1"], "--level: snappy has no levels"),
+        (["--codec=snappy", "--level=1"], "--level: the codec snappy has no levels"),
+        (["--level=1"], "--level: the codec none has no levels"),
         (
             ["--command-property=compression.zstd.level=23"],
             "compression.zstd.level is 23, it must be -131072 to 22",

@@ -187,6 +187,13 @@ def test_a_time_stands_for_the_offset_of_the_first_record_that_is_as_late(tmp_pa
             r"\['log.cleanup.policy'\] is of type list, .* bool: 'compact,delete' is a list",
         ),
         (lambda lite: lite.Broker(start_timeout_s="5"), "start_timeout_s is of type str"),
+        (lambda lite: lite.Broker(config=0), "config is of type int, it must be a mapping"),
+        (lambda lite: lite.read_arrow("t", isolation=["a"]), "isolation is of type list"),
+        (
+            lambda lite: lite.write_arrow(ROWS, "t", NOWHERE, transactional_id=None),
+            "transactional_id is of type NoneType, it must be str, int or bool",
+        ),
+        (lambda lite: lite.write_arrow(ROWS, "t", NOWHERE, linger_ms=[1]), "linger_ms is of type"),
     ],
 )
 def test_a_wrong_type_is_named_with_its_argument(
@@ -203,6 +210,12 @@ def test_a_wrong_type_is_named_with_its_argument(
         (lambda lite: lite.read_arrow("t", batch_bytes=-1), "batch_bytes=-1 is less than 1"),
         (lambda lite: lite.read_log("d", batch_rows=-1), "batch_rows=-1 is less than 1"),
         (lambda lite: lite.Broker(""), "data is empty"),
+        (lambda lite: lite.Broker(start_timeout_s=-1), "start_timeout_s=-1 is no time to wait"),
+        (lambda lite: lite.read_arrow("t", NOWHERE, columns="x"), "unknown column 'x'"),
+        (lambda lite: lite.read_arrow("t", NOWHERE, mode="x"), "mode"),
+        (lambda lite: lite.read_arrow("t", NOWHERE, value_format="x"), "value.format"),
+        (lambda lite: lite.read_arrow("t", isolation="x"), "unknown isolation 'x': it is read_un"),
+        (lambda lite: lite.read_arrow("t", batch_rows=2**31), "batch_rows=2147483648 is more than"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_argument(
@@ -345,6 +358,15 @@ def test_groups_of_one_state_are_listed_by_its_name_and_not_by_letter(servers: s
         (lambda at: Producer(at, codec=None), "codec is of type NoneType, it must be str"),
         (lambda at: Producer(at).send(["orders"], b""), "topic is of type list, it must be str"),
         (lambda at: Admin(at, timeout_ms="5"), "timeout_ms is of type str, it must be int"),
+        (lambda at: Producer(at, level="1"), "level is of type str, it must be int"),
+        (lambda at: Producer(at, idempotent="no"), "idempotent is of type str, it must be bool"),
+        (lambda at: Producer(at, transaction="t", idempotent=True), "transaction is of type str"),
+        (lambda at: Consumer(at, isolation=[1]), "isolation is of type list, it must be str"),
+        (lambda at: Consumer(at, offset_reset=None), "offset_reset is of type NoneType"),
+        (
+            lambda at: Consumer(at, group=GroupOptions("g", session_timeout_ms="5")),  # type: ignore[arg-type]
+            "session_timeout_ms is of type str, it must be int",
+        ),
     ],
 )
 def test_settings_of_a_wrong_type_are_named(
@@ -352,6 +374,51 @@ def test_settings_of_a_wrong_type_are_named(
 ) -> None:
     with pytest.raises(TypeError, match=sentence):
         call(servers)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: Producer(NOWHERE, codec="gzip", level=19),
+            "level=19 is none of gzip: it must be 1 to 9, or -1 for its default",
+        ),
+        (lambda: Producer(NOWHERE, codec="gzip", level=0), "level=0 is none of gzip"),
+        (lambda: Producer(NOWHERE, codec="lz4", level=18), "it must be 1 to 17"),
+        (lambda: Producer(NOWHERE, codec="zstd", level=10**30), "it must be -131072 to 22"),
+        (lambda: Producer(NOWHERE, codec="snappy", level=1), "the codec snappy has no levels"),
+        (lambda: Producer(NOWHERE, level=1), "level=1: the codec none has no levels"),
+        (
+            lambda: Producer(NOWHERE, codec="brotli"),
+            "unknown codec 'brotli': it is none, gzip, snappy, lz4 or zstd",
+        ),
+        (lambda: Producer(NOWHERE, linger_ms=2**31), "linger_ms=2147483648 is more than"),
+        (lambda: Consumer(NOWHERE, fetch_bytes_max=2**31), "fetch_bytes_max=2147483648 is more"),
+        (lambda: Admin(NOWHERE, timeout_ms=2**31), "timeout_ms=2147483648 is more than"),
+        (lambda: Consumer(NOWHERE, offset_reset="last"), "it is earliest, latest or none"),
+        (lambda: Consumer(NOWHERE, group=" "), "group is empty"),
+        (lambda: Consumer(NOWHERE, group=GroupOptions("g", "")), "instance_id is empty"),
+        (
+            lambda: Consumer(NOWHERE, group=GroupOptions("g", max_poll_interval_ms=0)),
+            "max_poll_interval_ms=0 is less than 1",
+        ),
+        (
+            lambda: Consumer(NOWHERE, group=GroupOptions("g", heartbeat_interval_ms=45_000)),
+            "heartbeat_interval_ms=45000 must be less than session_timeout_ms=45000",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_obeyed_are_refused_before_anything_is_sent(
+    call: Callable[[], object], sentence: str
+) -> None:
+    """A level that gzip has not was an error of the first batch, within a later `send`."""
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+@pytest.mark.parametrize(("codec", "level"), [("gzip", -1), ("zstd", -131_072), ("lz4", 17)])
+def test_every_level_of_kafkas_is_taken(codec: str, level: int) -> None:
+    Producer(NOWHERE, codec=codec, level=level).close()
 
 
 @pytest.mark.parametrize("partitions", ["orders", ("orders", 0), [("orders", "0")], [0], 5])

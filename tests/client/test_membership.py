@@ -79,6 +79,7 @@ def test_a_member_that_is_interrupted_as_its_heartbeats_begin_leaves_its_group(
 WAIT_S = 30
 GROUP_AUTHORIZATION_FAILED = 30
 QUICK = {"heartbeat_interval_ms": 10}
+NEVER = {"heartbeat_interval_ms": 3_600_000, "session_timeout_ms": 7_200_000}
 
 
 class Group(Logs):
@@ -388,7 +389,7 @@ def test_the_end_of_a_consumer_waits_for_its_coordinator_as_long_as_kafkas(
     monkeypatch.setattr("kafkalite.client.consumer.LEAVE_S", 0.3)
     group = Group()
     with broker_of(group) as broker:
-        alone = GroupOptions("ends-in-time", heartbeat_interval_ms=3_600_000)
+        alone = GroupOptions("ends-in-time", **NEVER)
         consumer = Consumer(broker.servers, group=alone)
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
@@ -526,8 +527,8 @@ def test_a_member_of_an_old_generation_joins_again_as_itself(
                 row.error_code = code
         return answer
 
-    beats_ms = 10 if told == "Heartbeat" else 3_600_000
-    options = GroupOptions(f"old-generation-{told}", heartbeat_interval_ms=beats_ms)
+    beats = QUICK if told == "Heartbeat" else NEVER
+    options = GroupOptions(f"old-generation-{told}", **beats)
     with broker_of(group, handle) as broker, Consumer(broker.servers, group=options) as consumer:
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
@@ -578,7 +579,7 @@ def test_a_join_that_waited_for_long_may_be_refused_now_and_then() -> None:
             return kind(error_code=late[name].pop(0))
         return group(name, request)
 
-    options = GroupOptions("waits-for-long", heartbeat_interval_ms=3_600_000)
+    options = GroupOptions("waits-for-long", **NEVER)
     with broker_of(group, handle) as broker:
         member = Membership(broker.servers, options, "client", timeout_ms=patience_ms)
         assert member.join([TOPIC], lambda _topics: {TOPIC: 2}) == [(TOPIC, 0), (TOPIC, 1)]

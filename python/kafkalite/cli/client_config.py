@@ -224,8 +224,8 @@ def _settle_level(options: argparse.Namespace, levels: Mapping[str, int]) -> Non
         settings["level"] = levels[key]
     elif key is not None and level is not None:
         _value(key, str(level), partial(number, key))
-    elif level is not None and codec == "snappy":
-        raise UsageError("--level: snappy has no levels")
+    elif level is not None and codec in ("none", "snappy"):
+        raise UsageError(f"--level: the codec {codec} has no levels")
 
 
 def client_of(kind: type[Asking], options: argparse.Namespace) -> Asking:

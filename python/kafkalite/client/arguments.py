@@ -23,6 +23,7 @@ Offsets = (
 several kinds to type checkers."""
 SHORT_TEXT_BYTES_MAX = 2**15 - 1
 """Before most texts the protocol has their length as an int16."""
+INT_MAX = 2**31 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -95,15 +96,38 @@ def real_path(name: str, given: object) -> str:
         ) from error
 
 
-def whole(name: str, given: object, low: int | None = None) -> int:
+def whole(name: str, given: object, low: int | None = None, high: int | None = None) -> int:
     """A whole number, numpy's too, which True is not. Raises TypeError; InvalidArgumentError below
-    `low`."""
+    `low` and above `high`."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         raise wrong_type(name, given, "int")
     number = index(given)
     if low is not None and number < low:
         raise InvalidArgumentError(f"{name}={number} is less than {low}")
+    if high is not None and number > high:
+        raise InvalidArgumentError(f"{name}={number} is more than {high}")
     return number
+
+
+def int32(name: str, given: object, low: int) -> int:
+    """One of Kafka's settings of 32 bits: sizes and times in milliseconds. Raises as `whole`."""
+    return whole(name, given, low, INT_MAX)
+
+
+def flag(name: str, given: object) -> bool:
+    """True or False, and nothing that is one or the other to an `if`. Raises TypeError."""
+    if not isinstance(given, bool):
+        raise wrong_type(name, given, "bool")
+    return given
+
+
+def choice(name: str, given: object, choices: Iterable[str]) -> str:
+    """One of a few words. Raises TypeError, InvalidArgumentError."""
+    word = text(name, given)
+    *others, last = choices
+    if word not in (*others, last):
+        raise InvalidArgumentError(f"unknown {name} '{word}': it is {', '.join(others)} or {last}")
+    return word
 
 
 def pair(name: str, given: object) -> tuple[str, int]:

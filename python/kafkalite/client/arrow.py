@@ -33,11 +33,11 @@ from kafkalite.client.arguments import (
     OffsetOfTime,
     Offsets,
     config_texts,
+    int32,
     offsets,
     real_path,
     text,
     texts,
-    whole,
     wrong_type,
 )
 from kafkalite.errors import InvalidArgumentError
@@ -122,8 +122,8 @@ def read_log(
             stop_by_partition=stop_by_partition,
             columns=None if columns is None else texts("columns", columns),
             isolation=text("isolation", isolation),
-            batch_rows=whole("batch_rows", batch_rows, 1),
-            batch_bytes=whole("batch_bytes", batch_bytes, 1),
+            batch_rows=int32("batch_rows", batch_rows, 1),
+            batch_bytes=int32("batch_bytes", batch_bytes, 1),
             key_schema=schema_of("key_schema", key_schema),
             value_schema=schema_of("value_schema", value_schema),
             formats=formats_of(key_format, value_format, mode, format_options),
@@ -136,7 +136,7 @@ def formats_of(
 ) -> dict[str, str]:
     """The options of `_native.LogRead`. `others` may name any of them, where the argument for it is
     left as it is. Raises InvalidArgumentError where both say something."""
-    formats = config_texts("format_options", others or {})
+    formats = config_texts("format_options", {} if others is None else others)
     arguments = [
         ("key.format", "key_format", key_format, "binary"),
         ("value.format", "value_format", value_format, "binary"),

@@ -11,10 +11,10 @@ full, or when the rows are over.
 import random
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 from kafkalite._native import ArrowEncoder
-from kafkalite.client.arguments import short_text
+from kafkalite.client.arguments import short_text, wrong_type
 from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.connection import Closing
 from kafkalite.client.lane import Batch
@@ -64,6 +64,9 @@ def write_arrow(
     before it may have been written), `BrokerError` for a topic that there is not and for what a
     broker refuses, `ConnectionFailedError`, `RequestTimedOutError`.
     """
+    for name, each in settings.items():
+        if not isinstance(each, str | SupportsIndex):
+            raise wrong_type(name, each, "str, int or bool")
     checked = ProducerSettings.of({name.replace("_", "."): each for name, each in settings.items()})
     if checked.unknown:
         raise TypeError(f"write_arrow has no setting {checked.unknown[0].replace('.', '_')}")

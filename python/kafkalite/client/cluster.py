@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalite.client.arguments import short_text, texts, whole
+from kafkalite.client.arguments import int32, short_text, texts
 from kafkalite.client.connection import (
     CLIENT_ID,
     CONNECT_TIMEOUT_MS,
@@ -151,8 +151,8 @@ class Cluster(Closing):
         """Connects to nobody yet. `timeout_ms` bounds a whole operation with its retries,
         `request_timeout_ms` a single answer."""
         self._servers = parse_servers(bootstrap_servers)
-        whole("timeout_ms", timeout_ms, 0)
-        whole("request_timeout_ms", request_timeout_ms, 0)
+        int32("timeout_ms", timeout_ms, 0)
+        int32("request_timeout_ms", request_timeout_ms, 0)
         self._client_id = short_text("client_id", client_id)
         self.timeout_ms = timeout_ms
         self.request_timeout_ms = request_timeout_ms

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.arguments import pairs, short_text, short_texts, whole
+from kafkalite.client.arguments import choice, int32, pairs, short_text, short_texts, whole
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     Cluster,
@@ -89,23 +89,17 @@ class Consumer(Closing):
         Raises `InvalidArgumentError`, `TypeError`.
         """
         short_text("client_id", client_id)
-        whole("fetch_bytes_min", fetch_bytes_min, 0)
-        whole("fetch_bytes_max", fetch_bytes_max, 0)
-        whole("partition_bytes_max", partition_bytes_max, 0)
-        whole("fetch_wait_ms", fetch_wait_ms, 0)
-        if isolation not in ISOLATION:
-            raise InvalidArgumentError(
-                f"unknown isolation '{isolation}': it is read_uncommitted or read_committed"
-            )
-        if offset_reset not in RESETS:
-            raise InvalidArgumentError(
-                f"unknown offset_reset '{offset_reset}': it is earliest, latest or none"
-            )
+        int32("fetch_bytes_min", fetch_bytes_min, 0)
+        int32("fetch_bytes_max", fetch_bytes_max, 0)
+        int32("partition_bytes_max", partition_bytes_max, 0)
+        int32("fetch_wait_ms", fetch_wait_ms, 0)
+        choice("isolation", isolation, ISOLATION)
+        choice("offset_reset", offset_reset, RESETS)
         self.isolation = isolation
         """`read_uncommitted` or `read_committed`."""
         self._commit_s = None
         if auto_commit_interval_ms is not None:
-            self._commit_s = whole("auto_commit_interval_ms", auto_commit_interval_ms, 0) / 1000
+            self._commit_s = int32("auto_commit_interval_ms", auto_commit_interval_ms, 0) / 1000
         self.cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalite.client.arguments import short_text
+from kafkalite.client.arguments import int32, short_text
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
@@ -25,7 +25,12 @@ from kafkalite.client.cluster import (
     Servers,
 )
 from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check
-from kafkalite.errors import BrokerError, ClientError, RequestTimedOutError
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    InvalidArgumentError,
+    RequestTimedOutError,
+)
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
     FENCED_INSTANCE_ID,
@@ -71,6 +76,22 @@ class GroupOptions(NamedTuple):
     max_poll_interval_ms: int = 300_000
 
 
+def _check(options: GroupOptions) -> None:
+    """Raises `InvalidArgumentError`, `TypeError`."""
+    if not short_text("group", options.group).strip():
+        raise InvalidArgumentError("group is empty")
+    if options.instance_id is not None and not short_text("instance_id", options.instance_id):
+        raise InvalidArgumentError("instance_id is empty")
+    int32("session_timeout_ms", options.session_timeout_ms, 1)
+    int32("heartbeat_interval_ms", options.heartbeat_interval_ms, 1)
+    int32("max_poll_interval_ms", options.max_poll_interval_ms, 1)
+    if options.heartbeat_interval_ms >= options.session_timeout_ms:
+        raise InvalidArgumentError(
+            f"heartbeat_interval_ms={options.heartbeat_interval_ms} must be less than "
+            f"session_timeout_ms={options.session_timeout_ms}"
+        )
+
+
 class _Member(NamedTuple):
     id: str
     instance_id: str | None
@@ -114,9 +135,7 @@ class Membership:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """The times are those of `Cluster`; a join has as long as the group lets it take."""
-        short_text("group", options.group)
-        if options.instance_id is not None:
-            short_text("instance_id", options.instance_id)
+        _check(options)
         self.options = options
         self.member_id = ""
         self.generation = -1

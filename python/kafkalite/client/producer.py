@@ -26,8 +26,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from kafkalite._native import BatchBuilder, partition_for_key
-from kafkalite.client.arguments import Bytes, bytes_of, header, short_text, text, whole
+from kafkalite._native import partition_for_key
+from kafkalite.client.arguments import (
+    Bytes,
+    bytes_of,
+    flag,
+    header,
+    int32,
+    short_text,
+    text,
+    whole,
+    wrong_type,
+)
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     UNKNOWN_TOPIC_MS,
@@ -38,6 +48,7 @@ from kafkalite.client.cluster import (
 from kafkalite.client.connection import may_pass
 from kafkalite.client.lane import Batch, Lane, OnDelivery, OpenBatch
 from kafkalite.client.leaders import Leaders
+from kafkalite.client.producer_settings import check_level
 from kafkalite.client.sender import Sender, SendOptions
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
@@ -93,15 +104,19 @@ class Producer:
 
         Raises `InvalidArgumentError` for what contradicts itself, `TypeError`.
         """
-        text("codec", codec)
+        check_level(codec, level)
         short_text("client_id", client_id)
-        whole("linger_ms", linger_ms, 0)
-        whole("batch_bytes", batch_bytes, 0)
-        whole("request_bytes_max", request_bytes_max, 1)
+        int32("linger_ms", linger_ms, 0)
+        int32("batch_bytes", batch_bytes, 0)
+        int32("request_bytes_max", request_bytes_max, 1)
         whole("buffer_bytes", buffer_bytes, 0)
-        whole("max_in_flight", max_in_flight, 1)
-        whole("delivery_timeout_ms", delivery_timeout_ms, 0)
-        whole("request_timeout_ms", request_timeout_ms, 1)
+        int32("max_in_flight", max_in_flight, 1)
+        int32("delivery_timeout_ms", delivery_timeout_ms, 0)
+        int32("request_timeout_ms", request_timeout_ms, 1)
+        if idempotent is not None:
+            flag("idempotent", idempotent)
+        if transaction is not None and not isinstance(transaction, Transaction):
+            raise wrong_type("transaction", transaction, "a Transaction")
         if str(acks) not in ACKS:
             raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
         if idempotent and ACKS[str(acks)] != -1:
@@ -110,7 +125,6 @@ class Producer:
             raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
         if transaction is not None and not idempotent:
             raise InvalidArgumentError("transactions need an idempotent producer")
-        BatchBuilder(codec, level=level)
         self._codec, self._level = codec, level
         self._linger_s = linger_ms / 1000
         self._batch_bytes = batch_bytes

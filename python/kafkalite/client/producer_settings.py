@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafkalite.client.arguments import choice, whole
 from kafkalite.errors import InvalidArgumentError
 
-__all__ = ["ProducerSettings"]
+__all__ = ["ProducerSettings", "check_level"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -187,6 +188,25 @@ def number(name: str, text: str, prefix: str = "") -> int:
     if not lowest <= value <= highest:
         raise InvalidArgumentError(f"{prefix}{name} is {text}, it must be {lowest} to {highest}")
     return value
+
+
+def check_level(codec: object, level: object) -> None:
+    """A codec, and a level of compression that it has, None for its default. Raises
+    `InvalidArgumentError`, `TypeError`."""
+    name = choice("codec", codec, CODECS)
+    if level is None:
+        return
+    value = whole("level", level)
+    row = NUMBERS.get(f"compression.{name}.level")
+    if row is None:
+        raise InvalidArgumentError(f"level={value}: the codec {name} has no levels")
+    _, lowest, highest = row
+    is_default = name == "gzip" and value == GZIP_LEVEL_DEFAULT
+    if not is_default and not lowest <= value <= highest:
+        or_default = f", or {GZIP_LEVEL_DEFAULT} for its default" if name == "gzip" else ""
+        raise InvalidArgumentError(
+            f"level={value} is none of {name}: it must be {lowest} to {highest}{or_default}"
+        )
 
 
 def _acks(name: str, text: str) -> str:

@@ -11,10 +11,11 @@ Arrow batch.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from kafkalite._native import FetchRead
 from kafkalite.client.admin import EARLIEST, LATEST, Admin, ListedOffset, Partition
-from kafkalite.client.arguments import OffsetOfTime, Offsets, offsets, texts, whole
+from kafkalite.client.arguments import OffsetOfTime, Offsets, choice, int32, offsets, texts
 from kafkalite.client.arrow import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -77,13 +78,18 @@ def read_arrow(
     asked_start, asked_stop = offsets("start", start), offsets("stop", stop)
     formats = formats_of(key_format, value_format, mode, format_options)
     schemas = schema_of("key_schema", key_schema), schema_of("value_schema", value_schema)
-    whole("timeout_ms", timeout_ms, 1)
-    whole("batch_rows", batch_rows, 1)
-    whole("batch_bytes", batch_bytes, 1)
-    if isolation not in ISOLATION:
-        raise InvalidArgumentError(
-            f"unknown isolation '{isolation}': it is read_uncommitted or read_committed"
-        )
+    int32("timeout_ms", timeout_ms, 1)
+    choice("isolation", isolation, ISOLATION)
+    rows = partial(
+        FetchRead,
+        columns=wanted,
+        batch_rows=int32("batch_rows", batch_rows, 1),
+        batch_bytes=int32("batch_bytes", batch_bytes, 1),
+        key_schema=schemas[0],
+        value_schema=schemas[1],
+        formats=formats,
+    )
+    rows(_no_source, ranges=[])  # what is wrong with columns and formats is told before all else
     with Admin(servers, timeout_ms=timeout_ms) as admin:
         places = [
             (name, partition)
@@ -110,18 +116,11 @@ def read_arrow(
     def open_source() -> RangeSource:
         return RangeSource(servers, ranges, settings)
 
-    return LogRecords(
-        FetchRead(
-            open_source,
-            ranges=ranges,
-            columns=wanted,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            key_schema=schemas[0],
-            value_schema=schemas[1],
-            formats=formats,
-        )
-    )
+    return LogRecords(rows(open_source, ranges=ranges))
+
+
+def _no_source() -> RangeSource:
+    raise NotImplementedError
 
 
 def _requested(
