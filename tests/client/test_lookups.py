@@ -31,7 +31,7 @@ class Slow(Logs):
         return super().__call__(name, request)
 
 
-@pytest.mark.parametrize("held", ["ListOffsets", "OffsetFetch"])
+@pytest.mark.parametrize("held", ["ListOffsets", "OffsetFetch", "FindCoordinator"])
 def test_partitions_with_a_position_are_read_while_that_of_another_is_looked_up(held: str) -> None:
     """One partition whose leader, or coordinator, did not answer held up all of the consumer."""
     logs = Slow({0: 3, 1: 1}, held)

@@ -493,7 +493,7 @@ def lose_two(producer: Producer) -> None:
     lane = lane_of(producer)
     lane.pause_ms = 3_600_000  # nothing is sent again before the end of this function
     producer.send("orders", b"1", partition=0)
-    poll_until(producer, lambda: len(lane.ready) == 2)
+    poll_until(producer, lambda: lane.trouble is not None and len(lane.ready) == 2)
     lane.ready[0].deadline = lane.paused_until = 0.0
     producer.send("orders", b"2", partition=0)
     with pytest.raises(RequestTimedOutError):

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import int32, short_text, texts
+from kafkalite.client.connecting import Address, Connecting, DialOptions
 from kafkalite.client.connection import (
     CLIENT_ID,
     CONNECT_TIMEOUT_MS,
@@ -165,7 +166,9 @@ class Cluster(Closing):
         self._deadline: float | None = None
         self._topics: dict[str, TopicMetadata] = {}
         # Where a broker has answered.
-        self._reached: set[tuple[str, int]] = set()
+        self._reached: set[Address] = set()
+        # Where none did, since when (monotonic seconds): the others are asked before it.
+        self._failed_at: dict[Address, float] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
 
@@ -232,14 +235,20 @@ class Cluster(Closing):
         try:
             return self._connect(node.host, node.port)
         except ConnectionFailedError as error:
-            address = (node.host, node.port)
-            if address in self._reached or address in self._servers:
+            hint = self._hint(node)
+            if not hint:
                 raise
-            # Who starts with a broker in a container meets this first.
-            raise ConnectionFailedError(
-                f"{error} (which is where broker {node_id} tells its clients to go, by its "
-                "advertised.listeners)"
-            ) from error
+            raise ConnectionFailedError(f"{error}{hint}") from error
+
+    def _hint(self, node: Node) -> str:
+        """Said behind a failure to connect: who has a broker in a container meets it first."""
+        address = (node.host, node.port)
+        if address in self._reached or address in self._servers:
+            return ""
+        return (
+            f" (which is where broker {node.id} tells its clients to go, by its "
+            "advertised.listeners)"
+        )
 
     def retry(
         self,
@@ -418,14 +427,13 @@ class Cluster(Closing):
     def coordinator(self, name: str, kind: int = GROUP) -> int:
         """The broker that coordinates a group, or a transactional id. Raises `BrokerError`."""
         connection = self._any_connection()
-        version = connection.version_for("FindCoordinator")
-        if version >= 4:
-            request = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-        else:
-            request = messages.FindCoordinatorRequest(key_type=kind, key=name)
         timeout_ms = self._within(self.request_timeout_ms)
-        response = connection.request(request, version=version, timeout_ms=timeout_ms)
-        found = response.coordinators[0] if version >= 4 else response
+        response = connection.request(coordinator_request(name, kind), timeout_ms=timeout_ms)
+        return self.learn_coordinator(response, name, kind)
+
+    def learn_coordinator(self, response: Any, name: str, kind: int = GROUP) -> int:
+        """The same, of an answer to `coordinator_request`."""
+        found = response.coordinators[0] if response.coordinators else response
         what = "transactional id" if kind == TRANSACTION else "group"
         check(found.error_code, f"coordinator of {what} '{name}'", found.error_message)
         known = self._nodes.get(found.node_id)
@@ -435,13 +443,34 @@ class Cluster(Closing):
 
     # --- connections ------------------------------------------------------------------------------
 
-    def lend(self) -> Connection:
-        """A connection to any broker, for a question whose answer the caller does not wait for:
-        it is theirs until they give it back, or close it. Raises `ConnectionFailedError`."""
+    def begin(self, node_id: int | None) -> Connecting:
+        """Begins to connect to a broker, or to any, for who does not wait for that. Raises
+        `ConnectionFailedError` for one that the cluster has not."""
+        hint = ""
+        if node_id is None:
+            addresses = self._addresses()
+        else:
+            node = self._nodes.get(node_id)
+            if node is None:
+                raise ConnectionFailedError(f"the cluster has no broker {node_id} at the moment")
+            addresses, hint = [(node.host, node.port)], self._hint(node)
+        connect_timeout_ms = min(CONNECT_TIMEOUT_MS, self.timeout_ms)
+        options = DialOptions(self._client_id, connect_timeout_ms, self.request_timeout_ms, hint)
+        return Connecting(addresses, options, self.note)
+
+    def note(self, address: Address, error: ClientError | None) -> None:
+        """A broker has answered there, or nobody did."""
+        if error is None:
+            self._reached.add(address)
+            self._failed_at.pop(address, None)
+        else:
+            self._failed_at[address] = time.monotonic()
+
+    def lend(self) -> Connection | None:
+        """A connection to any broker, if there is one, for a question whose answer the caller does
+        not wait for: it is theirs until they give it back, or close it."""
         connection, self._bootstrap = self._bootstrap, None
-        if connection is not None and connection.is_open:
-            return connection
-        return self._connect_to_any()
+        return connection if connection is not None and connection.is_open else None
 
     def take_back(self, connection: Connection) -> None:
         """What was lent serves others; nothing is awaited on it."""
@@ -458,25 +487,34 @@ class Cluster(Closing):
 
     def _connect_to_any(self) -> Connection:
         failures = []
-        known = [(node.host, node.port) for node in self._nodes.values()]
-        for host, port in dict.fromkeys([*self._servers, *known]):
+        for host, port in self._addresses():
             try:
                 return self._connect(host, port)
             except (ConnectionFailedError, RequestTimedOutError) as error:
                 failures.append(str(error))
         raise ConnectionFailedError("; ".join(failures))
 
+    def _addresses(self) -> list[Address]:
+        """Where there may be a broker: those where none was last come last."""
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        every = dict.fromkeys([*self._servers, *known])
+        return sorted(every, key=lambda address: self._failed_at.get(address, 0.0))
+
     def _connect(self, host: str, port: int) -> Connection:
-        connection = Connection(
-            host,
-            port,
-            client_id=self._client_id,
-            connect_timeout_ms=self._within(min(CONNECT_TIMEOUT_MS, self.timeout_ms)),
-            request_timeout_ms=self._within(self.request_timeout_ms),
-        )
+        try:
+            connection = Connection(
+                host,
+                port,
+                client_id=self._client_id,
+                connect_timeout_ms=self._within(min(CONNECT_TIMEOUT_MS, self.timeout_ms)),
+                request_timeout_ms=self._within(self.request_timeout_ms),
+            )
+        except ClientError as error:
+            self.note((host, port), error)
+            raise
         # Other operations have more time than the one that made it.
         connection.request_timeout_ms = self.request_timeout_ms
-        self._reached.add((host, port))
+        self.note((host, port), None)
         return connection
 
 
@@ -498,6 +536,11 @@ def metadata_request(topics: Iterable[str] | None, *, allow_auto_create: bool) -
         kind = messages.MetadataRequest.MetadataRequestTopic
         rows = [kind(name=name) for name in topics]
     return messages.MetadataRequest(topics=rows, allow_auto_topic_creation=allow_auto_create)
+
+
+def coordinator_request(name: str, kind: int = GROUP) -> Any:
+    """Asks for the coordinator of a group, or of a transactional id; in version 4 of several."""
+    return messages.FindCoordinatorRequest(key_type=kind, key=name, coordinator_keys=[name])
 
 
 def found_topics(

@@ -12,6 +12,7 @@ been answered out of order is closed and stays so; whoever holds it makes a new 
     response   correlation id i32 (flexible: + tags; never for ApiVersions)
 """
 
+import select
 import socket
 import struct
 import time
@@ -78,6 +79,23 @@ def may_pass(error: ClientError) -> bool:
     return isinstance(error, ConnectionFailedError | RequestTimedOutError)
 
 
+def peer_text(host: str, port: int) -> str:
+    """An address, as errors name it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connection_failed(peer: str, error: Exception) -> ConnectionFailedError:
+    """What is told of a socket that cannot be connected."""
+    why: object = error
+    if isinstance(error, ValueError | OverflowError):  # of the resolver
+        why = "that is no name of a host"
+    elif isinstance(error, TimeoutError):
+        why = "no answer"
+    elif isinstance(error, OSError) and error.strerror:
+        why = error.strerror
+    return ConnectionFailedError(f"no connection to {peer}: {why}")
+
+
 class Closing(ABC):
     """What a `with` block closes at its end."""
 
@@ -114,7 +132,37 @@ class Connection(Closing):
         Raises `ConnectionFailedError`, `RequestTimedOutError`, and `UnsupportedVersionError` if the
         other side is no Kafka broker of this century.
         """
-        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._set_up(host, port, client_id, request_timeout_ms)
+        try:
+            connected = socket.create_connection((host, port), connect_timeout_ms / 1000)
+        except (OSError, ValueError) as error:
+            raise connection_failed(self.peer, error) from error
+        self._use(connected)
+        try:
+            self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def over(
+        cls,
+        connected: socket.socket,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+    ) -> Self:
+        """On a socket that is connected. Before all else `ask_versions`."""
+        made = cls.__new__(cls)
+        made._set_up(host, port, client_id, request_timeout_ms)
+        made._use(connected)
+        return made
+
+    def _set_up(self, host: str, port: int, client_id: str, request_timeout_ms: int) -> None:
+        self.address = (host, port)
+        self.peer = peer_text(host, port)
         """Host and port, as errors name them."""
         self.versions: dict[int, tuple[int, int]] = {}
         """Lowest and highest version that the broker speaks, by api key."""
@@ -126,34 +174,40 @@ class Connection(Closing):
         self._awaited: deque[_Awaited] = deque()
         self._chunks: list[bytes] = []
         self._buffered = 0
+        self._unsent: deque[memoryview] = deque()
+        self._writable: select.epoll | None = None
+        """Readable when the socket takes more, or has something."""
+        self.throttled_until = 0.0
+        """Monotonic seconds before which the broker wants no request (KIP-219)."""
+
+    def _use(self, connected: socket.socket) -> None:
         try:
-            self._socket = socket.create_connection((host, port), connect_timeout_ms / 1000)
-        except (OSError, ValueError) as error:
-            why: object = error
-            if isinstance(error, ValueError):  # of the resolver
-                why = "that is no name of a host"
-            elif isinstance(error, TimeoutError):
-                why = "no answer"
-            elif error.strerror:
-                why = error.strerror
-            raise ConnectionFailedError(f"no connection to {self.peer}: {why}") from error
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:  # it has been reset
+            connected.close()
+            raise connection_failed(self.peer, error) from error
+        self._socket = connected
+        self._socket_timeout_s = connected.gettimeout()
         self.is_open = True
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._negotiate()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
-        """Closes the socket. Answers that are due are lost."""
+        """Closes the socket. Answers that are due are lost, and requests that have not left."""
         self.is_open = False
         self._awaited.clear()
+        self._unsent.clear()
         self._socket.close()
+        if self._writable is not None:
+            self._writable.close()
+            self._writable = None
 
     def fileno(self) -> int:
-        """For `select`; -1 once closed."""
-        return self._socket.fileno()
+        """Readable when there is something for `receive_ready` to do; -1 once closed."""
+        if not self._unsent:
+            return self._socket.fileno()
+        if self._writable is None:
+            self._writable = select.epoll()
+            self._writable.register(self._socket, select.EPOLLIN | select.EPOLLOUT)
+        return self._writable.fileno()
 
     @property
     def awaited_count(self) -> int:
@@ -202,9 +256,14 @@ class Connection(Closing):
         """
         if self._awaited:
             raise RuntimeError(f"{self.peer} has {len(self._awaited)} other requests to answer")
+        if timeout_ms is None:
+            timeout_ms = self.request_timeout_ms
+        throttled_s = self.throttled_until - time.monotonic()
+        if throttled_s > 0:
+            time.sleep(min(throttled_s, timeout_ms / 1000))
         try:
             self.send(message, version=version, at_most=at_most)
-            return self.receive(self.request_timeout_ms if timeout_ms is None else timeout_ms)
+            return self.receive(timeout_ms)
         except Exception:
             raise
         except BaseException:
@@ -218,9 +277,11 @@ class Connection(Closing):
         version: int | None = None,
         at_most: int | None = None,
         answered: bool = True,
+        waits: bool = True,
     ) -> int:
         """Sends a request and returns its correlation id. `answered=False` for what the broker
-        does not answer, which is Produce with acks=0 alone."""
+        does not answer, which is Produce with acks=0 alone. `waits=False`: what the socket does not
+        take now leaves with `receive_ready`, or `push`."""
         name = message._name.removesuffix("Request")
         if version is None:
             version = self.version_for(name, at_most)
@@ -237,7 +298,12 @@ class Connection(Closing):
         if flexible_since is not None and version >= flexible_since:
             header += b"\0"
         body = message.encode(version)
-        self._send_all(struct.pack(">i", len(header) + len(body)) + header + body)
+        frame = struct.pack(">i", len(header) + len(body)) + header + body
+        if waits:
+            self._send_all(frame)
+        else:
+            self._unsent.append(memoryview(frame))
+            self.push()
         if answered:
             self._awaited.append(
                 _Awaited(self._correlation_id, name, version, flexible_since),
@@ -260,7 +326,32 @@ class Connection(Closing):
 
     def receive_ready(self) -> Any:
         """As `receive` without waiting: None if the response is not there as a whole."""
+        if self._unsent:
+            self.push()
         return self._receive(None)
+
+    def push(self) -> bool:
+        """Sends what has not left yet, as far as the socket takes it; whether that is all."""
+        if not self.is_open:
+            raise ConnectionFailedError(f"the connection to {self.peer} is closed")
+        unsent = self._unsent
+        try:
+            self._wait_at_most(0.0)
+            while unsent:
+                count = self._socket.send(unsent[0])
+                if count < len(unsent[0]):
+                    unsent[0] = unsent[0][count:]
+                else:
+                    unsent.popleft()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.close()
+            raise self._broken(error) from error
+        except BaseException:
+            self.close()  # interrupted: nobody knows how much has left
+            raise
+        return True
 
     # --- large answers, piece by piece ------------------------------------------------------------
 
@@ -280,7 +371,7 @@ class Connection(Closing):
         """The head of the oldest request's response; the number of bytes that follow, all of which
         must be taken. Only for versions that are not flexible."""
         awaited = self._awaited.popleft()
-        self._socket.settimeout(None)
+        self._wait_at_most(None)
         size, correlation_id = struct.unpack(">ii", self.receive_exactly(8))
         if size < 4 or size > FRAME_BYTES_MAX or correlation_id != awaited.correlation_id:
             self.close()
@@ -310,15 +401,27 @@ class Connection(Closing):
             left -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    # --- versions ---------------------------------------------------------------------------------
+
     def _negotiate(self) -> None:
-        # A broker that does not know the version answers in version 0, with those it knows.
+        self.ask_versions()
+        while not self.take_versions(self.receive(self.request_timeout_ms)):
+            pass
+
+    def ask_versions(self, version: int = 4) -> None:
+        """Asks what the broker speaks, for `take_versions`."""
         request = messages.ApiVersionsRequest(
             client_software_name="kafkalite", client_software_version="1"
         )
-        for version in (4, 0):
-            response = self.request(request, version=version)
-            if response.error_code != UNSUPPORTED_VERSION:
-                break
+        self.send(request, version=version, waits=False)
+        self._asked_version = version
+
+    def take_versions(self, response: Any) -> bool:
+        """Takes the answer. False if it has to be asked for again, which it was: a broker that does
+        not know the version answers in version 0, with those it knows."""
+        if response.error_code == UNSUPPORTED_VERSION and self._asked_version > 0:
+            self.ask_versions(0)
+            return False
         check(response.error_code, f"ApiVersions from {self.peer}")
         self.versions = {
             row.api_key: (row.min_version, row.max_version) for row in response.api_keys
@@ -326,12 +429,21 @@ class Connection(Closing):
         self.features = {
             feature.name: feature.max_version_level for feature in response.finalized_features
         }
+        return True
+
+    # --- bytes ------------------------------------------------------------------------------------
+
+    def _wait_at_most(self, seconds: float | None) -> None:
+        """How long the socket's calls may take; None for ever."""
+        if seconds != self._socket_timeout_s:
+            self._socket.settimeout(seconds)
+            self._socket_timeout_s = seconds
 
     def _send_all(self, frame: bytes) -> None:
         if not self.is_open:
             raise ConnectionFailedError(f"the connection to {self.peer} is closed")
         try:
-            self._socket.settimeout(self.request_timeout_ms / 1000)
+            self._wait_at_most(self.request_timeout_ms / 1000)
             self._socket.sendall(frame)
         except OSError as error:
             self.close()
@@ -378,8 +490,13 @@ class Connection(Closing):
         return self._parse(received, 4 + size)
 
     def _parse(self, received: bytes, end: int) -> Any:
-        awaited = self._awaited.popleft()
         (correlation_id,) = struct.unpack_from(">i", received, 4)
+        if not self._awaited:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.peer} answered request {correlation_id} where no answer was due"
+            )
+        awaited = self._awaited.popleft()
         if correlation_id != awaited.correlation_id:
             self.close()
             raise ConnectionFailedError(
@@ -393,7 +510,11 @@ class Connection(Closing):
         elif awaited.flexible_since is not None and version >= awaited.flexible_since:
             start += 1  # no tag of a response header has been defined
         kind = getattr(messages, f"{awaited.name}Response")
-        return kind.decode(received[start:end], version)
+        response = kind.decode(received[start:end], version)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.throttled_until = time.monotonic() + throttle_ms / 1000
+        return response
 
     def _fill(self, wanted: int, deadline: float | None) -> bool:
         """Receives until so many bytes are buffered; False if they are not there in time."""
@@ -401,7 +522,7 @@ class Connection(Closing):
         while self._buffered < wanted:
             left = 0.0 if deadline is None else max(deadline - time.monotonic(), 0.0)
             try:
-                self._socket.settimeout(left)
+                self._wait_at_most(left)
                 chunk = self._socket.recv(size)
             except (TimeoutError, BlockingIOError):
                 if left > 0:

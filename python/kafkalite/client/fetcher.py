@@ -14,6 +14,7 @@ from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.client.fetched import Fetched, Waiting, unreadable
 from kafkalite.client.leaders import Leaders
 from kafkalite.client.place import Partition, Places
+from kafkalite.client.question import Links
 from kafkalite.errors import (
     ClientError,
     KafkaliteError,
@@ -58,6 +59,7 @@ class Fetcher(Closing):
         self._leaders = leaders
         self._places = places
         self._options = options
+        self._connecting = Links(cluster)
         self._links: dict[int, Connection] = {}
         self._flights: dict[int, _Flight] = {}
 
@@ -67,10 +69,12 @@ class Fetcher(Closing):
             connection.close()
         self._links.clear()
         self._flights.clear()
+        self._connecting.close()
 
     def descriptors(self) -> list[int]:
         """Sockets on which answers are due."""
-        return [self._links[node_id].fileno() for node_id in self._flights]
+        flying = [self._links[node_id].fileno() for node_id in self._flights]
+        return flying + self._connecting.descriptors()
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -96,9 +100,9 @@ class Fetcher(Closing):
                 self._failed(epochs, error, now)
 
     def _send(self, node_id: int, partitions: Iterable[Partition], now: float) -> None:
-        connection = self._links.get(node_id)
-        if connection is None or not connection.is_open:
-            connection = self._links[node_id] = self._cluster.new_connection(node_id)
+        connection = self._link(node_id, now)
+        if connection is None or now < connection.throttled_until:
+            return
         kind, options = messages.FetchRequest, self._options
         topics: dict[str, Any] = {}
         asked = {}
@@ -120,14 +124,25 @@ class Fetcher(Closing):
             isolation_level=options.isolation,
             topics=list(topics.values()),
         )
-        connection.send(request, at_most=FETCH_BY_NAME)
+        connection.send(request, at_most=FETCH_BY_NAME, waits=False)
         wait_s = (options.wait_ms + self._cluster.request_timeout_ms) / 1000
         self._flights[node_id] = _Flight(asked, now + wait_s)
+
+    def _link(self, node_id: int, now: float) -> Connection | None:
+        """None while it is being made. Raises `ClientError`."""
+        known = self._links.get(node_id)
+        if known is not None and known.is_open:
+            return known
+        made = self._connecting.take(node_id, now)
+        if made is not None:
+            self._links[node_id] = made
+        return made
 
     # --- answers ----------------------------------------------------------------------------------
 
     def take(self, now: float) -> None:
         """Takes what has been answered by now."""
+        self._connecting.go_on(now)
         for node_id, flight in list(self._flights.items()):
             connection = self._links[node_id]
             try:

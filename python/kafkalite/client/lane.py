@@ -143,6 +143,11 @@ class Lane:
         """Why it was paused last."""
 
     @property
+    def is_busy(self) -> bool:
+        """Whether there is anything on its way."""
+        return self.open is not None or bool(self.ready) or bool(self.flying)
+
+    @property
     def is_unsure(self) -> bool:
         """Whether the next batch may be in the log already: its answer was lost, or told nothing
         about that. Under other numbers it would be there twice."""

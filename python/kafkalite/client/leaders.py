@@ -20,8 +20,9 @@ from kafkalite.client.cluster import (
     TopicMetadata,
     metadata_request,
 )
-from kafkalite.client.connection import Closing, Connection, broker_error
-from kafkalite.errors import BrokerError, ClientError, RequestTimedOutError
+from kafkalite.client.connection import Closing, broker_error
+from kafkalite.client.question import Question
+from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 
 __all__ = ["Leaders", "TopicQuestion"]
@@ -35,56 +36,52 @@ class TopicQuestion(Closing):
     def __init__(self, cluster: Cluster) -> None:
         """Asks nobody yet."""
         self._cluster = cluster
-        self._connection: Connection | None = None
-        self._deadline = 0.0
+        self._question: Question | None = None
 
     def close(self) -> None:
         """The answer, if one is due, is not wanted any more."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._question is not None:
+            self._question.close()
+            self._question = None
 
     @property
     def is_asked(self) -> bool:
         """Whether an answer is due."""
-        return self._connection is not None
+        return self._question is not None
 
     def descriptors(self) -> list[int]:
-        """The socket on which it is."""
-        return [] if self._connection is None else [self._connection.fileno()]
+        """What is readable when it may be there."""
+        return [] if self._question is None else self._question.descriptors()
+
+    @property
+    def due(self) -> float:
+        """Monotonic seconds by which to `take` though nothing is readable."""
+        return float("inf") if self._question is None else self._question.due
 
     def ask(
         self, topics: Iterable[str] | None, now: float, *, allow_auto_create: bool = False
     ) -> None:
         """Asks for these topics, `None` for all. Raises `ClientError` if nobody can be asked."""
-        self._connection = self._cluster.lend()
-        self._deadline = now + self._cluster.request_timeout_ms / 1000
-        try:
-            self._connection.send(metadata_request(topics, allow_auto_create=allow_auto_create))
-        except BaseException:
-            self.close()
-            raise
+        request = metadata_request(topics, allow_auto_create=allow_auto_create)
+        self._question = Question(self._cluster, request, now)
 
     def take(self, now: float) -> Told | None:
         """What was told, which the cluster knows from now on; None while no answer is there.
 
         Raises `ClientError` if none will come.
         """
-        if self._connection is None:
+        question = self._question
+        if question is None:
             return None
         try:
-            response = self._connection.receive_ready()
-            if response is None:
-                if now < self._deadline:
-                    return None
-                raise RequestTimedOutError(f"no answer from {self._connection.peer} to Metadata")
-            told = self._cluster.learn(response, self._connection.version_for("Metadata"))
+            response = question.take(now)
         except BaseException:
             self.close()
             raise
-        self._cluster.take_back(self._connection)
-        self._connection = None
-        return told
+        if response is None:
+            return None
+        self._question = None
+        return self._cluster.learn(response, question.version)
 
 
 class _Failure(NamedTuple):
@@ -115,6 +112,11 @@ class Leaders(Closing):
     def descriptors(self) -> list[int]:
         """Sockets on which answers are due."""
         return self._question.descriptors()
+
+    @property
+    def due(self) -> float:
+        """Monotonic seconds by which to `take` though nothing is readable."""
+        return self._question.due
 
     # --- who leads --------------------------------------------------------------------------------
 

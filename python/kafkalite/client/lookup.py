@@ -1,25 +1,24 @@
 """Where partitions are read from: asked of the group's coordinator and of leaders.
 
-No answer about positions is waited for, so that those partitions go on whose positions are known;
-connecting, and finding out who coordinates, is. Each question has a connection of its own, since on
-that of the fetches it would wait behind them.
+No answer about positions is waited for, so that those partitions go on whose positions are known.
+Each question has a connection of its own, since on that of the fetches it would wait behind them.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafkalite.client.admin import list_offsets_request
-from kafkalite.client.cluster import BACKOFF_MS, Cluster
-from kafkalite.client.connection import Closing, Connection, broker_error, may_pass
+from kafkalite.client.cluster import BACKOFF_MS, Cluster, coordinator_request
+from kafkalite.client.connection import Closing, broker_error, may_pass
 from kafkalite.client.leaders import Leaders
 from kafkalite.client.membership import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
 from kafkalite.client.place import Need, Partition, Places
+from kafkalite.client.question import Question
 from kafkalite.errors import (
     BrokerError,
     ClientError,
     KafkaliteError,
     OffsetOutOfRangeError,
-    RequestTimedOutError,
     UnsupportedVersionError,
 )
 from kafkalite.protocol import messages
@@ -33,12 +32,11 @@ CONSUMER = -1
 """What a consumer calls itself where replicas give their ids."""
 
 
-class _Question(NamedTuple):
-    """What was asked and not answered yet, and who understands the answer."""
+class _Asked(NamedTuple):
+    """What was asked and not answered yet, for which partitions, and who understands the answer."""
 
-    connection: Connection
-    asked: Epochs
-    deadline: float
+    question: Question
+    partitions: Epochs
     take: Callable[[Any, Epochs, float], None]
 
 
@@ -62,17 +60,17 @@ class Lookup(Closing):
         self._group = group
         self._reset = reset
         self._isolation = isolation
-        self._questions: list[_Question] = []
+        self._asked: list[_Asked] = []
 
     def close(self) -> None:
         """Closes the connections."""
-        for question in self._questions:
-            question.connection.close()
-        self._questions.clear()
+        for asked in self._asked:
+            asked.question.close()
+        self._asked.clear()
 
     def descriptors(self) -> list[int]:
-        """Sockets on which answers are due."""
-        return [question.connection.fileno() for question in self._questions]
+        """What is readable when an answer may be there."""
+        return [each for asked in self._asked for each in asked.question.descriptors()]
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -83,7 +81,10 @@ class Lookup(Closing):
             for partition, epoch in committed.items():
                 self._places.needs_reset(partition, epoch)
         elif committed and self._group is not None:
-            self._ask_coordinator(self._group, committed, now)
+            # Any broker says who coordinates the group, and then that one is asked.
+            self._ask(
+                None, coordinator_request(self._group), committed, self._take_coordinator, now
+            )
         resets = self._unasked(Need.RESET, now)
         if resets and self._reset is None:
             self._refuse(resets)
@@ -94,7 +95,7 @@ class Lookup(Closing):
             self._ask_leaders(checks, self._epoch_ends, self._take_ends, now)
 
     def _unasked(self, need: Need, now: float) -> Epochs:
-        asked = {item for question in self._questions for item in question.asked.items()}
+        asked = {item for each in self._asked for item in each.partitions.items()}
         needing = self._places.needing(need, now)
         return {each: epoch for each, epoch in needing.items() if (each, epoch) not in asked}
 
@@ -112,14 +113,6 @@ class Lookup(Closing):
         nowhere = OffsetOutOfRangeError(f"no offset to begin at for {names}")
         for partition in beginning:
             self._places.refuse_reset(partition, epochs[partition], nowhere)
-
-    def _ask_coordinator(self, group: str, epochs: Epochs, now: float) -> None:
-        try:
-            node_id = self._cluster.coordinator(group)
-            request = offset_fetch_request(group, epochs)
-            self._ask(node_id, request, OFFSETS_BY_NAME, epochs, self._take_committed, now)
-        except ClientError as error:
-            self._failed(epochs, error, now, passes=self._cluster.was_reached and may_pass(error))
 
     def _ask_leaders(
         self,
@@ -139,16 +132,7 @@ class Lookup(Closing):
                 self._places[partition].leader_epoch = led.leader_epoch
                 by_node.setdefault(led.leader, {})[partition] = epoch
         for node_id, asked in by_node.items():
-            try:
-                self._ask(node_id, request_for(asked), None, asked, take, now)
-            except UnsupportedVersionError as error:
-                if take == self._take_ends:
-                    for partition, epoch in asked.items():
-                        self._places.holds(partition, epoch)
-                else:
-                    self._failed(asked, error, now, passes=False)
-            except ClientError as error:
-                self._failed(asked, error, now, passes=may_pass(error))
+            self._ask(node_id, request_for(asked), asked, take, now)
 
     def _passes(self, error: ClientError, partition: Partition) -> bool:
         """Whether a leader may be found a moment later. What the cluster does not know, nor a
@@ -187,45 +171,62 @@ class Lookup(Closing):
 
     def _ask(
         self,
-        node_id: int,
+        node_id: int | None,
         request: Any,
-        at_most: int | None,
-        asked: Epochs,
+        partitions: Epochs,
         take: Callable[[Any, Epochs, float], None],
         now: float,
+        at_most: int | None = None,
     ) -> None:
-        connection = self._cluster.new_connection(node_id)
-        deadline = now + self._cluster.request_timeout_ms / 1000
-        self._questions.append(_Question(connection, asked, deadline, take))
         try:
-            connection.send(request, at_most=at_most)
-        except BaseException:
-            self._end(self._questions[-1])
-            raise
+            question = Question(self._cluster, request, now, node_id=node_id, at_most=at_most)
+        except ClientError as error:
+            self._unanswered(partitions, take, error, now)
+        else:
+            self._asked.append(_Asked(question, partitions, take))
 
     # --- answers ----------------------------------------------------------------------------------
 
     def take(self, now: float) -> None:
         """Takes what has been answered by now."""
-        for question in list(self._questions):
-            connection = question.connection
+        for asked in list(self._asked):
             try:
-                response = connection.receive_ready()
+                response = asked.question.take(now)
                 if response is None:
-                    if now < question.deadline:
-                        continue
-                    raise RequestTimedOutError(f"no answer from {connection.peer} in time")
-                question.take(response, question.asked, now)
+                    continue
+                self._asked.remove(asked)
+                asked.take(response, asked.partitions, now)
+                if asked.take == self._take_coordinator:
+                    continue  # for the same partitions the coordinator has been asked by now
                 # Those that the answer leaves out still have the epoch that they were asked with.
-                for partition, epoch in question.asked.items():
+                for partition, epoch in asked.partitions.items():
                     self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
             except ClientError as error:
-                self._failed(question.asked, error, now, passes=may_pass(error))
-            self._end(question)
+                if asked in self._asked:
+                    self._asked.remove(asked)
+                self._unanswered(asked.partitions, asked.take, error, now)
 
-    def _end(self, question: _Question) -> None:
-        question.connection.close()
-        self._questions.remove(question)
+    def _unanswered(
+        self,
+        partitions: Epochs,
+        take: Callable[[Any, Epochs, float], None],
+        error: ClientError,
+        now: float,
+    ) -> None:
+        """Nobody answers, or the answer is an error for all of them."""
+        if take == self._take_ends and isinstance(error, UnsupportedVersionError):
+            for partition, epoch in partitions.items():
+                self._places.holds(partition, epoch)
+        else:
+            # Where nobody was ever reached that is a mistake in a name, most likely.
+            passes = self._cluster.was_reached and may_pass(error)
+            self._failed(partitions, error, now, passes=passes)
+
+    def _take_coordinator(self, response: Any, asked: Epochs, now: float) -> None:
+        group = self._group or ""
+        node_id = self._cluster.learn_coordinator(response, group)
+        request = offset_fetch_request(group, asked)
+        self._ask(node_id, request, asked, self._take_committed, now, OFFSETS_BY_NAME)
 
     def _take_committed(self, response: Any, asked: Epochs, now: float) -> None:
         for each in fetched_offsets(self._group or "", response):

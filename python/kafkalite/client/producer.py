@@ -291,7 +291,8 @@ class Producer:
         self._turn(now)
         if timeout_ms <= 0 or not self.pending_count:
             return
-        deadline = min(now + timeout_ms / 1000, self._next_linger)
+        deadline = min(now + timeout_ms / 1000, self._next_linger, self._sender.due)
+        deadline = min(deadline, max(self._leaders.due, now))
         resumes = [
             lane.paused_until for lane in self._lanes.values() if lane.ready and not lane.flying
         ]
@@ -487,9 +488,10 @@ class Producer:
     def _look_at_topics(self, now: float) -> None:
         """Partitions that were added get their share of the records."""
         self._next_look = now + TOPICS_AGE_S
-        for topic in {topic for topic, _ in self._lanes} - self._used:
+        used = self._used | {topic for (topic, _), lane in self._lanes.items() if lane.is_busy}
+        for topic in {topic for topic, _ in self._lanes} - used:
             self.cluster.forget(topic)
-        self._leaders.look(self._used)
+        self._leaders.look(used)
         self._used = set()
 
     def _close_old(self, now: float) -> None:

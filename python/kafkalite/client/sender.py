@@ -10,6 +10,7 @@ batches behind it that may be in the log have been sent under their old numbers,
 other, and were taken or found missing.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from kafkalite.client.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.client.lane import SEQUENCES, Batch, Lane
 from kafkalite.client.leaders import Leaders
+from kafkalite.client.question import Links, Question
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
@@ -98,6 +100,8 @@ class Sender(Closing):
         self._options = options
         self._wants_id = options.wants_id
         self._producer_id, self._epoch = -1, 0
+        self._id_question: Question | None = None
+        self._connecting = Links(cluster)
         self._transaction = transaction
         self._transaction_error: KafkaliteError | None = None
         """Why the transaction can only be aborted."""
@@ -110,10 +114,28 @@ class Sender(Closing):
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
+        self._connecting.close()
+        if self._id_question is not None:
+            self._id_question.close()
 
     def descriptors(self) -> list[int]:
-        """Sockets on which answers are due."""
-        return [link.connection.fileno() for link in self._links.values() if link.flights]
+        """What is readable when there is something to do for `take`."""
+        flying = [link.connection.fileno() for link in self._links.values() if link.flights]
+        asked = [] if self._id_question is None else self._id_question.descriptors()
+        return flying + asked + self._connecting.descriptors()
+
+    @property
+    def due(self) -> float:
+        """Monotonic seconds by which to `take` and to `send` though nothing is readable: something
+        may go again, or is given up."""
+        moments = [late for link in self._links.values() for late, _ in link.flights]
+        moments += [link.connection.throttled_until for link in self._links.values()]
+        moments += [lane.ready[0].deadline for lane in self.lanes.values() if lane.ready]
+        moments.append(self._connecting.due)
+        if self._id_question is not None:
+            moments.append(self._id_question.due)
+        now = time.monotonic()
+        return min((moment for moment in moments if moment > now), default=float("inf"))
 
     def lane(self, topic: str, partition: int) -> Lane:
         """That of a partition, which there is."""
@@ -169,11 +191,13 @@ class Sender(Closing):
     def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
         """Requests with one batch a partition, as many as may fly."""
         try:
-            if self._wants_id and self._producer_id < 0:
-                self._take_producer_id()
+            if self._wants_id and self._producer_id < 0 and not self._take_producer_id(now):
+                return
+            link = self._link(node_id, now)
+            if link is None or now < link.connection.throttled_until:
+                return
             if self._transaction is not None:
                 self._transaction.add((lane.topic, lane.partition) for lane in lanes)
-            link = self._link(node_id)
         except ClientError as error:
             for lane in lanes:
                 self._come_back(lane, [lane.ready.popleft()], error, now)
@@ -191,23 +215,37 @@ class Sender(Closing):
                 lane.flying.append(batches[-1])
             if not batches:
                 return
-            link.flights.append((now + self._options.request_timeout_ms / 1000, batches))
+            # Who sent the records is told by `delivery_timeout_ms`, whatever the broker does.
+            late = now + self._options.request_timeout_ms / 1000
+            late = min(late, *(batch.deadline for batch in batches))
+            link.flights.append((late, batches))
             try:
                 request, is_answered = self._request(batches), self._options.acks != 0
-                link.connection.send(request, at_most=self._at_most, answered=is_answered)
+                link.connection.send(
+                    request, at_most=self._at_most, answered=is_answered, waits=False
+                )
+                if not is_answered and link.connection.push():
+                    self._take_as_sent(link)
             except ClientError as error:
                 self._lose(link, error, now)
                 return
-            if self._options.acks == 0:
-                link.flights.pop()
-                for batch in batches:
-                    self.lanes[batch.topic, batch.partition].flying.remove(batch)
-                    self._finish(batch, None, -1)
 
-    def _link(self, node_id: int) -> _Link:
+    def _take_as_sent(self, link: _Link) -> None:
+        """With acks=0 that is all that there is to know."""
+        while link.flights:
+            for batch in link.flights.popleft()[1]:
+                self.lanes[batch.topic, batch.partition].flying.remove(batch)
+                self._finish(batch, None, -1)
+
+    def _link(self, node_id: int, now: float) -> _Link | None:
+        """None while it is being made. Raises `ClientError`."""
         link = self._links.get(node_id)
-        if link is None or not link.connection.is_open:
-            link = self._links[node_id] = _Link(self._cluster.new_connection(node_id))
+        if link is not None and link.connection.is_open:
+            return link
+        made = self._connecting.take(node_id, now)
+        if made is None:
+            return None
+        link = self._links[node_id] = _Link(made)
         return link
 
     def _request(self, batches: Iterable[Batch]) -> Any:
@@ -238,25 +276,36 @@ class Sender(Closing):
     def _at_most(self) -> int:
         return PRODUCE_BY_NAME if self._transaction is None else PRODUCE_IN_TRANSACTION
 
-    def _take_producer_id(self) -> None:
+    def _take_producer_id(self, now: float) -> bool:
+        """Whether batches may go: with an id, or without one where the brokers have none."""
         if self._transaction is not None:
             self._take_id(self._transaction.producer_id, self._transaction.epoch)
-            return
+            return True
         try:
-            found = self._ask_producer_id()
+            found = self._ask_producer_id(now)
         except UnsupportedVersionError:
             if self._options.idempotent:
                 raise
             self._wants_id = False
-            return
+            return True
+        if found is None:
+            return False
         self._take_id(*found)
+        return True
 
-    def _ask_producer_id(self) -> tuple[int, int]:
-        """A producer id that nobody else has, and its epoch."""
-        request = messages.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=60_000
-        )
-        response = self._cluster.ask(request)
+    def _ask_producer_id(self, now: float) -> tuple[int, int] | None:
+        """A producer id that nobody else has, and its epoch; None while no answer is there. Raises
+        `ClientError`: the next call asks again."""
+        question, self._id_question = self._id_question, None
+        if question is None:
+            request = messages.InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=60_000
+            )
+            question = Question(self._cluster, request, now)
+        response = question.take(now)
+        if response is None:
+            self._id_question = question
+            return None
         check(response.error_code, "a producer id")
         return response.producer_id, response.producer_epoch
 
@@ -269,21 +318,22 @@ class Sender(Closing):
 
     def take(self, now: float) -> None:
         """Takes what has been answered by now."""
+        self._connecting.go_on(now)
         for link in list(self._links.values()):
             flights, connection = link.flights, link.connection
             if not flights:
                 continue
             try:
+                if self._options.acks == 0 and connection.push():
+                    self._take_as_sent(link)
                 while flights and (response := connection.receive_ready()) is not None:
                     _, batches = flights.popleft()
                     self._take_answer(response, batches, now)
             except ClientError as error:
                 self._lose(link, error, now)
                 continue
-            if flights and now >= flights[0][0]:
-                connection.close()
-                peer, waited_ms = connection.peer, self._options.request_timeout_ms
-                late = RequestTimedOutError(f"no answer from {peer} to Produce in {waited_ms} ms")
+            if flights and now >= min(late for late, _ in flights):
+                late = RequestTimedOutError(f"no answer from {connection.peer} to Produce in time")
                 self._lose(link, late, now)
 
     def _take_answer(self, response: Any, batches: list[Batch], now: float) -> None:
@@ -388,10 +438,13 @@ class Sender(Closing):
         producer_id, epoch = lane.producer_id, lane.epoch + 1
         if epoch > EPOCH_MAX:
             try:
-                producer_id, epoch = self._ask_producer_id()
+                found = self._ask_producer_id(now)
             except ClientError as error:
                 lane.pause(now, error)
                 return
+            if found is None:
+                return
+            producer_id, epoch = found
         lane.renumber = False
         lane.begin_epoch(producer_id, epoch)
 

@@ -1,0 +1,180 @@
+"""Connections that are being made, without anybody waiting for them.
+
+    resolved ──► a socket that connects ──► ApiVersions asked ──► a `Connection`
+        ▲              │ refused, no answer         │ no answer, no broker
+        └──────────────┴────────────────────────────┘ the next address; without one it has failed
+
+A broker that is away costs those who do not want it nothing: whoever wants the connection asks now
+and then, and waits for `fileno` beside all else. Only names of hosts are resolved while others
+wait, as by Kafka's clients.
+"""
+
+import errno
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kafkalite.client.connection import Closing, Connection, connection_failed, may_pass, peer_text
+from kafkalite.errors import ClientError, ConnectionFailedError, RequestTimedOutError
+
+__all__ = ["Address", "Connecting", "DialOptions"]
+
+Address = tuple[str, int]
+
+
+class DialOptions(NamedTuple):
+    """What a connection is made with. `connect_timeout_ms` bounds each address,
+    `request_timeout_ms` its answer to ApiVersions."""
+
+    client_id: str
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    hint: str = ""
+    """Said behind what failed."""
+
+
+class Connecting(Closing):
+    """A connection to the first of some addresses behind which there is a broker. One thread."""
+
+    def __init__(
+        self,
+        addresses: Iterable[Address],
+        options: DialOptions,
+        on_end: Callable[[Address, ClientError | None], None],
+    ) -> None:
+        """Connects to nobody yet. `on_end` is told of each address what came of it."""
+        self._ahead = deque(addresses)
+        self._options = options
+        self._on_end = on_end
+        self._address: Address = ("", 0)
+        self._targets: deque[tuple[int, Any]] = deque()
+        """What the address was resolved to and has not been tried."""
+        self._failures: list[ClientError] = []
+        self._dialled: tuple[socket.socket, select.epoll] | None = None
+        """A socket that connects, and what is readable once it has: those who wait need one kind of
+        event."""
+        self._connection: Connection | None = None
+        self._deadline = 0.0
+
+    def close(self) -> None:
+        """Gives up."""
+        for each in (*(self._dialled or ()), self._connection):
+            if each is not None:
+                each.close()
+        self._dialled = self._connection = None
+
+    def fileno(self) -> int:
+        """Readable when there is something to `take`."""
+        if self._connection is not None:
+            return self._connection.fileno()
+        return -1 if self._dialled is None else self._dialled[1].fileno()
+
+    @property
+    def due(self) -> float:
+        """Monotonic seconds by which to `take` though nothing is readable."""
+        return self._deadline
+
+    def take(self, now: float) -> Connection | None:
+        """The connection, which is the caller's; None while it is being made.
+
+        Raises `ConnectionFailedError`, and `RequestTimedOutError` if there was one address.
+        """
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = self._connected(now)
+                return None if self._connection is None else self._negotiated(now, self._connection)
+            except ClientError as error:
+                self._fail(error)
+            except BaseException:
+                self.close()
+                raise
+
+    def _fail(self, error: ClientError) -> None:
+        """The next address has its turn. Raises if there is none."""
+        self.close()
+        if self._targets and may_pass(error):
+            return
+        self._targets.clear()
+        self._on_end(self._address, error)
+        self._failures.append(error)
+        if self._ahead and may_pass(error):
+            return
+        if len(self._failures) > 1 and may_pass(error):
+            error = ConnectionFailedError("; ".join(map(str, self._failures)))
+        if self._options.hint and isinstance(error, ConnectionFailedError):
+            error = ConnectionFailedError(f"{error}{self._options.hint}")
+        self._failures = []
+        raise error
+
+    def _connected(self, now: float) -> Connection | None:
+        """A connection that is asked for its versions."""
+        if self._dialled is None:
+            self._dialled = self._dial(now)
+        connecting, writable = self._dialled
+        peer = peer_text(*self._address)
+        if not writable.poll(0):
+            if now < self._deadline:
+                return None
+            raise connection_failed(peer, TimeoutError())
+        code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise connection_failed(peer, OSError(code, os.strerror(code)))
+        writable.close()
+        self._dialled, options = None, self._options
+        made = Connection.over(
+            connecting,
+            *self._address,
+            client_id=options.client_id,
+            request_timeout_ms=options.request_timeout_ms,
+        )
+        made.ask_versions()
+        self._deadline = now + options.request_timeout_ms / 1000
+        return made
+
+    def _dial(self, now: float) -> tuple[socket.socket, select.epoll]:
+        if not self._targets:
+            self._address = self._ahead.popleft()
+        peer = peer_text(*self._address)
+        try:
+            if not self._targets:
+                found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
+                self._targets.extend((row[0], row[4]) for row in found)
+            family, target = self._targets.popleft()
+            dialled = _begin(family, target)
+        except (OSError, ValueError, OverflowError) as error:
+            raise connection_failed(peer, error) from error
+        self._deadline = now + self._options.connect_timeout_ms / 1000
+        return dialled
+
+    def _negotiated(self, now: float, made: Connection) -> Connection | None:
+        response = made.receive_ready()
+        if response is None or not made.take_versions(response):
+            if now < self._deadline:
+                return None
+            raise RequestTimedOutError(
+                f"no answer from {made.peer} to ApiVersions within "
+                f"{self._options.request_timeout_ms} ms"
+            )
+        self._connection = None
+        self._on_end(self._address, None)
+        return made
+
+
+def _begin(family: int, target: Any) -> tuple[socket.socket, select.epoll]:
+    """A socket that connects, and what is readable once it has, or has failed. Raises OSError."""
+    connecting = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connecting.setblocking(False)
+        code = connecting.connect_ex(target)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+        writable = select.epoll()
+        writable.register(connecting, select.EPOLLOUT)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting, writable

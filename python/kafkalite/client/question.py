@@ -1,0 +1,149 @@
+"""What a client asks, or whom it connects to, beside its work: nobody waits for it.
+
+    Question    one request to one broker, or to any: connects, asks, has the answer some time later
+    Links       connections to brokers, by their id, which are there some time later
+
+Who has one calls `take` now and then, and waits for `descriptors` beside all else.
+"""
+
+from typing import Any
+
+from kafkalite.client.cluster import Cluster
+from kafkalite.client.connecting import Connecting
+from kafkalite.client.connection import Closing, Connection
+from kafkalite.errors import ClientError, RequestTimedOutError
+
+__all__ = ["Links", "Question"]
+
+
+class Question(Closing):
+    """One request. One thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        request: Any,
+        now: float,
+        *,
+        node_id: int | None = None,
+        at_most: int | None = None,
+    ) -> None:
+        """Asks a broker, on a connection of its own, or any, in the highest version that both
+        speak, but `at_most`. Raises `ClientError` if nobody can be asked."""
+        self._cluster = cluster
+        self._request = request
+        self._is_for_any = node_id is None
+        self._at_most = at_most
+        self._connection = cluster.lend() if node_id is None else None
+        self._connecting = cluster.begin(node_id) if self._connection is None else None
+        self._is_sent = False
+        self._deadline = 0.0
+        self.version = -1
+        """That of the answer."""
+        self._go_on(now)
+
+    def close(self) -> None:
+        """The answer is not wanted any more."""
+        for each in (self._connecting, self._connection):
+            if each is not None:
+                each.close()
+        self._connecting = self._connection = None
+
+    def descriptors(self) -> list[int]:
+        """The descriptor that is readable when there is something to `take`."""
+        return [each.fileno() for each in (self._connecting, self._connection) if each is not None]
+
+    @property
+    def due(self) -> float:
+        """Monotonic seconds by which to `take` though nothing is readable."""
+        return self._deadline if self._connecting is None else self._connecting.due
+
+    def take(self, now: float) -> Any:
+        """The answer; None while it is not there. Raises `ClientError` if none will come: then, and
+        with the answer, the question is over."""
+        self._go_on(now)
+        if self._connection is None:
+            return None
+        try:
+            response = self._connection.receive_ready()
+            if response is None and now >= self._deadline:
+                name = self._request._name.removesuffix("Request")
+                late = RequestTimedOutError(f"no answer from {self._connection.peer} to {name}")
+                self._cluster.note(self._connection.address, late)
+                raise late
+        except BaseException:
+            self.close()
+            raise
+        if response is None:
+            return None
+        if self._is_for_any:
+            self._cluster.take_back(self._connection)
+            self._connection = None
+        self.close()
+        return response
+
+    def _go_on(self, now: float) -> None:
+        """Asks, once there is a connection."""
+        try:
+            if self._connecting is not None:
+                self._connection = self._connecting.take(now)
+            if self._connection is None or self._is_sent:
+                return
+            self._connecting = None
+            self._deadline = now + self._cluster.request_timeout_ms / 1000
+            name = self._request._name.removesuffix("Request")
+            self.version = self._connection.version_for(name, self._at_most)
+            self._connection.send(self._request, version=self.version, waits=False)
+            self._is_sent = True
+        except BaseException:
+            self.close()
+            raise
+
+
+class Links(Closing):
+    """Connections that are being made, one a broker. One thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Connects to nobody yet."""
+        self._cluster = cluster
+        self._begun: dict[int, Connecting] = {}
+        self._ended: dict[int, Connection | ClientError] = {}
+
+    def close(self) -> None:
+        """Those that nobody has taken are not wanted any more."""
+        for each in (*self._begun.values(), *self._ended.values()):
+            if not isinstance(each, ClientError):
+                each.close()
+        self._begun.clear()
+        self._ended.clear()
+
+    def descriptors(self) -> list[int]:
+        """Readable when there is something to do for `go_on`."""
+        return [each.fileno() for each in self._begun.values()]
+
+    @property
+    def due(self) -> float:
+        """Monotonic seconds by which to call `go_on` though nothing is readable."""
+        return min((each.due for each in self._begun.values()), default=float("inf"))
+
+    def go_on(self, now: float) -> None:
+        """Moves all of them on, also those that nobody wants any more."""
+        for node_id, connecting in list(self._begun.items()):
+            try:
+                made: Connection | ClientError | None = connecting.take(now)
+            except ClientError as error:
+                made = error
+            if made is not None:
+                del self._begun[node_id]
+                self._ended[node_id] = made
+
+    def take(self, node_id: int, now: float) -> Connection | None:
+        """A new connection to a broker, which is the caller's; None while it is being made. Raises
+        `ClientError` if there will be none: the next call tries again."""
+        if node_id not in self._begun and node_id not in self._ended:
+            self._begun[node_id] = self._cluster.begin(node_id)
+            self.go_on(now)
+        made = self._ended.pop(node_id, None)
+        if isinstance(made, ClientError):
+            raise made
+        return made

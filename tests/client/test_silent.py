@@ -1,0 +1,250 @@
+"""A broker that does not answer holds up nobody but those who want something of it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from client.fake import Close, FakeBroker
+from client.logs import TOPIC, Logs, value, values
+from client.silent import Address, mute, unreachable
+from client.test_producer import Log, poll_until, produce_response
+from kafkalite.client import Cluster, Consumer, Producer
+from kafkalite.errors import ConnectionFailedError, KafkaliteError, RequestTimedOutError
+
+FOR_EVER_MS = 3_600_000
+ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
+
+Silent = Callable[[], AbstractContextManager[Address]]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a connection waits longer than any test."""
+    monkeypatch.setattr("kafkalite.client.cluster.CONNECT_TIMEOUT_MS", FOR_EVER_MS)
+
+
+@contextmanager
+def two_leaders(other: Address, handler: Any) -> Iterator[FakeBroker]:
+    """A broker that leads partition 0, and says that another leads partition 1."""
+
+    def handle(name: str, request: Any) -> Any:
+        if name != "Metadata":
+            return handler(name, request)
+        answer = broker.metadata({2: other})
+        answer.topics[0].partitions[1].leader_id = 2
+        return answer
+
+    with FakeBroker(handle, partitions=2) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("silent", [unreachable, mute])
+def test_records_of_other_brokers_are_sent_though_one_cannot_be_connected_to(
+    silent: Silent,
+) -> None:
+    """Whoever sent to a broker that was off waited ten seconds for each attempt, with all else."""
+    log = Log()
+    with (
+        silent() as address,
+        two_leaders(address, log) as broker,
+        Producer(
+            broker.servers,
+            linger_ms=0,
+            request_timeout_ms=FOR_EVER_MS,
+            delivery_timeout_ms=FOR_EVER_MS,
+        ) as producer,
+    ):
+        told: list[int] = []
+        producer.send(TOPIC, b"lost", partition=1)
+        for number in range(3):
+            producer.send(TOPIC, b"%d" % number, partition=0, on_delivery=lambda *_: told.append(1))
+        poll_until(producer, lambda: len(told) == 3)
+        assert log.values == [b"0", b"1", b"2"]
+        with pytest.raises(RequestTimedOutError, match="1 batches"):
+            producer.flush(timeout_ms=100)
+        producer._lanes.clear()
+
+
+def test_records_of_other_brokers_are_sent_though_one_reads_nothing_more() -> None:
+    """The socket of a broker that had stopped was full, and `send` waited for room in it."""
+    log, stopped = Log(batch_bytes_max=4 << 20), threading.Event()
+
+    def stop(name: str, _request: Any) -> Any:
+        if name == "Produce":
+            stopped.wait(60)
+            return Close()
+        return ...
+
+    with (
+        FakeBroker(stop) as other,
+        two_leaders((other.host, other.port), log) as broker,
+        Producer(
+            broker.servers,
+            linger_ms=0,
+            batch_bytes=4 << 20,
+            request_bytes_max=4 << 20,
+            request_timeout_ms=FOR_EVER_MS,
+            delivery_timeout_ms=FOR_EVER_MS,
+            buffer_bytes=64 << 20,
+        ) as producer,
+    ):
+        for _ in range(5):
+            producer.send(TOPIC, bytes(4 << 20), partition=1)
+        poll_until(producer, lambda: len(producer._lanes[ONE].flying) == 5)
+        producer.send(TOPIC, b"taken", partition=0)
+        poll_until(producer, lambda: log.values == [b"taken"])
+        producer._lanes.clear()
+        stopped.set()
+
+
+def test_what_left_in_pieces_arrives_whole() -> None:
+    log, may_read = Log(batch_bytes_max=8 << 20), threading.Event()
+
+    def read_late(name: str, request: Any) -> Any:
+        if name == "Produce":
+            may_read.wait(60)
+            answer = produce_response(request, log.take)
+            return answer if request.message.acks else None
+        return ...
+
+    sent = [bytes([number]) * (4 << 20) for number in range(5)]
+    for acks in ("all", "0"):
+        log.values.clear()
+        may_read.clear()
+        with (
+            FakeBroker(read_late) as broker,
+            Producer(
+                broker.servers,
+                acks=acks,
+                linger_ms=0,
+                batch_bytes=4 << 20,
+                request_bytes_max=4 << 20,
+                buffer_bytes=64 << 20,
+            ) as producer,
+        ):
+            for each in sent:
+                producer.send(TOPIC, each, partition=0)
+            with pytest.raises(RequestTimedOutError, match="not acknowledged"):
+                producer.flush(timeout_ms=100)
+            may_read.set()
+            producer.flush()
+            poll_until(producer, lambda: len(log.values) == 5)
+        assert log.values == sent
+
+
+def test_flush_and_poll_keep_their_time_while_nobody_gives_a_producer_id() -> None:
+    may_answer = threading.Event()
+
+    def handle(name: str, request: Any) -> Any:
+        if name == "InitProducerId":
+            may_answer.wait(60)
+        return log(name, request)
+
+    log = Log()
+    with (
+        FakeBroker(handle) as broker,
+        Producer(broker.servers, linger_ms=0, request_timeout_ms=FOR_EVER_MS) as producer,
+    ):
+        producer.send(TOPIC, b"value", partition=0)
+        producer.poll(10)
+        with pytest.raises(RequestTimedOutError, match="1 batches"):
+            producer.flush(timeout_ms=100)
+        may_answer.set()
+        producer.flush()
+        assert log.values == [b"value"]
+        assert len(broker.of("InitProducerId")) == 1
+
+
+def test_records_under_way_are_given_up_when_their_time_is_over() -> None:
+    """They were when the request's was, though `delivery_timeout_ms` be less."""
+    with (
+        FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
+        Producer(
+            broker.servers, linger_ms=0, delivery_timeout_ms=2_000, request_timeout_ms=FOR_EVER_MS
+        ) as producer,
+    ):
+        told: list[KafkaliteError | None] = []
+        producer.send(
+            TOPIC, b"value", partition=0, on_delivery=lambda error, *_: told.append(error)
+        )
+        while not told:
+            producer.poll(FOR_EVER_MS)
+        with pytest.raises(RequestTimedOutError, match=r"1 record .* not acknowledged within 2 s"):
+            producer.flush()
+
+
+@pytest.mark.parametrize("silent", [unreachable, mute])
+def test_records_of_other_brokers_come_though_one_cannot_be_connected_to(silent: Silent) -> None:
+    logs = Logs({0: 2, 1: 2})
+    with (
+        silent() as address,
+        two_leaders(address, logs) as broker,
+        Consumer(broker.servers, request_timeout_ms=FOR_EVER_MS) as consumer,
+    ):
+        # Of partition 1 the position is looked up, too, or there is only the fetch.
+        for start in ([ZERO, ONE], {ZERO: 0, ONE: 0}):
+            consumer.assign([])
+            consumer.assign(start)
+            assert values(consumer, 6) == [value(0, offset) for offset in range(6)]
+            assert consumer.poll(10) == []
+
+
+def test_bootstrap_servers_that_have_not_answered_are_asked_after_the_others() -> None:
+    """The first one was asked each time: half a minute, where it was frozen, for each look-up."""
+    with (
+        mute() as silent,
+        FakeBroker() as broker,
+        Cluster([f"{silent[0]}:{silent[1]}", broker.servers], request_timeout_ms=300) as cluster,
+    ):
+        cluster.refresh([])
+        assert cluster._addresses() == [(broker.host, broker.port), silent]
+
+
+def test_all_addresses_that_have_failed_are_named() -> None:
+    with mute() as one, mute() as two:
+        servers = [f"{host}:{port}" for host, port in (one, two)]
+        with (
+            Producer(servers, request_timeout_ms=100) as producer,
+            pytest.raises(ConnectionFailedError, match=f"{servers[0]} .*; .* {servers[1]} "),
+        ):
+            producer.send(TOPIC, b"value")
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_to_be_spared_gets_no_request_until_then() -> None:
+    """`throttle_time_ms` was not looked at (KIP-219): the next request ran into its time-out where
+    the broker did not read it for so long."""
+
+    def handle(name: str, request: Any) -> Any:
+        answer = logs(name, request) if name == "Fetch" else log(name, request)
+        if name in ("Fetch", "Produce"):
+            answer.throttle_time_ms = FOR_EVER_MS
+        return answer
+
+    log, logs = Log(), Logs({0: 2})
+    logs.batches_max = 1
+    with FakeBroker(handle) as broker:
+        with Producer(broker.servers, linger_ms=0) as producer:
+            producer.send(TOPIC, b"1", partition=0)
+            producer.flush()
+            producer.send(TOPIC, b"2", partition=0)
+            with pytest.raises(RequestTimedOutError):
+                producer.flush(timeout_ms=300)
+            assert len(broker.of("Produce")) == 1
+            (link,) = producer._sender._links.values()
+            link.connection.throttled_until = 0.0
+            producer.flush()
+        assert log.values == [b"1", b"2"]
+        with Consumer(broker.servers) as consumer:
+            consumer.assign({ZERO: 0})
+            assert values(consumer, 3) == [value(0, offset) for offset in range(3)]
+            assert consumer.poll(300) == []
+            assert len(broker.of("Fetch")) == 1
+            (connection,) = consumer._fetcher._links.values()
+            connection.throttled_until = 0.0
+            assert values(consumer, 3) == [value(0, offset) for offset in range(3, 6)]
