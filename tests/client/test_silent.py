@@ -12,7 +12,12 @@ from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite.client import Cluster, Consumer, Producer
-from kafkalite.errors import ConnectionFailedError, KafkaliteError, RequestTimedOutError
+from kafkalite.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    KafkaliteError,
+    RequestTimedOutError,
+)
 
 FOR_EVER_MS = 3_600_000
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
@@ -211,6 +216,89 @@ def test_all_addresses_that_have_failed_are_named() -> None:
             pytest.raises(ConnectionFailedError, match=f"{servers[0]} .*; .* {servers[1]} "),
         ):
             producer.send(TOPIC, b"value")
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+class Held(Logs):
+    """Does not answer requests of a kind until the test lets it."""
+
+    def __init__(self, held: str) -> None:
+        super().__init__({0: 1, 1: 1})
+        self.held = held
+        self.came, self.may_answer = threading.Event(), threading.Event()
+
+    def __call__(self, name: str, request: Any) -> Any:
+        if name == self.held:
+            self.came.set()
+            self.may_answer.wait(60)
+        return super().__call__(name, request)
+
+
+@contextmanager
+def joining(held: str) -> Iterator[tuple[FakeBroker, Held, Consumer]]:
+    """A consumer that joins a group whose coordinator does not answer."""
+    logs = Held(held)
+    with FakeBroker(logs, partitions=2) as broker:
+        logs.address = (broker.host, broker.port)
+        try:
+            with Consumer(
+                broker.servers, group=f"held-{held}", request_timeout_ms=FOR_EVER_MS
+            ) as consumer:
+                consumer.subscribe(TOPIC)
+                while not logs.came.is_set():
+                    assert consumer.poll(10) == []
+                yield broker, logs, consumer
+        finally:
+            logs.may_answer.set()
+
+
+@pytest.mark.parametrize("held", ["Metadata", "FindCoordinator", "JoinGroup", "SyncGroup"])
+def test_poll_keeps_its_time_while_a_group_is_joined(held: str) -> None:
+    """It waited for the other members, or for a coordinator that was away, as long as that took.
+    Kafka's consumer goes on with the next `poll`."""
+    with joining(held) as (broker, logs, consumer):
+        for _ in range(3):
+            assert consumer.poll(10) == []
+        logs.may_answer.set()
+        assert len(values(consumer, 6)) == 6
+        assert consumer.assignment == [ZERO, ONE]
+        assert len(broker.of("JoinGroup")) == len(broker.of("SyncGroup")) == 1
+
+
+@pytest.mark.parametrize("held", ["JoinGroup", "SyncGroup"])
+def test_what_was_read_before_a_rebalance_is_not_committed_in_the_midst_of_it(held: str) -> None:
+    """It would be committed in the next generation, over what another member has by then."""
+    with joining(held) as (_, logs, consumer):
+        with pytest.raises(BrokerError, match="REBALANCE_IN_PROGRESS"):
+            consumer.commit({ZERO: 1})
+        logs.may_answer.set()
+        assert len(values(consumer, 6)) == 6
+        consumer.commit()
+        assert logs.commits == [{0: 3, 1: 3}]
+
+
+@pytest.mark.parametrize("held", ["FindCoordinator", "JoinGroup", "SyncGroup"])
+def test_whoever_closes_waits_for_no_join(held: str) -> None:
+    with joining(held) as (broker, logs, consumer):
+        if held == "FindCoordinator":
+            logs.held = ""  # for the connection that the next one comes by
+        consumer.close()
+        # The coordinator gives the id of a member with its first answer.
+        assert bool(broker.of("LeaveGroup")) == (held == "SyncGroup")
+        names = [each.name for each in threading.enumerate()]
+        assert not [name for name in names if name.endswith(f"held-{held}")]
+
+
+def test_whoever_assigns_in_the_midst_of_a_join_reads_what_they_assigned() -> None:
+    with joining("JoinGroup") as (_, logs, consumer):
+        consumer.assign({ONE: 0})
+        assert values(consumer, 3) == [value(1, offset) for offset in range(3)]
+        assert consumer.assignment == [ONE]
+        logs.may_answer.set()
+        assert consumer.poll(10) == []
+        assert consumer.assignment == [ONE]
 
 
 # --- quotas ---------------------------------------------------------------------------------------

@@ -165,6 +165,8 @@ class Cluster(Closing):
         # When the time of the operation is over that is tried again and again.
         self._deadline: float | None = None
         self._topics: dict[str, TopicMetadata] = {}
+        # Another thread wants what is under way to end.
+        self._is_interrupted = False
         # Where a broker has answered.
         self._reached: set[Address] = set()
         # Where none did, since when (monotonic seconds): the others are asked before it.
@@ -193,6 +195,26 @@ class Cluster(Closing):
         self._connections.clear()
         self._bootstrap = None
 
+    def twin(self) -> "Cluster":
+        """The same cluster, for another thread."""
+        return Cluster(
+            self.servers_text,
+            client_id=self._client_id,
+            timeout_ms=self.timeout_ms,
+            request_timeout_ms=self.request_timeout_ms,
+        )
+
+    def interrupt(self) -> None:
+        """What another thread asks fails, at once or when it has connected, until `resume`."""
+        self._is_interrupted = True
+        for connection in (*self._connections.values(), self._bootstrap):
+            if connection is not None:
+                connection.interrupt()
+
+    def resume(self) -> None:
+        """The end of an interrupt."""
+        self._is_interrupted = False
+
     # --- asking -----------------------------------------------------------------------------------
 
     def ask(
@@ -206,6 +228,8 @@ class Cluster(Closing):
         """The answer of a broker, or of any; not tried again, and waited for no longer than `retry`
         has time left, if no time is given. See `Connection.request`."""
         connection = self.connection(node_id)
+        if self._is_interrupted:
+            raise ConnectionFailedError(f"what was asked of {connection.peer} was interrupted")
         if timeout_ms is None:
             timeout_ms = self._within(self.request_timeout_ms)
         return connection.request(message, at_most=at_most, timeout_ms=timeout_ms)
@@ -278,6 +302,8 @@ class Cluster(Closing):
                         return operation()
                     except ClientError as error:
                         if not self.was_reached or not _may_pass(error, unknown_topic, passing):
+                            raise
+                        if self._is_interrupted:
                             raise
                         left = deadline - time.monotonic()
                         if left <= 0:

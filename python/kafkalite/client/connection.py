@@ -18,6 +18,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -199,6 +200,11 @@ class Connection(Closing):
         if self._writable is not None:
             self._writable.close()
             self._writable = None
+
+    def interrupt(self) -> None:
+        """Whoever waits for an answer, in another thread, is told that the connection broke."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def fileno(self) -> int:
         """Readable when there is something for `receive_ready` to do; -1 once closed."""

@@ -6,7 +6,8 @@
             for record in consumer.poll(1000):
                 …
 
-One thread; a group's heartbeats have their own. What is known of each partition is in `place.py`,
+One thread; a group's heartbeats have their own, and so has the joining of a group, which may take
+minutes: nothing is read meanwhile. What is known of each partition is in `place.py`,
 what is looked up in `lookup.py`, what is fetched in `fetcher.py`, and what has come and was not
 handed out in `fetched.py`.
 
@@ -35,14 +36,16 @@ from kafkalite.client.cluster import (
     TopicMetadata,
     found_topics,
 )
-from kafkalite.client.connection import Closing, may_pass
+from kafkalite.client.connection import Closing, broker_error, may_pass
 from kafkalite.client.fetched import Fetched, Record
 from kafkalite.client.fetcher import Fetcher, FetchOptions
+from kafkalite.client.joining import Joining
 from kafkalite.client.leaders import Leaders, TopicQuestion
 from kafkalite.client.lookup import Lookup
 from kafkalite.client.membership import GroupOptions, Membership
 from kafkalite.client.place import Need, Partition, Places
 from kafkalite.errors import ClientError, InvalidArgumentError, RequestTimedOutError
+from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS
 
 __all__ = ["Consumer", "Fetched", "Record"]
 
@@ -121,7 +124,14 @@ class Consumer(Closing):
         self._is_new_subscription = False
         """Its topics have not been looked up yet: what is read is that of the one before."""
         self._has_to_join = False
-        """Topics have changed since the group was joined; an interrupt may have come between."""
+        """Topics have changed since the group was joined, or what it gave was not taken: an
+        interrupt may have come between."""
+        self._joining: Joining[list[Partition]] | None = None
+        self._counting: Cluster | None = None
+        """Who is asked for partitions to share out, while the group is joined."""
+        self._topics_wait_until = 0.0
+        self._topics_sought_since: float | None = None
+        """When the first look-up of the topics failed."""
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
         self._topics = TopicQuestion(self.cluster)
@@ -155,7 +165,8 @@ class Consumer(Closing):
             if self._group is not None:
                 deadline = time.monotonic() + CLOSE_S
                 try:
-                    self._commit_quietly(deadline=deadline)
+                    if not self._stop_joining(deadline):
+                        self._commit_quietly(deadline=deadline)
                 finally:
                     self._group.close(max(deadline, time.monotonic() + LEAVE_S))
         finally:
@@ -208,7 +219,8 @@ class Consumer(Closing):
         """The group goes on without this member, which would not join again when it has to."""
         self._topics.close()
         if self._group is not None and self._subscription is not None:
-            self._commit_quietly()
+            if not self._stop_joining(time.monotonic() + CLOSE_S):
+                self._commit_quietly()
             self._group.leave()
         self._subscription = None
 
@@ -263,8 +275,7 @@ class Consumer(Closing):
         """
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            self._collect(deadline)
-            records = self._fetcher.waiting.take_records()
+            records = self._fetcher.waiting.take_records() if self._collect(deadline) else []
             if records or time.monotonic() >= deadline:
                 return records
 
@@ -274,7 +285,8 @@ class Consumer(Closing):
         while True:
             # Here too, not only where something is fetched: an answer may have records for hours.
             self._commit_if_due()
-            self._join_if_due()
+            if not self._join_if_due(time.monotonic() + ITERATE_S):
+                continue
             record = self._fetcher.waiting.take_record()
             if record is None:
                 self._collect(time.monotonic() + ITERATE_S)
@@ -286,8 +298,7 @@ class Consumer(Closing):
         `advance` how far they have come."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            self._collect(deadline)
-            found = self._fetcher.waiting.take_bytes()
+            found = self._fetcher.waiting.take_bytes() if self._collect(deadline) else []
             if found or time.monotonic() >= deadline:
                 return found
 
@@ -295,23 +306,25 @@ class Consumer(Closing):
         """The records below an offset, of those that `fetch` gave, have been dealt with."""
         self._places.advance(partition, offset)
 
-    def _collect(self, deadline: float) -> None:
-        """Returns when something may be handed out, or the time is over. Raises what a partition
-        has met since the last call, and in this one if there is nothing to hand out."""
+    def _collect(self, deadline: float) -> bool:
+        """Returns when something may be handed out, or the time is over; False if the group is
+        being joined then. Raises what a partition has met since the last call, and in this one if
+        there is nothing to hand out."""
         self._commit_if_due()
         while True:
-            self._join_if_due()
+            if not self._join_if_due(deadline):
+                return False
             self._raise_error()
             self._turn_lookups()
             self._send_fetches()
             self._fetcher.take(time.monotonic())
             if self._fetcher.waiting.is_ready:
                 self._send_fetches()
-                return
+                return True
             self._raise_error()
             left = deadline - time.monotonic()
             if left <= 0:
-                return
+                return True
             asked = (self._fetcher, self._lookup, self._leaders, self._topics)
             self._wait(left, [each for one in asked for each in one.descriptors()])
 
@@ -349,10 +362,14 @@ class Consumer(Closing):
     def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commits the positions, or these offsets, for the group.
 
-        Raises `BrokerError` if a partition is not this member's any more.
+        Raises `BrokerError` if a partition is not this member's any more, and while the group is
+        being joined, which `poll` does: it may not be, then.
         """
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group commits nothing")
+        if self._joining is not None:
+            group = self._group.options.group
+            raise broker_error(REBALANCE_IN_PROGRESS, f"commit of group '{group}'")
         self._commit(self._group, self._places.positions() if offsets is None else offsets)
 
     def _commit(
@@ -376,7 +393,7 @@ class Consumer(Closing):
         return self._group.committed(pairs("partitions", partitions))
 
     def _commit_if_due(self) -> None:
-        if self._group is None or self._commit_s is None:
+        if self._group is None or self._commit_s is None or self._joining is not None:
             return
         now = time.monotonic()
         if now - self._committed_at >= self._commit_s:
@@ -388,52 +405,90 @@ class Consumer(Closing):
         """What cannot be committed is read again by whoever gets the partition."""
         if self._group is None or self._commit_s is None:
             return
-        changed = {
+        with suppress(ClientError):
+            self._commit(self._group, self._uncommitted(), once=once, deadline=deadline)
+
+    def _uncommitted(self) -> dict[Partition, int]:
+        """The positions that the group does not know."""
+        return {
             partition: offset
             for partition, offset in self._places.positions().items()
             if self._places[partition].committed != offset
         }
-        with suppress(ClientError):
-            self._commit(self._group, changed, once=once, deadline=deadline)
 
     # --- the group --------------------------------------------------------------------------------
 
-    def _join_if_due(self) -> None:
+    def _join_if_due(self, deadline: float) -> bool:
+        """Whether the partitions are this member's: not while it joins its group, if the time is
+        over before that has been done, nor while the topics of a new subscription, or of a member
+        that is to join, are looked up."""
         group = self._group
         if group is None or self._subscription is None:
-            return
-        is_joined = group.is_joined
-        self._has_to_join = self._topics_changed(is_joined) or self._has_to_join
-        if is_joined and not self._has_to_join:
-            return
-        # Beyond that the group has gone on without this member (`onJoinPrepare` of Kafka's).
-        wait_s = group.options.max_poll_interval_ms / 1000
-        self._commit_quietly(deadline=time.monotonic() + wait_s)
-        topics = sorted(self._counts)
-        if topics:
-            found = group.join(topics, self._partition_counts)
-        else:
-            group.leave()  # others may have what it had
-            found = []
-        self._has_to_join = False
-        self._places.assign(found)
-        self._places.forget_positions()
+            return True
+        while True:
+            if self._joining is None:
+                is_joined = group.is_joined
+                changed = self._topics_changed(is_joined)
+                if changed is None:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._wait(left, self._topics.descriptors())
+                    continue
+                if is_joined and not changed and not self._has_to_join:
+                    return True
+                self._has_to_join = True
+                self._joining = self._begin_to_join(group)
+            if not self._joining.wait(deadline - time.monotonic()):
+                return False
+            joining, self._joining = self._joining, None
+            self._places.assign(joining.result())
+            self._places.forget_positions()
+            self._has_to_join = False
 
-    def _topics_changed(self, is_joined: bool) -> bool:
-        """Looks the subscribed topics up now and then. A member that has its partitions reads on
-        meanwhile; one that is to join, or whose partitions are those of another subscription, waits
-        for the answer."""
+    def _begin_to_join(self, group: Membership) -> Joining[list[Partition]]:
+        topics = sorted(self._counts)
+        offsets = {} if self._commit_s is None else self._uncommitted()
+        epochs = self._places.read_epochs(offsets)
+
+        def join() -> list[Partition]:
+            if offsets:
+                # Beyond that the group has gone on without it (Kafka's `onJoinPrepare`).
+                wait_s = group.options.max_poll_interval_ms / 1000
+                with suppress(ClientError):
+                    group.commit(offsets, read_epochs=epochs, deadline=time.monotonic() + wait_s)
+            if topics:
+                return group.join(topics, self._partition_counts)
+            group.leave()  # others may have what it had
+            return []
+
+        return Joining(join, f"join of {group.options.group}")
+
+    def _stop_joining(self, deadline: float) -> bool:
+        """Whether the group was being joined, which has ended, or goes on unseen behind the
+        deadline. What was read before has been committed then."""
+        joining, group = self._joining, self._group
+        if joining is None or group is None:
+            return False
+        group.interrupt()
+        counting = self._counting  # which that thread may put away at any moment
+        if counting is not None:
+            counting.interrupt()
+        joining.wait(deadline - time.monotonic())
+        group.resume(deadline)
+        self._joining = None
+        return True
+
+    def _topics_changed(self, is_joined: bool) -> bool | None:
+        """Looks the subscribed topics up now and then, beside all else. None while there is no
+        answer, unless it is not waited for: a member that has its partitions reads on."""
         is_new = self._is_new_subscription
         is_due = is_new or time.monotonic() - self._counts_at >= self._age_s(is_joined)
-        if is_joined and not is_new and (is_due or self._topics.is_asked):
-            found = self._look_beside()
-        elif is_due:
-            self._topics.close()  # what it was to tell is older
-            found = self._subscribed_topics()
-        else:
+        if not is_due and not self._topics.is_asked:
             return False
+        found = self._look_beside()
         if found is None:
-            return False
+            return False if is_joined and not is_new else None
         self._counts_at, self._is_new_subscription = time.monotonic(), False
         changed = found != self._counts
         self._counts = found
@@ -445,29 +500,30 @@ class Consumer(Closing):
         return METADATA_AGE_S if is_joined and has_all else METADATA_AGE_JOINING_S
 
     def _look_beside(self) -> dict[str, int] | None:
-        """As `_subscribed_topics`, without waiting: None while there is no answer."""
+        """The topics' partitions, none of one that is named and that there is not; None while there
+        is no answer. Raises `ClientError` for what does not pass, at once or within the time of a
+        whole operation."""
         now, named = time.monotonic(), self._subscription
         try:
-            if self._topics.is_asked:
-                told = self._topics.take(now)
-                return None if told is None else self._counts_of(found_topics(told))
-            if isinstance(named, re.Pattern):
-                self._topics.ask(None, now)
-            else:
-                self._topics.ask(sorted(named or ()), now, allow_auto_create=True)
+            if not self._topics.is_asked and now >= self._topics_wait_until:
+                if isinstance(named, re.Pattern):
+                    self._topics.ask(None, now)
+                else:
+                    self._topics.ask(sorted(set(named or ())), now, allow_auto_create=True)
+            told = self._topics.take(now)
+            if told is None:
+                return None
+            found = self._counts_of(found_topics(told))
         except ClientError as error:
-            if not may_pass(error):
+            self._topics_wait_until = now + BACKOFF_MS / 1000
+            since = self._topics_sought_since or now
+            late = now - since >= self.cluster.timeout_ms / 1000
+            self._topics_sought_since = None if late else since
+            if late or not self.cluster.was_reached or not may_pass(error):
                 raise
-            # The next look is soon: brokers are away, and whoever comes back tells.
-            self._counts_at = time.monotonic() - self._age_s(True) + METADATA_AGE_JOINING_S
-        return None
-
-    def _subscribed_topics(self) -> dict[str, int]:
-        """Their partitions; none of a topic that is named and that there is not."""
-        subscription = self._subscription
-        if isinstance(subscription, re.Pattern):
-            return self._counts_of(self.cluster.retry(lambda: self.cluster.refresh(None)))
-        return self._counts_of(self._look_up(set(subscription or ())))
+            return None
+        self._topics_sought_since = None
+        return found
 
     def _counts_of(self, found: Mapping[str, TopicMetadata]) -> dict[str, int]:
         subscription = self._subscription
@@ -481,9 +537,13 @@ class Consumer(Closing):
         }
 
     def _partition_counts(self, topics: set[str]) -> dict[str, int]:
-        return {name: len(topic.partitions) for name, topic in self._look_up(topics).items()}
-
-    def _look_up(self, topics: set[str]) -> dict[str, TopicMetadata]:
-        return self.cluster.retry(
-            lambda: self.cluster.refresh(sorted(topics), allow_auto_create=True)
-        )
+        """Of all topics of the group, for its leader: asked in the thread that joins."""
+        with self.cluster.twin() as counting:
+            self._counting = counting
+            try:
+                found = counting.retry(
+                    lambda: counting.refresh(sorted(topics), allow_auto_create=True)
+                )
+            finally:
+                self._counting = None
+        return {name: len(topic.partitions) for name, topic in found.items()}

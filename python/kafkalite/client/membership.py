@@ -123,7 +123,7 @@ def assign_range(
 
 
 class Membership:
-    """One member of one group. One thread; heartbeats run beside it."""
+    """One member of one group. One thread, or two that take turns; heartbeats run beside it."""
 
     def __init__(
         self,
@@ -215,6 +215,19 @@ class Membership:
                     self._leave()
         except ClientError:
             pass  # the session time-out does it
+
+    def interrupt(self) -> None:
+        """A `join` in another thread fails, and all else that is asked, until `resume`."""
+        self._cluster.interrupt()
+
+    def resume(self, deadline: float) -> None:
+        """The end of an interrupt, for which that join is waited until the deadline (monotonic
+        seconds). Its connections are of no use any more."""
+        try:
+            with suppress(RequestTimedOutError), self._alone(deadline):
+                self._cluster.close()
+        finally:
+            self._cluster.resume()
 
     def close(self, deadline: float | None = None) -> None:
         """Leaves the group and ends the heartbeats; the coordinator is not waited for beyond the
@@ -463,7 +476,7 @@ class Membership:
                     offsets[each.partition] = each.offset
             return offsets
 
-        with self._lock:
+        with self._alone(time.monotonic() + self._cluster.timeout_ms / 1000):
             return self._retry(ask)
 
     # --- asking -----------------------------------------------------------------------------------
