@@ -95,10 +95,12 @@ class Batch:
 class OpenBatch:
     """The batch that takes a partition's records."""
 
-    __slots__ = ("builder", "callbacks", "count", "made_at", "size_bytes")
+    __slots__ = ("batch_bytes", "builder", "callbacks", "count", "made_at", "size_bytes")
 
     def __init__(self, codec: str, level: int | None) -> None:
         self.builder = BatchBuilder(codec, level=level)
+        self.batch_bytes = self.builder.size_bytes
+        """Of the batch as it is, before it is compressed."""
         self.callbacks: list[tuple[int, OnDelivery]] = []
         self.count = 0
         self.size_bytes = 0

@@ -154,7 +154,8 @@ class Producer:
         )
         self._sender = Sender(self.cluster, self._leaders, options, transaction, self._finish)
         self._lanes = self._sender.lanes
-        self._sticky: dict[str, int] = {}
+        self._sticky: dict[str, Lane] = {}
+        """By topic, where its records without a key go until the batch is full."""
         self._open_bytes = 0
         """Of the records in open batches, about."""
         self._next_linger = float("inf")
@@ -229,16 +230,24 @@ class Producer:
             wall_ms = time.time_ns() // 1_000_000
         else:
             wall_ms = whole("timestamp_ms", timestamp_ms)
-        lane = self._lane(topic, partition, key)
+        # Most records go where the one before them went.
+        is_free = key is None and partition is None
+        lane = self._sticky.get(topic) if is_free else None
+        if lane is None:
+            lane = self._lane(topic, partition, key)
         opened = lane.open
-        size = len(value or b"") + len(key or b"") + RECORD_OVERHEAD_BYTES
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
         for name, content in encoded:
             size += len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES
         has_closed = False
-        if opened is not None and opened.builder.size_bytes + size > self._batch_bytes:
+        if opened is not None and opened.batch_bytes + size > self._batch_bytes:
             self._close_batch(lane)
             has_closed = True
-            if partition is None and key is None:
+            if is_free:
                 lane = self._lane(topic, None, None)
             opened = lane.open
         if opened is None:
@@ -255,7 +264,8 @@ class Producer:
         opened.count += 1
         opened.size_bytes += size
         self._open_bytes += size
-        if opened.builder.size_bytes >= self._batch_bytes:
+        opened.batch_bytes = batch_bytes = opened.builder.size_bytes
+        if batch_bytes >= self._batch_bytes:
             self._close_batch(lane)
             has_closed = True
         now = time.monotonic()
@@ -388,8 +398,8 @@ class Producer:
             else:
                 sticky = self._sticky.get(topic)
                 if sticky is None:
-                    sticky = self._sticky[topic] = self._draw(topic)
-                partition = sticky
+                    sticky = self._sticky[topic] = self._lane(topic, self._draw(topic), None)
+                return sticky
         lane = self._lanes.get((topic, partition))
         if lane is None:
             whole("partition", partition)
@@ -412,7 +422,7 @@ class Producer:
         opened, lane.open = lane.open, None
         if opened is None:
             return
-        if self._sticky.get(lane.topic) == lane.partition:
+        if self._sticky.get(lane.topic) is lane:
             del self._sticky[lane.topic]
         records = opened.builder.finish()
         self._open_bytes -= opened.size_bytes
