@@ -86,6 +86,14 @@ pub struct Features {
     pub epoch: i64,
 }
 
+impl Features {
+    /// Whether a replica that is no leader any more leaves the ISR although it is the last one.
+    pub fn has_eligible_leaders(&self) -> bool {
+        let mut finalized = self.finalized.iter();
+        finalized.any(|(name, _)| name == "eligible.leader.replicas.version")
+    }
+}
+
 #[derive(Clone, Default)]
 pub struct Image {
     pub cluster_id: String,

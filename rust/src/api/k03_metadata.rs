@@ -206,16 +206,14 @@ pub fn answer(
                 |topic: &&Arc<Topic>| ask.may(Operation::Describe, Resource::Topic(&topic.name));
             writer.array_length(image.topics().filter(may_see).count(), flexible);
             for topic in image.topics().filter(may_see) {
-                write_topic(&mut writer, header, topic, image.controller_id, operations);
+                write_topic(&mut writer, header, topic, image, operations);
             }
         }
         Some(asked) => {
             writer.array_length(asked.len(), flexible);
             for asked in asked {
                 match find(ask, asked) {
-                    Ok(topic) => {
-                        write_topic(&mut writer, header, topic, image.controller_id, operations)
-                    }
+                    Ok(topic) => write_topic(&mut writer, header, topic, image, operations),
                     Err(error_code) => {
                         // No name stands beside an id that is not known.
                         let name = asked.name.filter(|_| asked.id == Uuid::ZERO);
@@ -280,7 +278,7 @@ fn write_topic(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     topic: &Topic,
-    node_id: i32,
+    image: &Image,
     operations: i32,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
@@ -296,7 +294,7 @@ fn write_topic(
     for (index, partition) in (0_i32..).zip(&topic.partitions) {
         let leader_epoch = partition.as_ref().map_or(-1, |each| each.leader_epoch);
         let Some(partition) = partition.as_ref().filter(|each| !each.is_offline()) else {
-            write_offline_partition(writer, header, index, leader_epoch, node_id);
+            write_offline_partition(writer, header, index, leader_epoch, image);
             continue;
         };
         writer.i16(code::NONE);
@@ -319,25 +317,30 @@ fn write_topic(
 }
 
 /// A partition whose log directory is offline, since the start or since it failed, has no leader, and its
-/// one replica is offline.
+/// one replica is offline. The last one in sync stays there, or becomes an eligible leader (KIP-966).
 fn write_offline_partition(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     index: i32,
     leader_epoch: i32,
-    node_id: i32,
+    image: &Image,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
+    let replicas = [image.controller_id];
+    let in_sync_replicas: &[i32] = match image.features.has_eligible_leaders() {
+        true => &[],
+        false => &replicas,
+    };
     writer.i16(code::LEADER_NOT_AVAILABLE);
     writer.i32(index);
     writer.i32(-1);
     if version >= 7 {
         writer.i32(leader_epoch);
     }
-    write_nodes(writer, &[node_id], flexible);
-    write_nodes(writer, &[], flexible);
+    write_nodes(writer, &replicas, flexible);
+    write_nodes(writer, in_sync_replicas, flexible);
     if version >= 5 {
-        write_nodes(writer, &[node_id], flexible);
+        write_nodes(writer, &replicas, flexible);
     }
     writer.no_tags(flexible);
 }
