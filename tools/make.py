@@ -194,8 +194,8 @@ def jar() -> None:
 def prepare(extras: list[str], *, jars: bool = False, profile: str = "release") -> Suite:
     """The environment: tools, the wheel, and Kafka's jars if asked for.
 
-    Downloads run beside the compiler. Returns when `kafkalite` is installed in `.venv`. `profile` is
-    Cargo's: "dist", that of the release wheel, where what users install is measured.
+    Downloads run beside the compiler. Returns when `kafkalite` is installed in `.venv`, built in
+    Cargo's `profile`: "dist", that of the release wheel, where what users install is measured.
     """
     started = time.monotonic()
     need_compiler()

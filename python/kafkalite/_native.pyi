@@ -314,12 +314,25 @@ class BrokerPlane:
         where a log directory does not answer. They survive a power cut then: all of them, or
         none is there."""
 
+    def append_metadata(
+        self, log: Log, batches: Sequence[bytes], leader_epoch: int, number: int
+    ) -> None:
+        """Has batches appended to the log of the metadata and made durable, by the next `wait`: one
+        gives `number` then, late where its directory does not answer. Where `logs_changed` raises,
+        those before the one that failed are in the log."""
+
+    def finish_metadata(self) -> None:
+        """Returns once what `append_metadata` was given is on disk, or is known not to be, however
+        long that takes. After `stop`, when nobody calls `wait` any more."""
+
     def logs_changed(self, number: int) -> None:
-        """What became of `make_logs` or `delete_topics`: raises why not. To be asked once."""
+        """What became of `make_logs`, `delete_topics` or `append_metadata`: raises why not. To be
+        asked once."""
 
     def is_change_held_up(self) -> bool:
-        """Whether logs are being made or deleted in a log directory that does not answer, and
-        requests that wait take so much of their memory that no more may wait for it."""
+        """Whether logs are being made or deleted, or the metadata is being written, in a directory
+        that does not answer, and requests that wait take so much of their memory that no more may
+        wait for it."""
 
     def publish_topics(self, topics: Mapping[str, _TopicFacts]) -> None:
         """Has clients see topics as they are now, whose logs have been made."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
-from kafkalite.errors import KafkaliteError
+from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.protocol import codes
@@ -148,7 +148,7 @@ class Context:
         """Called in this order."""
         self._is_stopping = False
         self._groups: GroupCoordinator | None = None
-        controller.change_logs_by(self)
+        controller.change_files_by(self)
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, the clock of `timers`."""
@@ -237,6 +237,45 @@ class Context:
         directory in which that fails is offline then."""
         self._change(partial(self.plane.delete_topics, names), callback)
 
+    def append_metadata(
+        self,
+        log: _native.Log,
+        batches: Sequence[bytes],
+        leader_epoch: int,
+        callback: Callable[[KafkaliteError | None], None],
+    ) -> None:
+        """Has batches appended to the log of the metadata and made durable, as `append`."""
+        self._change(partial(self.plane.append_metadata, log, batches, leader_epoch), callback)
+
+    def in_background(
+        self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
+    ) -> None:
+        """Has `work()` done by a thread of its own; then as `append`. For what is rare. Raises
+        StorageError where no thread can be started."""
+        outcome: list[Exception] = []
+
+        def begin(number: int) -> None:
+            def run() -> None:
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001 - raised by the control thread
+                    outcome.append(error)
+                self.plane.wake(number)
+
+            try:
+                threading.Thread(target=run, name="background", daemon=True).start()
+            except RuntimeError as error:
+                raise StorageError(str(error)) from error
+
+        def end(_number: int) -> None:
+            if outcome:
+                raise outcome[0]
+
+        def answered(error: KafkaliteError | None, _nothing: None) -> None:
+            callback(error)
+
+        self._ask(begin, end, None, answered)
+
     def _change(
         self, ask: Callable[[int], None], callback: Callable[[KafkaliteError | None], None]
     ) -> None:
@@ -311,7 +350,7 @@ class Context:
         if log is not None:
             return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
         known = self.image.topics.get(topic)
-        if self.controller.is_being_made(topic):
+        if self.controller.turns.is_being_made(topic):
             return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
         if known is None or not 0 <= partition < len(known.partitions):
             return codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -336,7 +375,7 @@ class Context:
 
     def create_topics(
         self, wanted: Sequence[NewTopic], then: Callable[[ControllerError | None], None]
-    ) -> None:
+    ) -> dict[str, bytes]:
         """Has topics made that were checked, all of them or none (`Controller.create_topics`)."""
 
         def made(error: ControllerError | None) -> None:
@@ -344,4 +383,4 @@ class Context:
                 self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
             then(error)
 
-        self.controller.create_topics(wanted, made)
+        return self.controller.create_topics(wanted, made)

@@ -3,7 +3,7 @@ them, and for how long they wait."""
 
 import gc
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,26 +42,17 @@ class HungHost(FakeHost):
         self.plane = self.answering  # type: ignore[assignment]
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
         self.under_way: list[Made] = []
-        self.settling: list[Callable[[], None]] = []
-        self.gone: list[Callable[[], None]] = []
 
     def create_topics(self, _wanted: Sequence[NewTopic], then: Made) -> None:
         self.under_way.append(then)
 
-    def when_settled(self, _names: Collection[str], then: Callable[[], None]) -> None:
-        self.settling.append(then)
-
-    def forget_waiter(self, then: Callable[[], None]) -> None:
-        self.settling.remove(then)
-
-    def is_changing(self, _name: str) -> bool:
-        return True
-
     def create_partitions(self, _counts: Mapping[str, int], then: Made) -> None:
         self.under_way.append(then)
 
-    def delete_topics(self, _names: Sequence[str], then: Callable[[], None]) -> None:
-        self.gone.append(then)
+    def delete_topics(
+        self, _names: Sequence[str], gone: Made, _deleted: Callable[[], None]
+    ) -> None:
+        self.under_way.append(gone)
 
     def on_topic_deleted(self, _name: str) -> None:
         pass
@@ -107,11 +98,12 @@ def test_nothing_is_left_of_who_was_told_that_a_coordinator_takes_long() -> None
 def test_a_coordinator_whose_topic_others_could_not_make_is_not_there() -> None:
     host = HungHost()
     host.image.topics[OFFSETS_TOPIC] = Topic((Partition(0),))
+    host.turns.begin_change([OFFSETS_TOPIC], are_new=True)
     told: list[KafkaliteError | None] = []
     host.groups.make_topic(told.append)
-    (settled,) = host.settling
     del host.image.topics[OFFSETS_TOPIC]
-    settled()
+    assert not told
+    host.turns.settle([OFFSETS_TOPIC])
     assert [type(each).__name__ for each in told] == ["ControllerError"]
     assert not host.groups.has_topic
 
@@ -136,12 +128,14 @@ def delete(host: Any) -> weakref.ref[Request]:
 
 
 def host_with_a_topic() -> HungHost:
+    """The topic is changing."""
     host = HungHost()
     topic = SimpleNamespace(name="t", id=bytes(15) + b"1", partitions=(Partition(0),))
     host.image = SimpleNamespace(  # type: ignore[assignment]
         topics={"t": topic}, topics_by_id={topic.id: topic}
     )
     host.config = {**host.config, "delete.topic.enable": True}
+    host.turns.begin_change(["t"], are_new=False)
     return host
 
 
@@ -154,7 +148,7 @@ def test_nothing_is_left_of_who_waited_too_long_for_a_change_of_others(
     host.pass_time(ASKED_MS)
     gc.collect()
     assert late() is None
-    assert not host.settling and not host.stops
+    assert not host.turns._awaited and not host.stops
     assert len(host.answering.answers) == 1
 
 
@@ -166,8 +160,8 @@ def test_a_change_that_has_waited_for_another_has_the_rest_of_its_time(
     host = host_with_a_topic()
     ask(host)
     host.pass_time(ASKED_MS - 10)
-    host.settling.pop()()
-    assert host.under_way or host.gone
+    host.turns.settle(["t"])
+    assert host.under_way
     host.pass_time(9)
     assert not host.answering.answers
     host.pass_time(1)

@@ -1,13 +1,14 @@
 """A broker for the coordinator without one: logs in memory, a clock that stands, a disk that can be
 made to wait and to fail."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
 from kafkalite.metadata.controller import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.metadata.turns import Turns
 from kafkalite.timers import Timers
 
 CONFIG = {
@@ -103,6 +104,7 @@ class FakeHost:
         self.waiting: list[tuple[int, KafkaliteError | None, Callback]] = []
         self.appends = 0
         self.stops: list[Callable[[], None]] = []
+        self.turns = Turns(lambda callback: callback())
 
     # --- what the coordinator uses ----------------------------------------------------------------
 
@@ -117,9 +119,6 @@ class FakeHost:
 
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
         self.stops.remove(callback)
-
-    def when_settled(self, _names: Collection[str], then: Callable[[], None]) -> None:
-        then()
 
     def check_new_topic(self, _name: str, _others: Any) -> None:
         pass

@@ -8,11 +8,11 @@ UNKNOWN_TOPIC_OR_PARTITION there, as it is in Kafka until the topic exists, and 
 log. As in CreateTopics, topics that take more than 10,000 records are not made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
@@ -25,47 +25,58 @@ TOPICS_NAMED = 10
 
 def handle(context: Context, request: Any, message: Any) -> None:
     """Makes what is missing and hands the request back."""
-    wanted: list[NewTopic] = []
-    names = AlikeNames()
-    changing: list[str] = []
-    for name in dict.fromkeys(topic.name for topic in message.topics):
-        if name is None:
-            continue
-        if name in context.image.topics:
-            changing += [name] if context.controller.is_changing(name) else []
-            continue
-        try:
-            if name == OFFSETS_TOPIC:
-                changing.append(name)
-            else:
-                context.controller.check_new_topic(name, names)
-                wanted.append(_new_topic(context.config, name))
-                names.add(name)
-        except ControllerError as refusal:
-            context.log.info(f"topic {name!r} is not created: {refusal}")
-    _make(context, request, wanted, changing)
-
-
-def _make(context: Context, request: Any, wanted: list[NewTopic], changing: list[str]) -> None:
-    """Answers once the topics are there, or cannot be, or that takes long."""
+    turns, image = context.controller.turns, context.image
+    names = list(dict.fromkeys(topic.name for topic in message.topics if topic.name is not None))
+    missing = [name for name in names if name not in image.topics]
+    changing = [name for name in names if turns.is_changing(name)]
+    due_ms = context.now_ms() + IMPATIENT_WAIT_MS
 
     def answer() -> None:
         context.plane.answer_again(request)
 
-    if not (wanted or changing) or context.plane.is_change_held_up():
+    def wait(forget: Callable[[Callable[..., None]], object], then: Callable[[], None]) -> Waiter:
+        return Waiter(context, left_ms(context, due_ms), answer, then, forget)
+
+    def make() -> None:
+        made = _make(context, request, [each for each in missing if each != OFFSETS_TOPIC])
+        turns.when_settled([*changing, *made], wait(turns.forget, answer).end)
+
+    def make_in_turn() -> None:
+        if missing == [OFFSETS_TOPIC] or not missing:
+            make()
+        else:
+            turns.in_turn((), wait(turns.forget, make).end)
+
+    if not (missing or changing) or context.plane.is_change_held_up():
         answer()
-        return
-    controller = context.controller
-    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, controller.forget_waiter)
-    if OFFSETS_TOPIC in changing:
-        context.groups.make_topic()
+    elif OFFSETS_TOPIC in missing:
+        groups = context.groups
+        groups.make_topic(wait(groups.forget_waiter, make_in_turn).end)
+    else:
+        make_in_turn()
+
+
+def _make(context: Context, request: Any, names: list[str]) -> list[str]:
+    """Has those made that can be; returns their names."""
+    wanted: list[NewTopic] = []
+    others = AlikeNames()
+    for name in names:
+        if name in context.image.topics:
+            continue
+        try:
+            context.controller.check_new_topic(name, others)
+        except ControllerError as refusal:
+            context.log.info(f"topic {name!r} is not created: {refusal}")
+        else:
+            wanted.append(_new_topic(context.config, name))
+            others.add(name)
     if wanted:
         made = partial(_made, context, request, wanted)
         try:
             context.create_topics(wanted, made)
         except ControllerError as refusal:
             made(refusal)
-    controller.when_settled([*changing, *(each.name for each in wanted)], waiter.end)
+    return [each.name for each in wanted]
 
 
 def _made(

@@ -2,13 +2,15 @@
 client metrics. DescribeConfigs, AlterConfigs and IncrementalAlterConfigs are faces of this.
 
 Changes are judged by `kafkalite.config.changes` and stored by the controller, whose record is on
-disk before the answer; logs and broker obey from then on.
+disk before the answer; logs and broker obey from then on. Where the metadata's directory does not
+answer for half a minute, it is REQUEST_TIMED_OUT; what was judged by then may hold later.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kafkalite.api.deadline import CHANGE_WAIT_MS, Deadline, in_turn, left_ms
 from kafkalite.config import changes
 from kafkalite.config.changes import ChangeRefusedError, Changes
 from kafkalite.context import Context
@@ -50,27 +52,54 @@ def own_configs(context: Context, kind: int, name: str) -> Mapping[str, str]:
     return context.image.configs.get((kind, name), {})
 
 
+Judged = dict[tuple[int, str], tuple[Changes, Any]]
+"""What is to change of each resource, and its result."""
+
+
 def alter_each(
     context: Context,
-    resources: Sequence[Any],
-    kind_of_result: Any,
+    request: Any,
+    message: Any,
+    response: Any,
     judge: Callable[[Any], Changes | None],
-    *,
-    validate_only: bool,
-) -> list[Any]:
-    """A result for each resource; one that comes twice is refused each time. `judge` says what
-    changes, None if the controller is not concerned, and raises ChangeRefusedError,
-    ControllerError. What it lets pass is made at once, all of it or nothing, by one flush of the
-    metadata."""
-    names = [(each.resource_type, each.resource_name) for each in resources]
-    counts = Counter(names)
-    results = []
-    judged: dict[tuple[int, str], tuple[Changes, Any]] = {}
-    for resource, name in zip(resources, names, strict=True):
-        result = kind_of_result(
-            error_code=0, error_message=None, resource_type=name[0], resource_name=name[1]
+) -> None:
+    """Answers with a result for each resource, in `response.responses`; one that comes twice is
+    refused each time. `judge` says what changes, None if the controller is not concerned, and
+    raises ChangeRefusedError, ControllerError. It is asked when the request has its turn, at once
+    if no resource is the controller's. What it lets pass is made together, all of it or nothing, by
+    one flush of the metadata."""
+    for each in message.resources:
+        result = response.AlterConfigsResourceResponse(
+            error_code=0,
+            error_message=None,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
         )
-        results.append(result)
+        response.responses.append(result)
+
+    def late() -> None:
+        for result in response.responses:
+            _refuse(result, ControllerError(codes.REQUEST_TIMED_OUT, ""))
+        context.plane.respond(request, response)
+
+    def alter(due_ms: int) -> None:
+        judged = _judge_each(message.resources, response.responses, judge)
+        _set(context, request, response, judged, due_ms, validate_only=message.validate_only)
+
+    if all(each.resource_type == BROKER_LOGGER for each in message.resources):
+        alter(0)
+    else:
+        in_turn(context, CHANGE_WAIT_MS, (), late, alter)
+
+
+def _judge_each(
+    resources: Sequence[Any], results: Sequence[Any], judge: Callable[[Any], Changes | None]
+) -> Judged:
+    """Those that are to change; the results of others say why not."""
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    judged: Judged = {}
+    for resource, result in zip(resources, results, strict=True):
+        name = resource.resource_type, resource.resource_name
         try:
             if counts[name] > 1:
                 sentence = "Each resource must appear at most once."
@@ -81,18 +110,41 @@ def alter_each(
         else:
             if made is not None:
                 judged[name] = made, result
-    try:
-        changed = {name: made for name, (made, _) in judged.items()}
-        context.controller.set_configs(changed, validate_only=validate_only)
-    except ControllerError as refusal:
-        for _, result in judged.values():
-            _refuse(result, refusal)
-    else:
-        for name, made in () if validate_only else changed.items():
+    return judged
+
+
+def _set(
+    context: Context,
+    request: Any,
+    response: Any,
+    judged: Judged,
+    due_ms: int,
+    *,
+    validate_only: bool,
+) -> None:
+    """Makes what was judged, and answers."""
+    changed = {name: made for name, (made, _) in judged.items()}
+
+    def end(refusal: ControllerError | None) -> None:
+        if refusal is not None:
+            for _, result in judged.values():
+                _refuse(result, refusal)
+        context.plane.respond(request, response)
+
+    def altered(refusal: ControllerError | None) -> None:
+        for name, made in () if refusal or validate_only else changed.items():
             context.log.info(
                 f"configuration of {_resource(*name)}: {_sentence(context, name[0], made)}"
             )
-    return results
+        if deadline.met():
+            end(refusal)
+
+    late = ControllerError(codes.REQUEST_TIMED_OUT, "")
+    deadline = Deadline(context, left_ms(context, due_ms), lambda: end(late))
+    try:
+        context.controller.set_configs(changed, altered, validate_only=validate_only)
+    except ControllerError as refusal:
+        altered(refusal)
 
 
 def _refuse(result: Any, refusal: ChangeRefusedError | ControllerError) -> None:

@@ -1,17 +1,20 @@
-"""The time within which a request is answered that waits for a log directory, which may hang.
+"""The time within which a request is answered that waits for a directory, which may hang.
 
-    handler ── Deadline(…, late) ──► the log directory ──► `met()`: True, the request is answered
-                      └── time is over, or the broker stops ──► `late()` answers, `met()`: False
+    handler ── in_turn(…, late) ──► its turn ── Deadline(…, late) ──► on disk ──► `met()`: True, it
+                      │                               │                               is answered
+                      └───────────────────────────────┴── time is over, or the broker stops ──►
+                                                          `late()` answers, `met()`: False
 
 Who begins a change refers to its request until the change is through: so changes that wait count as
 memory of requests, and are bounded with it (`BrokerPlane.is_change_held_up`). Who only waits for a
 change of others is a `Waiter`.
 
-Kafka's controller answers REQUEST_TIMED_OUT when the time that a client gives for a change is over,
-and what was begun goes on. So here.
+Kafka's controller answers REQUEST_TIMED_OUT when the time that a client gives for a change is over
+and it has not begun, of which nothing is left then; what was begun goes on. So here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from kafkalite.context import Context
@@ -23,6 +26,11 @@ IMPATIENT_WAIT_MS: Final = 2_500
 """So long waits what need not wait for a log directory: the client asks again, or knows enough.
 Longer than the silence for which a directory is avoided (`DIRECTORY_SILENCE_MS`), so that who asks
 again does not have a topic made in it."""
+
+
+CHANGE_WAIT_MS: Final = 30_000
+"""So long waits a change for whose time its request has no field: a client's `request.timeout.ms`
+where it is not set."""
 
 
 class Deadline:
@@ -87,3 +95,27 @@ class Waiter(Deadline):
         if self._forget is not None:
             self._forget(self.end)
         super()._pass()
+
+
+def in_turn(
+    context: Context,
+    wait_ms: int,
+    names: Collection[str],
+    late: Callable[[], None],
+    then: Callable[[int], None],
+) -> None:
+    """`then(due_ms)` once its request may change the metadata and none of the topics is changing,
+    maybe at once; `due_ms` is when its time is over. `late()` if that comes first, or if it would
+    have to wait and too many do."""
+    turns = context.controller.turns
+    if context.plane.is_change_held_up() and turns.has_to_wait(names):
+        late()
+        return
+    due_ms = context.now_ms() + wait_ms
+    waiter = Waiter(context, wait_ms, late, partial(then, due_ms), turns.forget)
+    turns.in_turn(names, waiter.end)
+
+
+def left_ms(context: Context, due_ms: int) -> int:
+    """Milliseconds until then, or none."""
+    return max(0, due_ms - context.now_ms())

@@ -3,8 +3,9 @@
 Behaviour: each topic of the request is refused on its own, and the others are made together. A
 topic has a new id, the given number of partitions (-1: `num.partitions`), and the broker's
 configuration with the given configs on top; it is on disk before the answer. `validate_only` judges
-and makes nothing. A log directory that does not answer within the request's time makes it
-REQUEST_TIMED_OUT for those topics that were to be made, which may be there later.
+and makes nothing. What changes the metadata is judged one after the other. Where a directory does
+not answer within the request's time it is REQUEST_TIMED_OUT: for all topics if they were not even
+judged, else for those that were to be made, which may be there later.
 
 Refusals of all topics (`ControllerApis.createTopics`): REQUEST_TIMED_OUT without a positive
 time-out; POLICY_VIOLATION for more than 10,000 partitions, and for what takes more than 10,000
@@ -21,9 +22,10 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 """
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import (
     METADATA_TOPIC,
@@ -41,14 +43,15 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 def handle(context: Context, request: Any, message: Any) -> Any:
-    """Makes the topics of the request; one result each, in order. Answers later if any is made."""
+    """Makes the topics of the request when it has its turn; one result each, in order."""
     counts = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics if counts[topic.name] == 1}
+    timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
     # Kafka's controller is not asked for the others.
     judgeable = [topic for name, topic in asked.items() if name != METADATA_TOPIC]
     if message.timeout_ms <= 0 and judgeable:
         # It does not begin what is to be done by now.
-        return _refused(message, ControllerError(codes.REQUEST_TIMED_OUT, ""))
+        return _refused(message, timed_out)
     total = sum(
         len(topic.assignments) or max(0, _or_default(context, topic.num_partitions))
         for topic in judgeable
@@ -56,10 +59,24 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     if total > PARTITIONS_PER_REQUEST_MAX:
         sentence = "Excessively large number of partitions per request."
         return _refused(message, ControllerError(codes.POLICY_VIOLATION, sentence))
+
+    def late() -> None:
+        context.plane.respond(request, _refused(message, timed_out))
+
+    wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
+    judge = partial(_judge_and_create, context, request, message, asked)
+    in_turn(context, wait_ms, (), late, judge)
+    return None
+
+
+def _judge_and_create(
+    context: Context, request: Any, message: Any, asked: dict[str, Any], due_ms: int
+) -> None:
+    """`asked` are the topics that are named once."""
     response = messages.CreateTopicsResponse()
     made: list[tuple[NewTopic, Any]] = []
     names = AlikeNames()
-    for name in counts:
+    for name in dict.fromkeys(topic.name for topic in message.topics):
         result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
         try:
             if name not in asked:
@@ -72,12 +89,13 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     try:
         check_record_count(sum(wanted.record_count for wanted, _ in made))
     except ControllerError as refusal:
-        return _refused(message, refusal)
+        context.plane.respond(request, _refused(message, refusal))
+        return
     if made and not message.validate_only:
-        _create(context, request, response, made, max(message.timeout_ms, CHANGE_WAIT_MS_MIN))
-        return None
+        _create(context, request, response, made, due_ms)
+        return
     _describe(context, made)
-    return response
+    context.plane.respond(request, response)
 
 
 def _refuse(result: Any, refusal: ControllerError) -> None:
@@ -113,7 +131,7 @@ def _create(
     request: Any,
     response: Any,
     judged: list[tuple[NewTopic, Any]],
-    wait_ms: int,
+    due_ms: int,
 ) -> None:
     """Makes what was judged, all of it or nothing, fills in the results and answers."""
 
@@ -138,12 +156,11 @@ def _create(
         late()
         return
     try:
-        context.create_topics([wanted for wanted, _ in judged], made)
+        topic_ids = context.create_topics([wanted for wanted, _ in judged], made)
     except ControllerError as refusal:
         end(refusal)
         return
-    topic_ids = {wanted.name: context.image.topics[wanted.name].id for wanted, _ in judged}
-    deadline = Deadline(context, wait_ms, late)
+    deadline = Deadline(context, left_ms(context, due_ms), late)
 
 
 def _describe(context: Context, judged: list[tuple[NewTopic, Any]]) -> None:

@@ -5,7 +5,9 @@ disk before the answer, requests that wait at them are answered, and their direc
 to be removed after `file.delete.delay.ms`. However many they are, the metadata is flushed once, and
 each log directory synced once. A log directory that does not answer for two and a half seconds, or
 the rest of the request's time, renames them later. Topics whose logs are being made, or that grow,
-go afterwards, and are REQUEST_TIMED_OUT with the others if that is not within the request's time.
+go afterwards, as does everything while other changes are written, and are REQUEST_TIMED_OUT with
+the others if that is not within the request's time. If the metadata's directory does not answer, so
+are those that were to go, which may be gone later.
 
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
 id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
@@ -19,7 +21,14 @@ Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answer
 from collections import Counter
 from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, Waiter
+from kafkalite.api.deadline import (
+    CHANGE_WAIT_MS_MIN,
+    IMPATIENT_WAIT_MS,
+    Deadline,
+    Waiter,
+    in_turn,
+    left_ms,
+)
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
@@ -33,7 +42,8 @@ Judged = tuple[str | None, bytes, ControllerError | None]
 
 
 def handle(context: Context, request: Any, message: Any) -> None:
-    """Deletes the topics of the request once none of them is changing; one result each."""
+    """Deletes the topics of the request when it has its turn and none of them is changing; one
+    result each."""
     asked = [(topic.name, topic.topic_id) for topic in message.topics]
     asked += [(name, NO_ID) for name in message.topic_names]
 
@@ -42,21 +52,13 @@ def handle(context: Context, request: Any, message: Any) -> None:
         judged: list[Judged] = [(name, topic_id, None) for name, topic_id in asked]
         context.plane.respond(request, _response(judged, refusal))
 
-    def settled() -> None:
+    def judge(due_ms: int) -> None:
         _judge_and_delete(context, request, message, asked, due_ms)
 
     by_id = context.image.topics_by_id
     named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
     named += [name for name, _ in asked if name]
-    is_changing = any(map(context.controller.is_changing, named))
-    if is_changing and context.plane.is_change_held_up():
-        late()
-        return
-    wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
-    due_ms = context.now_ms() + wait_ms
-    controller = context.controller
-    waiter = Waiter(context, wait_ms, late, settled, controller.forget_waiter)
-    controller.when_settled(named, waiter.end)
+    in_turn(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), named, late, judge)
 
 
 def _judge_and_delete(
@@ -149,20 +151,35 @@ def _delete(context: Context, request: Any, judged: list[Judged], due_ms: int) -
     def answer(failure: ControllerError | None = None) -> None:
         context.plane.respond(request, _response(judged, failure))
 
+    waiter: Waiter | None = None
+
+    def late() -> None:
+        answer(ControllerError(codes.REQUEST_TIMED_OUT, ""))
+
+    def gone(failure: ControllerError | None) -> None:
+        nonlocal waiter
+        for name in () if failure else names:
+            context.on_topic_deleted(name)
+            context.log.info(f"deleted topic {name}")
+        if not deadline.met():
+            return
+        if failure is not None:
+            answer(failure)
+            return
+        wait_ms = min(IMPATIENT_WAIT_MS, left_ms(context, due_ms))
+        waiter = Waiter(context, wait_ms, answer, answer)
+
     def deleted() -> None:
-        waiter.end()
+        if waiter is not None:
+            waiter.end()
 
     names = [name or "" for name, _, refusal in judged if refusal is None]
     if not names:
         answer()
         return
     try:
-        context.controller.delete_topics(names, deleted)
+        context.controller.delete_topics(names, gone, deleted)
     except ControllerError as refusal:
         answer(refusal)
         return
-    wait_ms = min(IMPATIENT_WAIT_MS, max(0, due_ms - context.now_ms()))
-    waiter = Waiter(context, wait_ms, answer, answer)
-    for name in names:
-        context.on_topic_deleted(name)
-        context.log.info(f"deleted topic {name}")
+    deadline = Deadline(context, left_ms(context, due_ms), late)

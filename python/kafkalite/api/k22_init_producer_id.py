@@ -2,20 +2,24 @@
 
 Behaviour: a producer without a transactional id gets an id that nobody else has, with epoch 0;
 what it says of an earlier id and epoch is for transactions. Ids come in blocks of 1,000, each
-taken by a record of the metadata, so that a restart never gives one twice.
+taken by a record of the metadata, so that a restart never gives one twice. Where that takes longer
+than two and a half seconds, the client is to ask again.
 
 Refusals, in Kafka's order (`KafkaApis.handleInitProducerIdRequest`):
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id, as long as there are no
 transactions: every client takes that as final. An empty one, and an id without an epoch or the
-other way round, is INVALID_REQUEST.
+other way round, is INVALID_REQUEST. COORDINATOR_LOAD_IN_PROGRESS while there is no id to be had.
 
 Version notes: v3 tells an earlier id and epoch (KIP-360); v4 may answer PRODUCER_FENCED
 (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6 is not stable in Kafka 4.3.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Deadline, in_turn, left_ms
 from kafkalite.context import Context
+from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
 
 NAME = "InitProducerId"
@@ -24,17 +28,53 @@ NO_ID = -1
 """Also of an epoch."""
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
-    """Gives out a producer id."""
-    response = messages.InitProducerIdResponse(producer_id=NO_ID, producer_epoch=NO_ID)
+def handle(context: Context, request: Any, message: Any) -> Any:
+    """Gives out a producer id, later where there is none left of this node's block."""
     if message.transactional_id:
-        response.error_code = codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif message.transactional_id == "" or _is_half(message):
-        response.error_code = codes.INVALID_REQUEST
-    else:
-        response.producer_id = context.controller.next_producer_id()
-        response.producer_epoch = 0
-    return response
+        return _refused(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if message.transactional_id == "" or _is_half(message):
+        return _refused(codes.INVALID_REQUEST)
+    producer_id = context.controller.next_producer_id()
+    if producer_id is not None:
+        return _given(producer_id)
+
+    def late() -> None:
+        context.plane.respond(request, _refused(codes.COORDINATOR_LOAD_IN_PROGRESS))
+
+    def allocate(due_ms: int) -> None:
+        _give_or_allocate(context, request, late, due_ms)
+
+    in_turn(context, IMPATIENT_WAIT_MS, (), late, allocate)
+    return None
+
+
+def _give_or_allocate(
+    context: Context, request: Any, late: Callable[[], None], due_ms: int
+) -> None:
+    """Somebody before may have taken the next block."""
+
+    def give() -> None:
+        producer_id = context.controller.next_producer_id()
+        late() if producer_id is None else context.plane.respond(request, _given(producer_id))
+
+    def allocated(_refusal: ControllerError | None) -> None:
+        if deadline.met():
+            give()
+
+    producer_id = context.controller.next_producer_id()
+    if producer_id is not None:
+        context.plane.respond(request, _given(producer_id))
+        return
+    context.controller.allocate_producer_ids(allocated)
+    deadline = Deadline(context, left_ms(context, due_ms), late)
+
+
+def _given(producer_id: int) -> Any:
+    return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(code: int) -> Any:
+    return messages.InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_ID)
 
 
 def _is_half(message: Any) -> bool:

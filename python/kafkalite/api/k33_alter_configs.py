@@ -20,7 +20,7 @@ from kafkalite.protocol import messages
 NAME = "AlterConfigs"
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(context: Context, request: Any, message: Any) -> None:
     """A result for each resource, in order."""
 
     def judge(resource: Any) -> Changes:
@@ -34,13 +34,4 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             context, resource.resource_type, resource.resource_name, changes_of
         )
 
-    kind = messages.AlterConfigsResponse
-    return kind(
-        responses=alter_each(
-            context,
-            message.resources,
-            kind.AlterConfigsResourceResponse,
-            judge,
-            validate_only=message.validate_only,
-        )
-    )
+    alter_each(context, request, message, messages.AlterConfigsResponse(), judge)

@@ -2,9 +2,9 @@
 
 Behaviour: each topic of the request is refused on its own, and the others grow together. A topic
 gets as many more partitions as it takes to have `count`; they are on disk before the answer.
-`validate_only` judges and makes nothing. Topics that are being made, or grow, do so first. A log
-directory that does not answer within the request's time makes it REQUEST_TIMED_OUT, and the
-partitions may be there later.
+`validate_only` judges and makes nothing. Topics that are being made, or grow, do so first, and
+other changes are written. Where a directory does not answer within the request's time it is
+REQUEST_TIMED_OUT, and partitions that were judged may be there later.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createPartitions`):
 REQUEST_TIMED_OUT for all without a positive time-out; INVALID_REQUEST if it is named twice;
@@ -19,7 +19,7 @@ Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 from collections import Counter
 from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, Waiter
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
 from kafkalite.protocol import codes, messages
@@ -28,8 +28,8 @@ NAME = "CreatePartitions"
 
 
 def handle(context: Context, request: Any, message: Any) -> None:
-    """Makes the partitions of the request once none of its topics is changing; one result a
-    topic."""
+    """Makes the partitions of the request when it has its turn and none of its topics is changing;
+    one result a topic."""
     counts = Counter(topic.name for topic in message.topics)
 
     def late() -> None:
@@ -43,17 +43,13 @@ def handle(context: Context, request: Any, message: Any) -> None:
         ]
         context.plane.respond(request, kind(results=results))
 
-    def settled() -> None:
+    def judge(due_ms: int) -> None:
         _judge_and_grow(context, request, message, counts, due_ms)
 
     if (message.timeout_ms <= 0 and 1 in counts.values()) or context.plane.is_change_held_up():
         late()
         return
-    wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
-    due_ms = context.now_ms() + wait_ms
-    controller = context.controller
-    waiter = Waiter(context, wait_ms, late, settled, controller.forget_waiter)
-    controller.when_settled(counts.keys(), waiter.end)
+    in_turn(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), counts.keys(), late, judge)
 
 
 def _judge_and_grow(
@@ -115,8 +111,7 @@ def _grow(
         end(refusal)
         return
     late = ControllerError(codes.REQUEST_TIMED_OUT, "")
-    wait_ms = max(0, due_ms - context.now_ms())
-    deadline = Deadline(context, wait_ms, lambda: end(late))
+    deadline = Deadline(context, left_ms(context, due_ms), lambda: end(late))
 
 
 def _judged(context: Context, topic: Any, room: int) -> int:

@@ -50,7 +50,7 @@ NAME = "IncrementalAlterConfigs"
 JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(context: Context, request: Any, message: Any) -> None:
     """A result for each resource, in order."""
     counts = Counter((each.resource_type, each.resource_name) for each in message.resources)
     is_broken = any(
@@ -85,16 +85,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
         return made
 
-    response = messages.IncrementalAlterConfigsResponse
-    return response(
-        responses=alter_each(
-            context,
-            message.resources,
-            response.AlterConfigsResourceResponse,
-            judge,
-            validate_only=message.validate_only,
-        )
-    )
+    alter_each(context, request, message, messages.IncrementalAlterConfigsResponse(), judge)
 
 
 def _operations(resource: Any) -> list[tuple[str, int, str | None]]:

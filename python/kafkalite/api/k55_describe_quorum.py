@@ -63,7 +63,7 @@ def _quorum(context: Context) -> Any:
         error_message="",
         leader_id=context.node_id,
         leader_epoch=quorum.leader_epoch,
-        high_watermark=quorum.end_offset,
+        high_watermark=context.image.last_offset + 1,
         current_voters=[state],
         observers=[],
     )

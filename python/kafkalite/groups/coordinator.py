@@ -51,7 +51,7 @@ class CoordinatorHost(Host, Protocol):
     @property
     def controller(self) -> Controller: ...
     def on_stop(self, callback: Callable[[], None]) -> None: ...
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> None: ...
+    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> dict[str, bytes]: ...
 
 
 class OffsetToCommit(NamedTuple):
@@ -111,10 +111,17 @@ class GroupCoordinator:
         if self._is_making_topic:
             return None
         self._is_making_topic = True
-        config, controller = self._host.config, self._host.controller
+        turns = self._host.controller.turns
         if OFFSETS_TOPIC in self._host.image.topics:
             # Others may be making it.
-            return controller.when_settled([OFFSETS_TOPIC], self._end_making)
+            return turns.when_settled([OFFSETS_TOPIC], self._end_making)
+        return turns.in_turn([OFFSETS_TOPIC], self._make_in_turn)
+
+    def _make_in_turn(self) -> None:
+        config, controller = self._host.config, self._host.controller
+        if OFFSETS_TOPIC in self._host.image.topics:
+            self._end_making()
+            return
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -124,9 +131,9 @@ class GroupCoordinator:
         try:
             controller.check_new_topic(OFFSETS_TOPIC, AlikeNames())
             wanted = [NewTopic(OFFSETS_TOPIC, count, configs)]
-            return self._host.create_topics(wanted, self._end_making)
+            self._host.create_topics(wanted, self._end_making)
         except KafkaliteError as error:
-            return self._end_making(error)
+            self._end_making(error)
 
     def forget_waiter(self, then: MadeTopic) -> None:
         """`then` of `make_topic` is not called any more. Nothing happens if it was."""

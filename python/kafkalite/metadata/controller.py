@@ -1,15 +1,18 @@
 """The controller of a cluster of one node: every change of the metadata goes through here.
 
-    a change ──► records ──► MetadataLog.append (on disk) ──► Image ──► BrokerPlane, changed topics
+    a change ──► records ──► on disk ──► Image ──► BrokerPlane, changed topics ──► then()
 
-When a method returns, its change is durable, is in `image`, and is what clients see. What cannot be
-is a ControllerError with Kafka's code. Used by the control thread only, once the node serves.
-
-Logs are made and deleted by their directories, which may not answer (`rust/src/net/change.rs`):
-what concerns logs calls back, and a topic whose logs are being made is changing until then.
+Nothing here waits for a disk, which may not answer (`rust/src/net/metadata.rs`, `change.rs` there):
+a change calls back once it is durable, in `image`, and what clients see. Whoever changes something
+has the turn (`turns.py`), and judges by the image then. What cannot be is a ControllerError with
+Kafka's code. Used by the control thread only, once the node serves.
 
     create_topics ──► records on disk, in `image` ──► logs ──► what clients see ──► then()
                                                        └─ a failure: records that remove the topics
+    create_partitions ──► logs ──► records on disk, in `image` ──► what clients see ──► then()
+    delete_topics ──► records on disk, out of `image` and of sight ──► gone() ──► logs ──► deleted()
+
+A topic whose logs are being made is changing until then, and is not deleted, nor does it grow.
 
 What a start and a clean stop write is in `takeover.py`.
 
@@ -18,6 +21,7 @@ Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlMan
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -45,6 +49,7 @@ from kafkalite.metadata.takeover import (
     start_records,
     stop_records,
 )
+from kafkalite.metadata.turns import Turns
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_length
 
@@ -93,15 +98,18 @@ Then = Callable[[ControllerError | None], None]
 """Called once a change is what clients see, or with the reason why it will never be."""
 
 
-class LogChanges(Protocol):
-    """What changes logs in the background (`kafkalite.context.Context`)."""
+Changed = Callable[[KafkaliteError | None], None]
 
-    def make_logs(
-        self, topics: Mapping[str, Any], callback: Callable[[KafkaliteError | None], None]
+
+class Background(Protocol):
+    """What changes files in the background (`kafkalite.context.Context`)."""
+
+    def append_metadata(
+        self, log: _native.Log, batches: Sequence[bytes], leader_epoch: int, callback: Changed
     ) -> None: ...
-    def delete_logs(
-        self, names: Sequence[str], callback: Callable[[KafkaliteError | None], None]
-    ) -> None: ...
+    def make_logs(self, topics: Mapping[str, Any], callback: Changed) -> None: ...
+    def delete_logs(self, names: Sequence[str], callback: Changed) -> None: ...
+    def in_background(self, work: Callable[[], None], callback: Changed) -> None: ...
     def soon(self, callback: Callable[[], None]) -> None: ...
 
 
@@ -123,13 +131,10 @@ class Controller:
         self._wall_ms = wall_ms
         self._warn = warn
         self._plane: _native.BrokerPlane | None = None
-        self._logs: LogChanges | None = None
-        self._changing: dict[str, dict[Callable[[], None], Collection[str]]] = {}
-        """Topics whose logs are being made, and who waits for that, with all that it waits for."""
-        self._waiters: dict[Callable[[], None], str] = {}
-        """In which of them each waits."""
-        self._being_made: set[str] = set()
-        """Those of them that are new."""
+        self._background: Background | None = None
+        self._turns = Turns(lambda callback: self._changer().soon(callback))
+        self._appending: store.Appending | None = None
+        """On its way to disk."""
         self._producer_ids = iter(range(0))
         self._broker_config_watchers: list[Callable[[], None]] = []
         self._on_failure: Callable[[str], None] | None = None
@@ -164,35 +169,18 @@ class Controller:
             for topic_id, index, directory in plane.moved
         ]
         if moved:
-            self._append(moved)
+            self._append_now(moved)
         self._publish_features()
 
-    def change_logs_by(self, logs: LogChanges) -> None:
-        """From now on topics can be made and deleted."""
-        self._logs = logs
+    def change_files_by(self, background: Background) -> None:
+        """From now on there can be changes."""
+        self._background = background
 
-    def is_changing(self, name: str) -> bool:
-        """Whether logs of a topic are being made. It must not be deleted meanwhile, nor grow."""
-        return name in self._changing
-
-    def is_being_made(self, name: str) -> bool:
-        """Whether a topic is changing because it is new."""
-        return name in self._being_made
-
-    def when_settled(self, names: Collection[str], then: Callable[[], None]) -> None:
-        """`then()` once none of the topics is changing, at once if none is. It waits once."""
-        changing = next((each for each in names if each in self._changing), None)
-        if changing is None:
-            then()
-        else:
-            self._changing[changing][then] = names
-            self._waiters[then] = changing
-
-    def forget_waiter(self, then: Callable[[], None]) -> None:
-        """`then` of `when_settled` is not called any more. Nothing happens if it was."""
-        changing = self._waiters.pop(then, None)
-        if changing is not None:
-            del self._changing[changing][then]
+    @property
+    def turns(self) -> Turns:
+        """Who may change something, and which topics are changing. Whoever calls what changes
+        something must have the turn, with its topics settled."""
+        return self._turns
 
     def on_broker_configs(self, watcher: Callable[[], None]) -> None:
         """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
@@ -242,59 +230,75 @@ class Controller:
                 "once.",
             )
 
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> None:
-        """Makes topics with new ids, which must have been checked, by one flush of the metadata:
-        all of them, or none if a log cannot be made, of which `then` is told, never from within
-        this call. They are in `image` at once.
+    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> dict[str, bytes]:
+        """Makes topics, which must have been checked, by one flush of the metadata: all of them, or
+        none if the metadata cannot be written or a log not be made, of which `then` is told, never
+        from within this call. Returns their ids.
 
-        Raises ControllerError if they take too many records, or the metadata cannot be written."""
+        Raises ControllerError if they take too many records."""
         check_record_count(sum(each.record_count for each in wanted))
         places = iter(self._place(sum(each.partition_count for each in wanted)))
         records: list[Any] = []
-        topic_ids = []
+        topic_ids = {}
         for each in wanted:
-            topic_id = _native.random_uuid_bytes()
-            topic_ids.append(topic_id)
+            topic_ids[each.name] = topic_id = _native.random_uuid_bytes()
             records.append(messages.TopicRecord(name=each.name, topic_id=topic_id))
             configs = each.configs.items()
             records += [config_record(TOPIC, each.name, key, value) for key, value in configs]
             partitions = self._new_partitions(0, list(islice(places, each.partition_count)))
             records += [partition_record(topic_id, partition) for partition in partitions]
-        self._append(records)
-        facts = {each.name: self._facts(self.image.topics[each.name]) for each in wanted}
 
-        def made() -> None:
-            self._publish_topics(facts)
+        def written(refusal: ControllerError | None) -> None:
+            if refusal is not None:
+                self._end_change(topic_ids, refusal, then)
+                return
+            facts = {name: self._facts(self.image.topics[name]) for name in topic_ids}
+            self._make_logs(facts, partial(made, facts))
 
-        def undo() -> None:
+        def made(facts: Mapping[str, Any], refusal: ControllerError | None) -> None:
+            if refusal is None:
+                self._end_change(topic_ids, self._publish_topics(facts), then)
+            else:
+                self._turns.in_turn((), partial(undo, refusal))
+
+        def undo(refusal: ControllerError) -> None:
             # Kafka's broker takes the directory offline, and the topic stays, without logs.
-            self._append([messages.RemoveTopicRecord(topic_id=each) for each in topic_ids])
+            gone = [messages.RemoveTopicRecord(topic_id=each) for each in topic_ids.values()]
+            self._append(gone, lambda other: self._end_change(topic_ids, other or refusal, then))
 
-        self._being_made.update(facts)
-        self._make_logs(facts, made, undo, then)
+        self._turns.begin_change(topic_ids, are_new=True)
+        self._append(records, written)
+        return topic_ids
 
-    def delete_topics(self, names: Sequence[str], then: Callable[[], None]) -> None:
-        """Takes topics away, with their records and configs; none may be changing. When this
-        returns, the topics are gone; when `then()` is called, so are their logs, or a log directory
-        that fails over it is offline, as in Kafka.
+    def delete_topics(self, names: Sequence[str], gone: Then, deleted: Callable[[], None]) -> None:
+        """Takes topics away, with their records and configs. `gone(None)` is called when they are,
+        `gone(error)` if they are there still since the metadata cannot be written; then `deleted()`
+        when their logs are, too, or a log directory that fails over it is offline, as in Kafka.
+        Neither from within this call.
 
-        Raises ControllerError, and all are there still, if one is not there, they take too many
-        records, or the metadata cannot be written."""
+        Raises ControllerError if one is not there, or they take too many records."""
         topics = [self._topic(name) for name in names]
         check_record_count(len(topics))
-        self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics])
 
-        def deleted(error: KafkaliteError | None) -> None:
+        def written(refusal: ControllerError | None) -> None:
+            if refusal is None:
+                try:
+                    self._changer().delete_logs(names, logs_deleted)
+                except KafkaliteError as error:
+                    self._changer().soon(partial(logs_deleted, error))
+            gone(refusal)
+
+        def logs_deleted(error: KafkaliteError | None) -> None:
             if error is not None:
                 self._warn(f"logs of deleted topics are left until the next start: {error}")
-            then()
+            deleted()
 
-        self._changer().delete_logs(names, deleted)
+        self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics], written)
 
     def create_partitions(self, total_counts: Mapping[str, int], then: Then) -> None:
         """Gives topics more partitions, so that each has its total, by one flush of the metadata:
         all of them, or none if a log cannot be made or the metadata not be written, of which `then`
-        is told, never from within this call. None may be changing.
+        is told, never from within this call.
 
         Raises ControllerError for what cannot be, or takes too many records."""
         topics = [self._topic(name) for name in total_counts]
@@ -319,58 +323,51 @@ class Controller:
             facts[topic.name] = self._facts(grown)
             records += [partition_record(topic.id, each) for each in partitions]
 
-        def made() -> None:
-            # After the logs: the metadata has no record that takes a partition away.
-            self._append(records)
-            self._publish_topics(facts)
+        def made(refusal: ControllerError | None) -> None:
+            if refusal is None:
+                # After the logs: the metadata has no record that takes a partition away.
+                self._turns.in_turn((), write)
+            else:
+                self._end_change(facts, refusal, then)
 
-        self._make_logs(facts, made, lambda: None, then)
+        def write() -> None:
+            self._append(records, written)
 
-    def _make_logs(
-        self,
-        facts: Mapping[str, Any],
-        made: Callable[[], None],
-        undo: Callable[[], None],
-        then: Then,
-    ) -> None:
-        """Has the logs made that topics lack, which are changing meanwhile; then `made()`, or
-        `undo()` if they cannot be, each of which may raise KafkaliteError."""
+        def written(refusal: ControllerError | None) -> None:
+            self._end_change(facts, refusal or self._publish_topics(facts), then)
+
+        self._turns.begin_change(facts, are_new=False)
+        self._make_logs(facts, made)
+
+    def _make_logs(self, facts: Mapping[str, Any], then: Then) -> None:
+        """Has the logs made that topics lack; `then` is told, never from within this call."""
 
         def changed(error: KafkaliteError | None) -> None:
-            refusal = None if error is None else _logs_not_made(error)
-            try:
-                made() if refusal is None else undo()
-            except ControllerError as failure:
-                refusal = failure
-            except KafkaliteError as failure:
-                refusal = _logs_not_made(failure)
-            finally:
-                self._settle(facts)
-            then(refusal)
+            then(None if error is None else _logs_not_made(error))
 
-        self._changing.update({name: {} for name in facts})
         try:
             self._changer().make_logs(facts, changed)
         except KafkaliteError as error:
             self._changer().soon(partial(changed, error))
 
-    def _settle(self, names: Collection[str]) -> None:
-        """The topics are not changing any more: who waits for them looks again."""
-        self._being_made.difference_update(names)
-        for waiters in [self._changing.pop(name) for name in names]:
-            for then, awaited in waiters.items():
-                del self._waiters[then]
-                self._changer().soon(partial(self.when_settled, awaited, then))
+    def _end_change(
+        self, names: Collection[str], refusal: ControllerError | None, then: Then
+    ) -> None:
+        self._turns.settle(names)
+        then(refusal)
 
     def set_configs(
         self,
         changes: Mapping[tuple[int, str], Mapping[str, str | None]],
+        then: Then,
         *,
         validate_only: bool = False,
     ) -> None:
         """Sets configs of resources (type, name), None removes one, by one flush of the metadata:
-        all of them, or none if they take too many records or cannot be written. They must have been
-        checked. A change of nothing writes nothing."""
+        all of them, or none if it cannot be written, of which `then` is told. They must have been
+        checked. A change of nothing writes nothing, and `then` is called at once.
+
+        Raises ControllerError if they take too many records."""
         records: dict[tuple[int, str], list[Any]] = {}
         for resource, wanted in changes.items():
             own = self.image.configs.get(resource, {})
@@ -379,46 +376,59 @@ class Controller:
                 records[resource] = [config_record(*resource, *change) for change in news.items()]
         check_record_count(sum(map(len, records.values())))
         if validate_only or not records:
+            then(None)
             return
-        self._append(list(chain.from_iterable(records.values())))
-        topics: Collection[str] = [name for kind, name in records if kind == TOPIC]
-        if any(kind == BROKER for kind, _ in records):
+
+        def written(refusal: ControllerError | None) -> None:
+            if refusal is None:
+                self._obey_configs(records)
+            then(refusal)
+
+        self._append(list(chain.from_iterable(records.values())), written)
+
+    def _obey_configs(self, resources: Collection[tuple[int, str]]) -> None:
+        """Has what is set for resources hold."""
+        topics: Collection[str] = [name for kind, name in resources if kind == TOPIC]
+        if any(kind == BROKER for kind, _ in resources):
             topics = self.image.topics.keys()
             for watcher in self._broker_config_watchers:
                 watcher()
         for name in topics:
             self._set_engine_configs(name)
 
-    def allocate_producer_ids(self) -> range:
-        """A block of producer ids that nobody else was given."""
+    def next_producer_id(self) -> int | None:
+        """A producer id that nobody else was given, of this node's block; None where that is used
+        up. Nobody needs the turn for it."""
+        return next(self._producer_ids, None)
+
+    def allocate_producer_ids(self, then: Then) -> None:
+        """Takes another block of ids, of which `then` is told, never from within this call."""
         last = self.image.producer_ids
         first = last.next_id if last else 0
         block = range(first, first + PRODUCER_IDS_PER_BLOCK)
-        self._append(
-            [
-                messages.ProducerIdsRecord(
-                    broker_id=self._node_id,
-                    broker_epoch=self.broker.epoch,
-                    next_producer_id=block.stop,
-                )
-            ]
+        record = messages.ProducerIdsRecord(
+            broker_id=self._node_id, broker_epoch=self.broker.epoch, next_producer_id=block.stop
         )
-        return block
 
-    def next_producer_id(self) -> int:
-        """A producer id that nobody else was given, of this node's block."""
-        producer_id = next(self._producer_ids, None)
-        if producer_id is None:
-            self._producer_ids = iter(self.allocate_producer_ids())
-            producer_id = next(self._producer_ids)
-        return producer_id
+        def written(refusal: ControllerError | None) -> None:
+            if refusal is None:
+                self._producer_ids = iter(block)
+            then(refusal)
 
-    def update_features(self, levels: Mapping[str, int]) -> None:
-        """Finalises features at levels, all of them or none. That they may be so must have been
-        checked."""
+        self._append([record], written)
+
+    def update_features(self, levels: Mapping[str, int], then: Then) -> None:
+        """Finalises features at levels, all of them or none, of which `then` is told, never from
+        within this call. That they may be so must have been checked."""
+
+        def written(refusal: ControllerError | None) -> None:
+            if refusal is None:
+                self._publish_features()
+            then(refusal)
+
         record = messages.FeatureLevelRecord
-        self._append([record(name=name, feature_level=level) for name, level in levels.items()])
-        self._publish_features()
+        records = [record(name=name, feature_level=level) for name, level in levels.items()]
+        self._append(records, written)
 
     def supported_features(self) -> list[tuple[str, int, int]]:
         """Name, lowest and highest level."""
@@ -437,14 +447,17 @@ class Controller:
 
         Raises ControllerError where that cannot be written, StorageError where the log cannot be
         closed."""
-        self._append(stop_records(self.image, self._node_id))
+        self._finish_append()
+        self._append_now(stop_records(self.image, self._node_id))
         self._log.close(self._wall_ms())
         return self.broker.epoch
 
     def begin(self, registration: Registration, claimed: _native.ClaimedDirectories) -> None:
         """The start: registers the broker and has it lead. Raises ControllerError."""
         log = self._log
-        self._append(start_records(log.image, log.bootstrap, log.end_offset, registration, claimed))
+        self._append_now(
+            start_records(log.image, log.bootstrap, log.end_offset, registration, claimed)
+        )
 
     def _place(self, count: int) -> list[bytes]:
         """The directories of new partitions."""
@@ -476,28 +489,74 @@ class Controller:
             )
         return topic
 
-    def _append(self, records: Sequence[Any]) -> None:
+    def _append(self, records: Sequence[Any], then: Then) -> None:
+        """Has records written by who has the turn, and keeps that until they are in `image`, or
+        never will be; then `then` is told."""
+        log = self._log
+        self._turns.take()
+        self._appending = appending = log.prepare(records, self._wall_ms())
+
+        def written(error: KafkaliteError | None) -> None:
+            self._appending = None
+            self._turns.give_back()
+            try:
+                log.finish(appending, error)
+            except KafkaliteError as failure:
+                then(self._failed(failure))
+                return
+            self._write_due_snapshot()
+            then(None)
+
+        batches = appending.batches
+        self._changer().append_metadata(log.native_log, batches, log.leader_epoch, written)
+
+    def _write_due_snapshot(self) -> None:
+        snapshot = self._log.due_snapshot(self._wall_ms())
+        if snapshot is not None:
+            try:
+                self._changer().in_background(snapshot.write, self._log.end_snapshot)
+            except KafkaliteError as error:
+                self._log.end_snapshot(error)
+
+    def _append_now(self, records: Sequence[Any]) -> None:
+        """As long as the node does not serve yet, or does not any more."""
         try:
             self._log.append(records, self._wall_ms())
         except KafkaliteError as error:
-            sentence = f"the metadata cannot be written: {error}"
-            if self._on_failure is not None and isinstance(error, StorageError):
-                self._on_failure(sentence)
-            raise ControllerError(codes.KAFKA_STORAGE_ERROR, sentence) from error
+            raise self._failed(error) from error
+
+    def _finish_append(self) -> None:
+        """What was on its way to disk when the control thread ended counts if it has arrived."""
+        appending, self._appending = self._appending, None
+        if appending is not None:
+            self._serving().finish_metadata()
+            lost = None if self._log.is_written(appending) else StorageError("it was not written")
+            with suppress(StorageError):
+                self._log.finish(appending, lost)
+
+    def _failed(self, error: KafkaliteError) -> ControllerError:
+        sentence = f"the metadata cannot be written: {error}"
+        if self._on_failure is not None and isinstance(error, StorageError):
+            self._on_failure(sentence)
+        return ControllerError(codes.KAFKA_STORAGE_ERROR, sentence)
 
     def _facts(self, topic: TopicImage) -> Any:
         own = self.image.configs.get((TOPIC, topic.name), {})
         partitions = [(each.leader_epoch, each.directory) for each in topic.partitions]
         return topic.id, topic.is_internal, dict(self._engine_configs(own)), partitions
 
-    def _publish_topics(self, made: Mapping[str, Any]) -> None:
-        """Has clients see topics, whose logs were made for these facts. Their configs may have
-        changed meanwhile."""
+    def _publish_topics(self, made: Mapping[str, Any]) -> ControllerError | None:
+        """Has clients see topics, whose logs were made for these facts; returns why not. Their
+        configs may have changed meanwhile."""
         facts = {name: self._facts(self.image.topics[name]) for name in made}
-        self._serving().publish_topics(facts)
-        for name, each in facts.items():
-            if each != made[name]:
-                self._set_engine_configs(name)
+        try:
+            self._serving().publish_topics(facts)
+            for name, each in facts.items():
+                if each != made[name]:
+                    self._set_engine_configs(name)
+        except KafkaliteError as error:
+            return _logs_not_made(error)
+        return None
 
     def _set_engine_configs(self, name: str) -> None:
         own = self.image.configs.get((TOPIC, name), {})
@@ -513,10 +572,10 @@ class Controller:
             raise ControllerError(codes.KAFKA_STORAGE_ERROR, "the node does not serve yet")
         return self._plane
 
-    def _changer(self) -> LogChanges:
-        if self._logs is None:
+    def _changer(self) -> Background:
+        if self._background is None:
             raise ControllerError(codes.KAFKA_STORAGE_ERROR, "the node does not serve yet")
-        return self._logs
+        return self._background
 
 
 def start(

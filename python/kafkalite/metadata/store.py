@@ -10,22 +10,27 @@
                          leader-epoch-checkpoint  partition.metadata     as of any log
 
 `read` looks at it and changes nothing, so that a directory that must be refused stays what it was.
-`MetadataLog` then appends: each call is on disk when it returns, and whole or not at all if it does
-not, for what takes several batches is a metadata transaction. One node is the whole quorum: it
-leads each time it starts, in the next epoch, and what is on its disk is committed.
+`MetadataLog` then appends: whole or not at all, for what takes several batches is a metadata
+transaction. One node is the whole quorum: it leads each time it starts, in the next epoch, and what
+is on its disk is committed. While the node serves, whoever brings batches to disk, or writes a
+snapshot, may be another thread:
+
+    prepare ──► Appending ──► on disk (`rust/src/net/metadata.rs`) ──► finish ──► image
+    due_snapshot ──► Snapshot.write ──► end_snapshot
 
 Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSnapshotWriter`.
 """
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import _native
-from kafkalite.errors import LogDirRefusedError, StorageError
+from kafkalite.errors import KafkaliteError, LogDirRefusedError, StorageError
 from kafkalite.metadata import records
 from kafkalite.metadata.image import Fold, Image, snapshot_records
 from kafkalite.protocol import messages
@@ -258,6 +263,62 @@ def _with_quorum_state(folder: Path, state: _State) -> Quorum:
     )
 
 
+class Appending(NamedTuple):
+    """Records on their way to disk, batch by batch; flushed together, after the last one."""
+
+    batches: list[bytes]
+    messages: list[list[Any]]
+    """Of each batch."""
+    end_offsets: list[int]
+    """Of each batch: the offset after its last record."""
+    now_ms: int
+
+
+class Snapshot:
+    """One that is to be written, by any thread: it changes nothing but files."""
+
+    def __init__(
+        self, log: _native.Log, folder: Path, image: Image, quorum: Quorum, now_ms: int
+    ) -> None:
+        self.end_offset = image.last_offset + 1
+        self._log = log
+        self._folder = folder
+        self._image = image
+        self._quorum = quorum
+        self._now_ms = now_ms
+        self._ended = threading.Event()
+
+    def write(self) -> None:
+        """Writes it, so that it survives a power cut then, and removes those that are old, with the
+        segments that only they needed. Raises StorageError; the files that are there then still add
+        up to the image."""
+        try:
+            name = f"{self.end_offset:020}-{self._image.leader_epoch:010}.checkpoint"
+            written = snapshot_records(self._image)
+            batches = snapshot_batches(written, self._quorum, self._image, self._now_ms)
+            _replace_file(self._folder / name, b"".join(batches), ".part")
+            self._remove_old_files()
+        finally:
+            self._ended.set()
+
+    def wait(self) -> None:
+        """Until `write` has ended."""
+        self._ended.wait()
+
+    def _remove_old_files(self) -> None:
+        try:
+            snapshots = _snapshots(self._folder)
+            if len(self._log.segments()) > 1:
+                self._log.advance_log_start_offset(snapshots[-SNAPSHOTS_KEPT:][0][0])
+                self._log.delete_old_segments(now_ms=self._now_ms)
+                self._log.delete_due_files(now_ms=self._now_ms)
+            for _, _, old in snapshots[:-SNAPSHOTS_KEPT]:
+                old.unlink()
+        except OSError as error:
+            sentence = f"{self._folder}: old files cannot be removed: {error.strerror}"
+            raise StorageError(sentence) from error
+
+
 class MetadataLog:
     """Appends to the log and adds up what it appends. One thread at a time."""
 
@@ -288,6 +349,8 @@ class MetadataLog:
         self._snapshot_ms = now_ms
         self._limits = limits
         self._warn = warn
+        self._snapshot: Snapshot | None = None
+        """Being written."""
         self.image = found.image
         self.leader_epoch = found.quorum.leader_epoch + 1
         if log.offsets.log_end_offset != found.end_offset:
@@ -296,7 +359,7 @@ class MetadataLog:
                 f"{found.end_offset}"
             )
         self._write_quorum_state()
-        self._write_batch(
+        self._write_rows(
             [(records.control_key(records.LEADER_CHANGE), self._leader_change())], now_ms
         )
         self._abort_what_is_open("the controller started anew", now_ms)
@@ -323,60 +386,102 @@ class MetadataLog:
         return self._quorum.kraft_version
 
     def append(self, appended: Sequence[Any], now_ms: int) -> Image:
-        """Appends records, all of them or none, whenever the power goes: in one batch, which has a
-        checksum, or in several within a metadata transaction (KIP-868). Returns the image with
-        them.
+        """Appends records, all of them or none, and has them on disk when it returns, whether or
+        not a snapshot that was due could be written. Returns the image with them. Raises
+        KafkaliteError as `finish`."""
+        appending = self.prepare(appended, now_ms)
+        error: KafkaliteError | None = None
+        try:
+            for batch in appending.batches:
+                self._write_batch(batch, now_ms)
+            self._log.flush()
+        except KafkaliteError as failure:
+            error = failure
+        self.finish(appending, error)
+        if self._is_snapshot_due(now_ms):
+            self._try_snapshot(now_ms)
+        return self.image
 
-        They are on disk then, whether or not a snapshot that was due could be written. Raises
-        KafkaliteError where the disk fails; then it is not known whether they are, until the next
-        start, and the image is without them.
+    def prepare(self, appended: Sequence[Any], now_ms: int) -> Appending:
+        """The batches by which records are there all or none, whenever the power goes: one, which
+        has a checksum, or several within a metadata transaction (KIP-868). To be appended in this
+        order, to `native_log`, and flushed; until `finish` there must not be others.
         """
-        self._abort_what_is_open("a batch could not be written", now_ms)
         level = self.image.features.get("metadata.version", records.METADATA_VERSION_MAX)
         batches = _in_batches([(each, records.encode(each, level)) for each in appended])
         if len(batches) > 1:
             begin = messages.BeginTransactionRecord(name=f"{len(appended)} records")
             end = messages.EndTransactionRecord()
             batches = [[(begin, records.encode(begin))], *batches, [(end, records.encode(end))]]
-        for number, batch in enumerate(batches, 1):
+        if self._fold.in_transaction:
+            batches.insert(0, [_abort("a batch could not be written")])
+        appending = Appending([], [], [], now_ms)
+        offset = self.end_offset
+        for batch in batches:
             rows = [(None, value) for _, value in batch]
-            self._write_batch(rows, now_ms, flush=number == len(batches))
-            for message, _ in batch:
+            appending.batches.append(self._batch(rows, offset, now_ms))
+            appending.messages.append([message for message, _ in batch])
+            offset += len(batch)
+            appending.end_offsets.append(offset)
+        return appending
+
+    def finish(self, appending: Appending, error: KafkaliteError | None) -> None:
+        """Takes into the image what is on disk now. Where the disk has failed, raises `error`: it
+        is not known whether the records are there, until the next start, and the image is without
+        them."""
+        count = len(appending.batches)
+        if error is not None:
+            # The last one, after which all would count, is there if only the flush has failed.
+            written = sum(each <= self.end_offset for each in appending.end_offsets)
+            count = min(written, count - 1)
+        for batch, contained in zip(appending.batches[:count], appending.messages, strict=False):
+            for message in contained:
                 self._fold.replay(message)
-        self._publish(now_ms)
-        interval_ms = self._limits.snapshot_after_ms
-        # A clock that was set back: the time counts from now on, not from what was ahead.
-        self._snapshot_ms = min(self._snapshot_ms, now_ms)
-        is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
-        if is_late or self._bytes_since >= self._limits.snapshot_after_bytes:
-            self._try_snapshot(now_ms)
-        return self.image
+            self._record_count += len(contained)
+            self._bytes_since += len(batch)
+        if error is not None:
+            raise error
+        self._publish(appending.now_ms)
+
+    def is_written(self, appending: Appending) -> bool:
+        """Whether the log has all of it."""
+        return self.end_offset >= appending.end_offsets[-1]
+
+    @property
+    def native_log(self) -> _native.Log:
+        """Where batches go."""
+        return self._log
 
     def _abort_what_is_open(self, reason: str, now_ms: int) -> None:
-        """Takes back the transaction that a kill, or a batch that could not be written, has left
-        open: what follows would be a part of it."""
+        """Takes back the transaction that a kill has left open: what follows would be a part of
+        it."""
         if self._fold.in_transaction:
-            abort = messages.AbortTransactionRecord(reason=reason)
-            self._write_batch([(None, records.encode(abort))], now_ms)
+            abort, value = _abort(reason)
+            self._write_rows([(None, value)], now_ms)
             self._fold.replay(abort)
 
     def _publish(self, now_ms: int) -> None:
         self.image = self._fold.image(self.leader_epoch, self.end_offset - 1, now_ms)
 
-    def _write_batch(
-        self, rows: Sequence[tuple[bytes | None, bytes]], now_ms: int, *, flush: bool = True
-    ) -> None:
+    def _batch(
+        self, rows: Sequence[tuple[bytes | None, bytes]], base_offset: int, now_ms: int
+    ) -> bytes:
         builder = _native.BatchBuilder(
-            base_offset=self.end_offset,
+            base_offset=base_offset,
             leader_epoch=self.leader_epoch,
             control=rows[0][0] is not None,
         )
         for key, value in rows:
             builder.append(now_ms, key, value)
-        batch = builder.finish()
+        return builder.finish()
+
+    def _write_batch(self, batch: bytes, now_ms: int) -> None:
         self._log.append(batch, now_ms=now_ms, origin="replication", leader_epoch=self.leader_epoch)
-        if flush:
-            self._log.flush()
+
+    def _write_rows(self, rows: Sequence[tuple[bytes | None, bytes]], now_ms: int) -> None:
+        batch = self._batch(rows, self.end_offset, now_ms)
+        self._write_batch(batch, now_ms)
+        self._log.flush()
         self._record_count += len(rows)
         self._bytes_since += len(batch)
 
@@ -405,6 +510,9 @@ class MetadataLog:
     def close(self, now_ms: int) -> None:
         """The clean stop: a snapshot if there is much to read otherwise. Nothing may be appended
         any more. Raises StorageError if the log cannot be closed."""
+        if self._snapshot is not None:
+            self._snapshot.wait()
+            self._snapshot = None
         if self._record_count > SNAPSHOT_AFTER_RECORDS:
             self._try_snapshot(now_ms)
         self._log.close()
@@ -415,41 +523,56 @@ class MetadataLog:
         try:
             self.write_snapshot(now_ms)
         except StorageError as error:
-            self._warn(f"the snapshot of the metadata failed, whose log has everything: {error}")
+            self.end_snapshot(error)
 
     def write_snapshot(self, now_ms: int) -> None:
-        """Writes one up to here, which survives a power cut then, and removes those that are old,
-        with the segments that only they needed. Does nothing within a metadata transaction.
+        """Writes one up to here (`Snapshot.write`). Does nothing within a metadata transaction, or
+        if there is one."""
+        snapshot = self._new_snapshot(now_ms)
+        if snapshot is not None:
+            snapshot.write()
+            self._count_from(snapshot)
 
-        Raises StorageError; the files that are there then still add up to the image, and the next
-        snapshot is due as if this one had been written.
-        """
-        end_offset, folder = self.end_offset, self._found.folder
+    def due_snapshot(self, now_ms: int) -> Snapshot | None:
+        """One that somebody is to write now, and then to call `end_snapshot`; there is one at a
+        time. If it cannot be written, the next is due as if it had been."""
+        if self._snapshot is not None or not self._is_snapshot_due(now_ms):
+            return None
+        self._snapshot = self._new_snapshot(now_ms)
+        return self._snapshot
+
+    def end_snapshot(self, error: KafkaliteError | None) -> None:
+        """The one that was due has been written, or not."""
+        snapshot, self._snapshot = self._snapshot, None
+        if error is not None:
+            self._warn(f"the snapshot of the metadata failed, whose log has everything: {error}")
+        elif snapshot is not None:
+            self._count_from(snapshot)
+
+    def _count_from(self, snapshot: Snapshot) -> None:
+        self._snapshot_end_offset = snapshot.end_offset
+        self._record_count = self.end_offset - snapshot.end_offset
+
+    def _is_snapshot_due(self, now_ms: int) -> bool:
+        interval_ms = self._limits.snapshot_after_ms
+        # A clock that was set back: the time counts from now on, not from what was ahead.
+        self._snapshot_ms = min(self._snapshot_ms, now_ms)
+        is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
+        return is_late or self._bytes_since >= self._limits.snapshot_after_bytes
+
+    def _new_snapshot(self, now_ms: int) -> Snapshot | None:
+        end_offset = self.image.last_offset + 1
         if end_offset == self._snapshot_end_offset or self._fold.in_transaction:
-            return
+            return None
         self._bytes_since = 0
         self._snapshot_ms = now_ms
-        path = folder / f"{end_offset:020}-{self.leader_epoch:010}.checkpoint"
-        content = b"".join(
-            snapshot_batches(snapshot_records(self.image), self._quorum, self.image, now_ms)
-        )
-        _replace_file(path, content, ".part")
-        self._snapshot_end_offset = end_offset
-        self._record_count = 0
-        try:
-            self._remove_old_files(now_ms)
-        except OSError as error:
-            sentence = f"{folder}: old files cannot be removed: {error.strerror}"
-            raise StorageError(sentence) from error
+        return Snapshot(self._log, self._found.folder, self.image, self._quorum, now_ms)
 
-    def _remove_old_files(self, now_ms: int) -> None:
-        snapshots = _snapshots(self._found.folder)
-        if len(self._log.segments()) > 1:
-            self._log.advance_log_start_offset(snapshots[-SNAPSHOTS_KEPT:][0][0])
-            self._log.delete_old_segments(now_ms=now_ms)
-            self._log.delete_due_files(now_ms=now_ms)
-        for _, _, old in snapshots[:-SNAPSHOTS_KEPT]:
-            old.unlink()
+
+def _abort(reason: str) -> tuple[Any, bytes]:
+    """What takes back the records of a transaction that has not ended."""
+    abort = messages.AbortTransactionRecord(reason=reason)
+    return abort, records.encode(abort)
 
 
 def _in_batches(rows: Sequence[tuple[Any, bytes]]) -> list[list[tuple[Any, bytes]]]:

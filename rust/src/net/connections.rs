@@ -526,7 +526,9 @@ impl Reactor {
             return;
         }
         let now_ms = self.now_ms;
-        let has_hung = !self.shared.gates.are_open() || self.shared.control().is_held_up();
+        let gates = &self.shared.gates;
+        let is_stuck = !gates.are_open() || gates.are_changes_stuck();
+        let has_hung = is_stuck || self.shared.control().is_held_up();
         for index in 0..self.connections.places() {
             let Some(connection) = self.connections.get(index) else {
                 continue;

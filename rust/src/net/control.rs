@@ -217,7 +217,7 @@ impl ControlQueue {
         self.is_free.notify_one();
     }
 
-    /// Python has not come for more to do for a while: it waits for the directory of its metadata, most
+    /// Python has not come for more to do for a while: it waits for a directory of which it reads, most
     /// likely, and what is put here waits with it.
     pub fn is_held_up(&self) -> bool {
         let away_since = self.queue.lock().away_since;

@@ -123,6 +123,14 @@ impl Gate {
         while !self.is_open() && !self.opened.wait_until(&mut state, deadline).timed_out() {}
     }
 
+    /// As well, however long that takes.
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        while !self.is_open() {
+            self.opened.wait(&mut state);
+        }
+    }
+
     /// The directory's thread is through with a call, which took so long.
     fn ran(&self, state: &mut State, took: Duration) {
         state.is_running = false;
@@ -234,6 +242,8 @@ pub struct DirectoryGates {
 /// The gates of all log directories.
 pub struct Gates {
     directories: Vec<DirectoryGates>,
+    /// For records of the metadata, whose directory may be none of the log directories.
+    pub metadata: Arc<Gate>,
     /// A gate has no thread for what is in its queue, since none could be started.
     lacks_thread: AtomicBool,
 }
@@ -254,6 +264,7 @@ impl Gates {
             });
         Gates {
             directories: gates.collect(),
+            metadata: Gate::new('k', 0, Kind::Ordered),
             lacks_thread: AtomicBool::new(false),
         }
     }
@@ -309,7 +320,7 @@ impl Gates {
             let mut state = gate.state.lock();
             state.queue.is_empty() || gate.start_thread(&mut state, shared)
         };
-        let have_threads = self.directories.iter().all(|gates| {
+        let of_directories = self.directories.iter().all(|gates| {
             has_thread(&gates.writes)
                 && has_thread(&gates.reads)
                 && has_thread(&gates.searches)
@@ -317,6 +328,7 @@ impl Gates {
                 && has_thread(&gates.changes)
                 && has_thread(&gates.long_answers)
         });
+        let have_threads = of_directories && has_thread(&self.metadata);
         if !have_threads {
             self.lacks_thread.store(true, Ordering::SeqCst);
         }
@@ -336,18 +348,25 @@ impl Gates {
         forgotten
     }
 
-    /// Logs are being made or deleted in a directory that does not answer.
+    /// Logs are being made or deleted, or the metadata is being written, in a directory that does not
+    /// answer.
     pub fn are_changes_stuck(&self) -> bool {
-        self.directories
-            .iter()
-            .any(|gates| !gates.changes.is_open())
+        let mut changes = self.directories.iter().map(|gates| &gates.changes);
+        !self.metadata.is_open() || changes.any(|gate| !gate.is_open())
     }
 
-    /// Returns once all logs are made and deleted that were to be, or at the deadline.
+    /// Returns once all logs are made and deleted that were to be, and the metadata is written, or at the
+    /// deadline.
     pub fn wait_for_changes(&self, deadline: Instant) {
+        self.metadata.wait_until_open(deadline);
         for gates in &self.directories {
             gates.changes.wait_until_open(deadline);
         }
+    }
+
+    /// Returns once nothing of the metadata is being written, however long that takes.
+    pub fn wait_for_metadata(&self) {
+        self.metadata.wait();
     }
 
     pub fn are_open(&self) -> bool {
@@ -366,6 +385,7 @@ impl Gates {
             gates.changes.end();
             gates.long_answers.end();
         }
+        self.metadata.end();
     }
 }
 

@@ -13,7 +13,7 @@
 //! seat, gate   what happens when such a call does not return      crash  and when a thread panics
 //! admission, rate, budget   how many connections, how soon, how much memory      pace  who holds it too long
 //! control      the queue to Python      coordinate  what Python asks of logs
-//! change       logs that Python has made and deleted
+//! change       logs that Python has made and deleted      metadata  records of the metadata
 //! poller       epoll, eventfd, sendfile      busy_poll  a thread that stays awake
 //! plane        all of it together
 //! ```
@@ -30,6 +30,7 @@ pub mod coordinate;
 mod dispatch;
 mod end;
 mod gate;
+pub mod metadata;
 pub mod outbox;
 pub mod pace;
 pub mod plane;

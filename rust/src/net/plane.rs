@@ -354,6 +354,12 @@ impl Plane {
         let deadline = Instant::now() + Duration::from_millis(STOP_WAIT_MS);
         self.shared.gates.wait_for_changes(deadline);
     }
+
+    /// As well: what of the metadata is on its way to disk is there, or is known not to be. As long as the
+    /// directory hangs, what a stop writes there next would, too.
+    pub fn finish_metadata(&self) {
+        self.shared.gates.wait_for_metadata();
+    }
 }
 
 #[cfg(test)]

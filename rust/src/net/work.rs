@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::change::DirectoryChange;
 use super::coordinate::LogCall;
 use super::gate::{Gate, Gates};
+use super::metadata::MetadataAppend;
 use super::outbox::{Flushed, Outbox, SpareAnswers};
 use super::plane::Shared;
 use super::poller;
@@ -36,6 +37,8 @@ pub enum Work {
     Call(LogCall),
     /// Logs of a directory that are to be made or deleted.
     Change(DirectoryChange),
+    /// Records of the metadata.
+    Metadata(MetadataAppend),
     /// What the logs hold for a Fetch.
     Look(Look),
     /// Offsets by time.
@@ -101,6 +104,7 @@ impl Work {
                 let number = gates.number_of(&change.directory);
                 gates.get(number).map(|gates| &gates.changes)
             }
+            Work::Metadata(_) => Some(&gates.metadata),
             Work::Look(look) => gates.reads_of(|| look.fetch.next_directory(&look.looked)),
             Work::Search { request, .. } => {
                 let number = gates.number_of(request.next_directory()?);
@@ -138,7 +142,7 @@ impl Work {
     /// It is of use to that connection, and to nobody else.
     pub fn is_for(&self, connection: u64) -> bool {
         match self {
-            Work::Append(_) | Work::Call(_) | Work::Change(_) => false,
+            Work::Append(_) | Work::Call(_) | Work::Change(_) | Work::Metadata(_) => false,
             Work::Look(Look { parked, .. }) | Work::Search { parked, .. } => {
                 parked.connection == connection
             }
@@ -170,6 +174,10 @@ impl Work {
             }
             Work::Change(change) => {
                 change.run(shared.control(), wall_ms());
+                Done::Called
+            }
+            Work::Metadata(append) => {
+                append.run(shared.control(), wall_ms());
                 Done::Called
             }
             Work::Look(look) => look.run(is_here),

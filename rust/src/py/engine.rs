@@ -325,6 +325,10 @@ impl Log {
     pub fn new(inner: Arc<engine::Log>) -> Log {
         Log { inner }
     }
+
+    pub fn inner(&self) -> &Arc<engine::Log> {
+        &self.inner
+    }
 }
 
 #[pymethods]

@@ -33,6 +33,7 @@ use crate::net::admission::ConnectionLimits;
 use crate::net::change;
 use crate::net::control::{ControlAnswer, ControlFrame};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
+use crate::net::metadata;
 use crate::net::plane::{Mailboxes, Message, Plane, Settings};
 use crate::net::rate::Windows;
 use crate::node::{Loaded, Moved, Node, PartitionPlan, TopicPlan};
@@ -499,13 +500,30 @@ impl BrokerPlane {
         })
     }
 
-    /// What became of `make_logs` or `delete_topics`.
+    /// Has batches appended to the metadata and made durable, by the next `wait`: one gives `number` then,
+    /// and `logs_changed` says whether they are.
+    fn append_metadata(&self, log: &Log, batches: Vec<Vec<u8>>, leader_epoch: i32, number: u64) {
+        let log = log.inner().clone();
+        metadata::append(log, batches, leader_epoch, number, &self.mailboxes.control);
+    }
+
+    /// Returns once what `append_metadata` was given is on disk, or is known not to be. After `stop`, and
+    /// the end of who called `wait`.
+    fn finish_metadata(&self, py: Python<'_>) -> PyResult<()> {
+        let plane = self.started(py)?;
+        enter(py, || {
+            plane.finish_metadata();
+            Ok(())
+        })
+    }
+
+    /// What became of `make_logs`, `delete_topics` or `append_metadata`.
     fn logs_changed(&self, py: Python<'_>, number: u64) -> PyResult<()> {
         enter(py, || self.answer_of(number)?.change())
     }
 
-    /// Whether logs are being made or deleted in a directory that does not answer, and requests that
-    /// wait take so much of their memory that no more may wait for it.
+    /// Whether logs are being made or deleted, or the metadata is being written, in a directory that does
+    /// not answer, and requests that wait take so much of their memory that no more may wait for it.
     fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
         let shared = &self.started(py)?.shared;
         Ok(shared.budget.is_half_used() && shared.gates.are_changes_stuck())

@@ -1,0 +1,63 @@
+//! Records of the metadata on their way to disk. The control thread brings them there when it comes back
+//! for more to do, and the spare one goes on if the directory of the metadata does not answer
+//! (`coordinate.rs`); Python is woken once they are durable, or are known not to be.
+
+use std::sync::Arc;
+
+use super::control::ControlQueue;
+use super::coordinate::LogAnswer;
+use super::work::Work;
+use crate::batch::AppendOrigin;
+use crate::error::Result;
+use crate::log::log::{AppendRequest, Log};
+
+/// Batches that become durable together. Python has one of these under way at a time.
+pub struct MetadataAppend {
+    log: Arc<Log>,
+    batches: Vec<Vec<u8>>,
+    leader_epoch: i32,
+    /// By which Python knows it.
+    number: u64,
+}
+
+/// Has batches brought to disk. Python is woken by the number then.
+pub fn append(
+    log: Arc<Log>,
+    batches: Vec<Vec<u8>>,
+    leader_epoch: i32,
+    number: u64,
+    control: &ControlQueue,
+) {
+    control.call(Work::Metadata(MetadataAppend {
+        log,
+        batches,
+        leader_epoch,
+        number,
+    }));
+}
+
+impl MetadataAppend {
+    pub fn run(self, control: &ControlQueue, now_ms: i64) {
+        let number = self.number;
+        let result = self.append(now_ms);
+        // Before Python can be woken.
+        control.answer(number, LogAnswer::changed(result));
+        control.wake(number);
+    }
+
+    /// The batches before one that fails are in the log.
+    fn append(self, now_ms: i64) -> Result<()> {
+        for mut records in self.batches {
+            let mut requests = [AppendRequest {
+                records: &mut records,
+                origin: AppendOrigin::Replication,
+                leader_epoch: self.leader_epoch,
+                transaction_version: None,
+            }];
+            for answer in self.log.append(&mut requests, now_ms) {
+                answer?;
+            }
+        }
+        self.log.flush()
+    }
+}
