@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from groups.fake_host import FakeHost, Partition, Plane, Topic
-from kafkalite.api import k10_find_coordinator, k20_delete_topics, k37_create_partitions
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS
+from kafkalite.api import (
+    auto_create,
+    k10_find_coordinator,
+    k19_create_topics,
+    k20_delete_topics,
+    k22_init_producer_id,
+    k33_alter_configs,
+    k37_create_partitions,
+    k57_update_features,
+)
+from kafkalite.api.deadline import CHANGE_WAIT_MS, IMPATIENT_WAIT_MS
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.metadata.controller import NewTopic
@@ -31,6 +40,9 @@ class AnsweringPlane(Plane):
 
     def respond(self, _request: Any, response: Any) -> None:
         self.answers.append(response)
+
+    def answer_again(self, _request: Any) -> None:
+        self.answers.append(None)
 
 
 class HungHost(FakeHost):
@@ -53,6 +65,9 @@ class HungHost(FakeHost):
         self, _names: Sequence[str], gone: Made, _deleted: Callable[[], None]
     ) -> None:
         self.under_way.append(gone)
+
+    def next_producer_id(self) -> None:
+        """There is none left."""
 
     def on_topic_deleted(self, _name: str) -> None:
         pass
@@ -134,7 +149,7 @@ def host_with_a_topic() -> HungHost:
     host.image = SimpleNamespace(  # type: ignore[assignment]
         topics={"t": topic}, topics_by_id={topic.id: topic}
     )
-    host.config = {**host.config, "delete.topic.enable": True}
+    host.config = {**host.config, "delete.topic.enable": True, "num.partitions": 1}
     host.turns.begin_change(["t"], are_new=False)
     return host
 
@@ -166,3 +181,72 @@ def test_a_change_that_has_waited_for_another_has_the_rest_of_its_time(
     assert not host.answering.answers
     host.pass_time(1)
     assert len(host.answering.answers) == 1
+
+
+def create(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    kind = messages.CreateTopicsRequest
+    topic = kind.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    k19_create_topics.handle(host, request, kind(topics=[topic], timeout_ms=ASKED_MS))
+    return weakref.ref(request)
+
+
+def init(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    message = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    k22_init_producer_id.handle(host, request, message)
+    return weakref.ref(request)
+
+
+def configure(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    kind = messages.AlterConfigsRequest
+    resource = kind.AlterConfigsResource(resource_type=2, resource_name="t", configs=[])
+    k33_alter_configs.handle(host, request, kind(resources=[resource]))
+    return weakref.ref(request)
+
+
+def finalize(host: Any) -> weakref.ref[Request]:
+    request = Request()
+    message = messages.UpdateFeaturesRequest(feature_updates=[], timeout_ms=ASKED_MS)
+    k57_update_features.handle(host, request, message)
+    return weakref.ref(request)
+
+
+def name(host: Any) -> weakref.ref[Request]:
+    """A topic that is not there, in a Metadata request."""
+    request = Request()
+    kind = messages.MetadataRequest
+    message = kind(topics=[kind.MetadataRequestTopic(name="by the way")])
+    auto_create.handle(host, request, message)
+    return weakref.ref(request)
+
+
+@pytest.mark.parametrize(
+    ("ask", "wait_ms"),
+    [
+        (create, ASKED_MS),
+        (delete, ASKED_MS),
+        (grow, ASKED_MS),
+        (finalize, ASKED_MS),
+        (configure, CHANGE_WAIT_MS),
+        (init, IMPATIENT_WAIT_MS),
+        (name, IMPATIENT_WAIT_MS),
+        (find, IMPATIENT_WAIT_MS),
+    ],
+)
+def test_nothing_is_left_of_who_waited_too_long_for_its_turn(
+    ask: Callable[[Any], weakref.ref[Request]], wait_ms: int
+) -> None:
+    host = host_with_a_topic()
+    host.turns.take()
+    late = ask(host)
+    host.pass_time(wait_ms - 1)
+    assert late() is not None and not host.answering.answers
+    host.pass_time(1)
+    gc.collect()
+    assert late() is None
+    assert len(host.answering.answers) == 1
+    assert not host.stops and not host.under_way
+    # But what makes the topic of the groups' offsets, for whoever asks next.
+    assert len(host.turns._queue) == (ask is find)
