@@ -26,7 +26,7 @@ def test_what_is_put_off_is_done_before_the_next_request() -> None:
         make_logs=lambda *_: None,
     )
     config: Any = {"node.id": 1}
-    controller: Any = SimpleNamespace(change_logs_by=lambda _: None)
+    controller: Any = SimpleNamespace(change_files_by=lambda _: None)
     context = Context(plane, config, Log("error"), controller)
 
     def do(name: str) -> None:

@@ -266,8 +266,8 @@ class Controller:
             gone = [messages.RemoveTopicRecord(topic_id=each) for each in topic_ids.values()]
             self._append(gone, lambda other: self._end_change(topic_ids, other or refusal, then))
 
-        self._turns.begin_change(topic_ids, are_new=True)
         self._append(records, written)
+        self._turns.begin_change(topic_ids, are_new=True)
         return topic_ids
 
     def delete_topics(self, names: Sequence[str], gone: Then, deleted: Callable[[], None]) -> None:
@@ -493,8 +493,7 @@ class Controller:
         """Has records written by who has the turn, and keeps that until they are in `image`, or
         never will be; then `then` is told."""
         log = self._log
-        self._turns.take()
-        self._appending = appending = log.prepare(records, self._wall_ms())
+        appending = log.prepare(records, self._wall_ms())
 
         def written(error: KafkaliteError | None) -> None:
             self._appending = None
@@ -507,7 +506,8 @@ class Controller:
             self._write_due_snapshot()
             then(None)
 
-        batches = appending.batches
+        self._turns.take()
+        self._appending, batches = appending, appending.batches
         self._changer().append_metadata(log.native_log, batches, log.leader_epoch, written)
 
     def _write_due_snapshot(self) -> None:
