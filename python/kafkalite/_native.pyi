@@ -24,6 +24,7 @@ __all__ = [
     "LogOffsets",
     "LogRead",
     "LogVerification",
+    "MessageCodec",
     "ProducerEntry",
     "RecordBatch",
     "Request",
@@ -31,8 +32,6 @@ __all__ = [
     "SegmentInfo",
     "__version__",
     "count_fetched",
-    "decode_message",
-    "encode_message",
     "end_transaction_marker",
     "fetched_end",
     "fetched_tail",
@@ -113,11 +112,30 @@ def message_layout(name: str) -> tuple[str, list[Any]]:
 def message_versions(name: str) -> tuple[int | None, int, int, int | None]:
     """API key or None, lowest and highest version, first flexible version or None."""
 
-def decode_message(class_: Any, version: int, body: bytes) -> Any:
-    """An object of a class of `kafkalite.protocol.messages`."""
+@final
+class MessageCodec:
+    """A class of `kafkalite.protocol.messages`: what fills, reads and writes its objects."""
 
-def encode_message(object: Any, version: int) -> bytes:  # noqa: A002
-    """The body of a message of `kafkalite.protocol.messages`."""
+    def __new__(
+        cls,
+        class_: type[Any],
+        name: str,
+        is_message: bool,
+        fields: Sequence[tuple[str, Any, MessageCodec | None]],
+    ) -> MessageCodec:
+        """`fields` as in `message_layout`, with codecs in place of layouts. The class of a struct
+        is no message, and is filled only."""
+
+    def fill(self, object: Any, given: dict[str, Any]) -> None:  # noqa: A002
+        """Sets all fields of a new object, to what is given or else to their defaults. Raises
+        TypeError for a field that there is not."""
+
+    def decode(self, version: int, body: bytes) -> Any:
+        """An object of the class."""
+
+    def encode(self, object: Any, version: int) -> bytes:  # noqa: A002
+        """The body of its message. The object, and every struct in it, may be a tuple of the fields
+        in the table's order; what follows those in it is left alone."""
 
 def random_uuid() -> str:
     """A new id as Kafka writes them: 22 characters of base64url."""
@@ -153,9 +171,8 @@ class Request:
     def peer(self) -> str:
         """The client's address, `127.0.0.1:40000`."""
 
-    @property
-    def body(self) -> bytes:
-        """What follows the header."""
+    def decode(self, kind: type[Any]) -> Any:
+        """What follows the header, as an object of the class of its message."""
 
 _TopicFacts: TypeAlias = tuple[bytes, bool, Mapping[str, str], Sequence[tuple[int, bytes]]]
 # Id, whether it is internal, configs (`Config.engine_configs`), and of each partition the leader
@@ -252,9 +269,12 @@ class BrokerPlane:
     def set_connection_rate(self, rate: int) -> None:
         """`max.connection.creation.rate` from now on."""
 
-    def wait(self, timeout_ms: int | None = None) -> tuple[list[Request], list[int]] | None:
-        """Requests for Python, and the numbers that may go on; blocks until there are some, or
-        notices, at most `timeout_ms`. None after `stop`. Asks the logs before. Of two threads
+    def wait(
+        self, timeout_ms: int | None = None
+    ) -> tuple[list[Request], list[int], tuple[list[str], list[str]] | None] | None:
+        """Requests for Python, the numbers that may go on, and sentences for the log if there are
+        any: errors of ours, warnings of what clients do. Blocks until there is something, at most
+        `timeout_ms`. None after `stop`. Asks the logs before. Of two threads
         that call it one waits until the other is stuck in a log directory, and then gets what there
         is at once."""
 
@@ -292,9 +312,6 @@ class BrokerPlane:
 
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, if there is one."""
-
-    def notices(self) -> tuple[list[str], list[str]]:
-        """Sentences for the log, each given once: errors of ours, warnings of what clients do."""
 
     def respond(self, request: Request, response: Any) -> None:
         """Answers with a message, in the request's version."""
@@ -751,6 +768,9 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[bytes, bytes | None]] = ...,
     ) -> None: ...
+    def extend(self, timestamp: int, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Appends keys and values, all of one time."""
+
     @property
     def size_bytes(self) -> int:
         """Bytes of the batch so far, before compression; 0 once it is finished."""

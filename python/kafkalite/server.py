@@ -8,13 +8,11 @@ whichever has the turn, and nothing is under way when it changes hands.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from kafkalite import _native
 from kafkalite.api import Handler
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
-from kafkalite.protocol import messages
 
 
 class ControlServer:
@@ -46,14 +44,11 @@ class ControlServer:
         work = plane.wait(timeout_ms)
         if work is None:
             return False
-        requests, woken = work
-        errors, warnings = plane.notices()
-        for sentence in errors:
-            context.log.error(sentence)
-        for sentence in warnings:
-            context.log.warning(sentence)
+        requests, woken, notices = work
+        if notices is not None:
+            self._note(*notices)
         for number in woken:
-            self._call(partial(context.woken, number))
+            self._call(context.woken, number)
             self._call_soon()
         # Requests before timers: a heartbeat that has come in time counts, however long the thread
         # was busy.
@@ -66,6 +61,12 @@ class ControlServer:
             self._call_soon()
         return True
 
+    def _note(self, errors: list[str], warnings: list[str]) -> None:
+        for sentence in errors:
+            self._context.log.error(sentence)
+        for sentence in warnings:
+            self._context.log.warning(sentence)
+
     def _timeout_ms(self) -> int | None:
         next_ms = self._context.timers.next_ms()
         return None if next_ms is None else max(0, next_ms - self._context.now_ms())
@@ -75,9 +76,9 @@ class ControlServer:
         while (callback := self._context.pop_soon()) is not None:
             self._call(callback)
 
-    def _call(self, callback: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[..., None], *arguments: int) -> None:
         try:
-            callback()
+            callback(*arguments)
         except Exception:  # noqa: BLE001 - one bad callback must not end the broker
             import traceback
 
@@ -93,10 +94,7 @@ class ControlServer:
                 f"{handler.name} v{version} of {request.peer}, client {client!r:.100}"
             )
         try:
-            kind = getattr(messages, f"{handler.name}Request")
-            response = handler.handle(
-                context, request, kind.decode(request.body, request.api_version)
-            )
+            response = handler.handle(context, request, request.decode(handler.request_kind))
             if response is not None:
                 context.plane.respond(request, response)
         except KafkaliteError as error:

@@ -41,7 +41,7 @@ mod _native {
         stamp_producer,
     };
     #[pymodule_export]
-    use crate::py::codec::{decode_message, encode_message, message_layout, message_versions};
+    use crate::py::codec::{MessageCodec, message_layout, message_versions};
     #[pymodule_export]
     use crate::py::engine::{
         AbortedTransaction, AppendInfo, LoadedLog, Log, LogDirectory, LogOffsets, ProducerEntry,

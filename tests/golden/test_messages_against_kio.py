@@ -191,6 +191,59 @@ def test_a_message_is_what_the_plain_encoder_writes(schema: Schema) -> None:
             assert kind.decode(body, version) == ours
 
 
+def as_tuples(value: Any) -> Any:
+    """The same with tuples of their fields in place of structs."""
+    if isinstance(value, list):
+        return [as_tuples(each) for each in value]
+    if isinstance(value, messages.Message):
+        return tuple(as_tuples(getattr(value, name)) for name in value._fields)
+    return value
+
+
+@pytest.mark.parametrize("schema", [pytest.param(s, id=s.name) for s in TABLE.values()])
+def test_tuples_of_fields_are_written_as_the_structs_are(schema: Schema) -> None:
+    kind = getattr(messages, schema.name)
+    for version in range(schema.versions.first, schema.versions.last + 1):
+        maker = Maker(random.Random(zlib.crc32(f"{schema.name} {version} tuples".encode())))
+        for _ in range(MESSAGES_A_VERSION):
+            ours = maker.message(schema, version)
+            body = ours.encode(version)
+            assert kind.pack(as_tuples(ours), version) == body
+            assert kind.pack((*as_tuples(ours), "one more"), version) == body
+
+
+def test_a_message_is_filled_with_what_is_given_and_defaults_of_its_own() -> None:
+    kind = messages.FetchRequest
+    one, other = kind(max_bytes=7, cluster_id=None), kind()
+    assert (one.max_bytes, one.cluster_id, one.topics) == (7, None, [])
+    assert other.max_bytes == 0x7FFF_FFFF
+    assert type(one.replica_state) is kind.ReplicaState
+    assert one.replica_state is not other.replica_state
+    one.topics.append(kind.FetchTopic())
+    assert other.topics == []
+    with pytest.raises(TypeError, match="FetchRequest has no field a, b"):
+        kind(a=1, max_bytes=2, b=3)
+    with pytest.raises(TypeError, match="FetchTopic has no field a"):
+        kind.FetchTopic(a=1)
+
+
+def test_what_a_field_cannot_hold_is_named() -> None:
+    kind = messages.OffsetCommitRequest
+    with pytest.raises(InvalidArgumentError, match="member_id cannot hold"):
+        kind(member_id="x" * 40_000).encode(7)
+    with pytest.raises(InvalidArgumentError, match="epoch cannot hold 2147483648"):
+        kind(generation_id_or_member_epoch=1 << 31).encode(7)
+    with pytest.raises(InvalidArgumentError, match="group_id cannot hold"):
+        kind(group_id=None).encode(7)
+    for wrong in ({"group_id": 1}, {"retention_time_ms": "1"}, {"topics": 1}):
+        with pytest.raises(TypeError, match=f"OffsetCommitRequest.{next(iter(wrong))}"):
+            kind(**wrong).encode(4)
+    with pytest.raises(InvalidArgumentError, match="no version 99"):
+        kind().encode(99)
+    with pytest.raises(InvalidArgumentError, match="OffsetCommitRequestTopic is no message"):
+        kind.OffsetCommitRequestTopic().encode(8)
+
+
 @pytest.mark.parametrize("schema", [pytest.param(s, id=s.name) for s in TABLE.values()])
 def test_tags_of_a_later_kafka_are_passed_over(schema: Schema) -> None:
     kind = getattr(messages, schema.name)

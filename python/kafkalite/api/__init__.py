@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.protocol import messages
 
 NOT_FLEXIBLE = 32767
 
@@ -32,6 +33,14 @@ class Handler:
         self.first_flexible = NOT_FLEXIBLE if first is None else first
         self._module_name = module_name
         self._handle: Callable[[Any, Any, Any], Any] | None = None
+        self._request_kind: type[messages.Message] | None = None
+
+    @property
+    def request_kind(self) -> type[messages.Message]:
+        """The class of the request, which is made now if it has not been yet."""
+        if self._request_kind is None:
+            self._request_kind = getattr(messages, f"{self.name}Request")
+        return self._request_kind
 
     @property
     def handle(self) -> Callable[[Any, Any, Any], Any]:

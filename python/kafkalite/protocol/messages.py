@@ -6,12 +6,13 @@
 
 A class is the same for every version of its message: a field that a version lacks holds its default
 after decoding and is left out when encoding. Structs are classes inside the class of their message.
-Types: integers int, string str, uuid and bytes bytes, arrays list; null is None.
+Types: integers int, string str, uuid and bytes bytes, arrays list; null is None. What is encoded
+may have tuples for structs: their fields in the table's order.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from kafkalite._native import decode_message, encode_message, message_layout
+from kafkalite._native import MessageCodec, message_layout
 
 
 class Message:
@@ -22,21 +23,10 @@ class Message:
     _name: ClassVar[str]
     _fields: ClassVar[tuple[str, ...]]
     _structs: ClassVar[tuple[type["Message"] | None, ...]]
-    _defaults: ClassVar[tuple[Any, ...]]
+    _codec: ClassVar[MessageCodec]
 
     def __init__(self, **fields: Any) -> None:
-        for name, default, struct in zip(self._fields, self._defaults, self._structs, strict=True):
-            if name in fields:
-                value = fields.pop(name)
-            elif isinstance(default, list):
-                value = []
-            elif default is ... and struct is not None:
-                value = struct()
-            else:
-                value = default
-            setattr(self, name, value)
-        if fields:
-            raise TypeError(f"{self._name} has no field {', '.join(fields)}")
+        self._codec.fill(self, fields)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
@@ -52,33 +42,43 @@ class Message:
     @classmethod
     def decode(cls, body: bytes, version: int) -> Any:
         """The message in `body`. Raises MalformedRequestError where the bytes are not one."""
-        return decode_message(cls, version, body)
+        return cls._codec.decode(version, body)
 
     def encode(self, version: int) -> bytes:
         """The body of the message in `version`."""
-        return encode_message(self, version)
+        return self._codec.encode(self, version)
+
+    @classmethod
+    def pack(cls, fields: tuple[Any, ...], version: int) -> bytes:
+        """The body of the message that has these fields, in the table's order."""
+        return cls._codec.encode(fields, version)
 
 
-def _make(layout: tuple[str, list[Any]]) -> type[Message]:
+def _make(layout: tuple[str, list[Any]], *, is_message: bool) -> type[Message]:
     name, fields = layout
-    structs = tuple(inner and _make(inner) for _, _, inner in fields)
+    structs = tuple(inner and _make(inner, is_message=False) for _, _, inner in fields)
     namespace: dict[str, Any] = {
         "__slots__": tuple(field for field, _, _ in fields),
         "__module__": __name__,
         "_name": name,
         "_fields": tuple(field for field, _, _ in fields),
-        "_defaults": tuple(default for _, default, _ in fields),
         "_structs": structs,
     }
     for struct in structs:
         if struct is not None:
             namespace[struct._name] = struct
-    return type(name, (Message,), namespace)
+    made = cast("type[Message]", type(name, (Message,), namespace))
+    inside = [
+        (field, default, None if struct is None else struct._codec)
+        for (field, default, _), struct in zip(fields, structs, strict=True)
+    ]
+    made._codec = MessageCodec(made, name, is_message, inside)
+    return made
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
-    made = _make(message_layout(name))
+    made = _make(message_layout(name), is_message=True)
     globals()[name] = made
     return made

@@ -4,6 +4,7 @@
 
 pub mod schema;
 pub mod value;
+pub mod walk;
 
 pub use schema::{Message, MessageKind};
 pub use value::{Value, decode, encode};

@@ -37,8 +37,8 @@ pub struct ControlFrame {
     pub listener_name: Arc<str>,
     /// Who the client is.
     pub principal: Principal,
-    /// The client's address, as `127.0.0.1:40000`.
-    pub peer: String,
+    /// The client's address.
+    pub peer: SocketAddr,
     /// What follows the header.
     pub body: Vec<u8>,
     /// What all that takes, whatever becomes of the connection, until Python lets go of it.
@@ -64,6 +64,7 @@ pub struct Taken {
     pub frames: Vec<ControlFrame>,
     /// Numbers that Python gave to what it waits for (`ControlQueue::wake`).
     pub woken: Vec<u64>,
+    pub notices: Notices,
 }
 
 /// Sentences for the log, by how grave they are.
@@ -181,11 +182,6 @@ impl ControlQueue {
         }
     }
 
-    /// The sentences to be logged.
-    pub fn take_notices(&self) -> Notices {
-        std::mem::take(&mut self.queue.lock().notices)
-    }
-
     /// Blocks until the calling thread has the turn, if it does not have it still. `None`: another has
     /// it, and the queue is closed.
     pub fn turn(&self) -> Option<Turn> {
@@ -225,7 +221,7 @@ impl ControlQueue {
     }
 
     /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for ever).
-    /// Nothing in it means that the time is over, or that there are notices or calls. `None`: the queue is
+    /// Nothing in it means that the time is over, or that there are calls. `None`: the queue is
     /// closed and empty.
     pub fn take(&self, timeout: Option<Duration>) -> Option<Taken> {
         let mut queue = self.queue.lock();
@@ -246,6 +242,7 @@ impl ControlQueue {
             false => Some(Taken {
                 frames: queue.frames.drain(..).collect(),
                 woken: std::mem::take(&mut queue.woken),
+                notices: std::mem::take(&mut queue.notices),
             }),
         }
     }

@@ -394,7 +394,7 @@ impl Reactor {
             listener,
             listener_name: self.shared.listener_name(listener),
             principal,
-            peer: peer.to_string(),
+            peer,
             body,
             memory: HeldMemory::new(&self.shared, memory_bytes),
         });

@@ -506,7 +506,8 @@ mod tests {
             stream
         };
         let control = plane.shared.control();
-        let notices = || control.take_notices().warnings;
+        let take = |timeout| control.take(Some(timeout)).expect("it is open");
+        let notices = || take(Duration::ZERO).notices.warnings;
         // Of this many partitions it would have more than so many bytes.
         let count = 25;
         let partitions = |writer: &mut Writer, rest: &[u8]| {
@@ -549,11 +550,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(60);
         let frame = loop {
             // It may be woken for words on the clients before.
-            drop(control.take_notices());
-            let taken = control
-                .take(Some(Duration::from_secs(1)))
-                .expect("it is open");
-            if let Some(frame) = taken.frames.into_iter().next() {
+            if let Some(frame) = take(Duration::from_secs(1)).frames.into_iter().next() {
                 break frame;
             }
             assert!(Instant::now() < until, "no request for Python has come");

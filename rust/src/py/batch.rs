@@ -78,6 +78,22 @@ impl BatchBuilder {
         appended.map_err(|error| raise(py, &error))
     }
 
+    /// Appends keys and values, all of one time.
+    fn extend(
+        &mut self,
+        py: Python<'_>,
+        timestamp: i64,
+        records: Vec<(Bound<'_, PyBytes>, Option<Bound<'_, PyBytes>>)>,
+    ) -> PyResult<()> {
+        let builder = self.inner.as_mut().ok_or_else(|| raise(py, &finished()))?;
+        for (key, value) in &records {
+            let value = value.as_ref().map(|value| value.as_bytes());
+            let appended = builder.append(timestamp, Some(key.as_bytes()), value, &[]);
+            appended.map_err(|error| raise(py, &error))?;
+        }
+        Ok(())
+    }
+
     /// Bytes of the batch so far, before compression; 0 once it is finished.
     #[getter]
     fn size_bytes(&self) -> usize {

@@ -1,14 +1,25 @@
 //! Messages for Python: objects of classes that `kafkalite.protocol.messages` makes from the table,
-//! with an attribute a field. A class knows its message (`_name`, on the outermost), the names of its
-//! fields (`_fields`) and the classes of its structs (`_structs`, one per field or None).
+//! with an attribute a field. They are read and written as they are, by what is remembered of each
+//! class: its fields' names, their defaults, and the classes of its structs.
+#![expect(
+    unsafe_code,
+    reason = "an object whose fields are all about to be set needs no __init__"
+)]
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::door::raise;
 use crate::codec::schema::{Kind, Struct};
-use crate::codec::{Message, Value, decode, encode};
+use crate::codec::walk::{self, Maker, Source};
+use crate::codec::{Message, Value};
+use crate::error::Error;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer};
 
@@ -33,7 +44,7 @@ fn layout<'py>(py: Python<'py>, of: &Struct) -> PyResult<Bound<'py, PyTuple>> {
         // A struct's default is made anew each time, of its class.
         let default = match &field.default {
             Value::Struct(_) => py.Ellipsis().into_bound(py),
-            default => to_python(py, &field.kind, default, None)?,
+            default => default_to_python(py, default)?,
         };
         fields.append((&field.name, default, inner))?;
     }
@@ -57,164 +68,386 @@ pub fn message_versions(
     ))
 }
 
-/// An object of `class` out of the body of its message in `version`; bytes behind it are an error.
-#[pyo3::pyfunction]
-pub fn decode_message<'py>(
-    class: &Bound<'py, PyAny>,
-    version: i16,
-    body: &[u8],
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = class.py();
-    let name: String = class.getattr(pyo3::intern!(py, "_name"))?.extract()?;
-    let decoded = Message::find(&name).and_then(|message| {
-        let mut reader = Reader::new(body);
-        let value = decode(&message, version, &mut reader)?;
-        Ok((message, value))
-    });
-    let (message, value) = decoded.map_err(|error| raise(py, &error))?;
-    struct_to_python(py, &message.root, &value, class)
+/// The default of a field that is no struct.
+fn default_to_python<'py>(py: Python<'py>, default: &Value) -> PyResult<Bound<'py, PyAny>> {
+    let maker = ObjectMaker { py, codec: None };
+    match default {
+        Value::Bool(value) => maker.bool(*value),
+        Value::Int(value) => maker.int(*value),
+        Value::Float(value) => maker.float(*value),
+        Value::String(value) => Ok(maker.string(value)),
+        Value::Bytes(value) => Ok(maker.bytes(value)),
+        Value::Uuid(value) => Ok(maker.uuid(value)),
+        Value::Array(_) => maker.array(Vec::new()),
+        Value::Null | Value::Struct(_) => Ok(maker.null()),
+    }
 }
 
-/// The body of `object`'s message in `version`.
-#[pyo3::pyfunction]
-pub fn encode_message<'py>(
-    object: &Bound<'py, PyAny>,
-    version: i16,
-) -> PyResult<Bound<'py, PyBytes>> {
-    let mut writer = Writer::default();
-    encode_object(object, version, &mut writer, &mut AnswerRoom(usize::MAX))?;
-    Ok(PyBytes::new(object.py(), &writer.bytes))
+/// A class of `kafkalite.protocol.messages`, as the walk over the table needs it.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct MessageCodec {
+    class: Py<PyType>,
+    name: String,
+    /// `None` for the class of a struct.
+    message: Option<Arc<Message>>,
+    fields: Vec<ClassField>,
 }
 
-/// Bytes that values may take in memory. What is in a message twice counts twice, though it may be one
-/// object of Python's.
-pub struct AnswerRoom(pub usize);
+struct ClassField {
+    name: Py<PyString>,
+    default: FieldDefault,
+    /// Of the struct in it, or of those in its array.
+    inner: Option<Py<MessageCodec>>,
+}
+
+enum FieldDefault {
+    Same(Py<PyAny>),
+    NewList,
+    NewStruct,
+}
+
+#[pymethods]
+impl MessageCodec {
+    /// `fields`: name, default and codec of its struct, as in `message_layout`. `name` is that of a
+    /// message if it `is_message`.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        class_: Bound<'_, PyType>,
+        name: String,
+        is_message: bool,
+        fields: Vec<(Bound<'_, PyString>, Py<PyAny>, Option<Py<MessageCodec>>)>,
+    ) -> PyResult<MessageCodec> {
+        let message = match is_message {
+            true => Some(Message::find(&name)?),
+            false => None,
+        };
+        let fields = fields.into_iter().map(|(name, default, inner)| {
+            let default = match default.bind(py) {
+                default if default.is(py.Ellipsis()) => FieldDefault::NewStruct,
+                default if default.is_instance_of::<PyList>() => FieldDefault::NewList,
+                _ => FieldDefault::Same(default),
+            };
+            Ok(ClassField {
+                name: PyString::intern(py, name.to_str()?).unbind(),
+                default,
+                inner,
+            })
+        });
+        Ok(MessageCodec {
+            class: class_.unbind(),
+            name,
+            message,
+            fields: fields.collect::<PyResult<_>>()?,
+        })
+    }
+
+    /// Sets all fields of a new object, those that are not in `given` to their defaults.
+    fn fill(&self, object: &Bound<'_, PyAny>, given: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = object.py();
+        let mut left = given.len();
+        for field in &self.fields {
+            let name = field.name.bind(py);
+            let value = match left {
+                0 => None,
+                _ => given.get_item(name)?,
+            };
+            left -= usize::from(value.is_some());
+            let value = value.map_or_else(|| field.default(py), Ok)?;
+            object.setattr(name, value)?;
+        }
+        if left == 0 {
+            return Ok(());
+        }
+        let is_known = |name: &String| {
+            let mut fields = self.fields.iter();
+            fields.any(|field| field.name.bind(py).to_str().ok() == Some(name))
+        };
+        let given: Vec<String> = given.keys().extract()?;
+        let unknown: Vec<String> = given.into_iter().filter(|name| !is_known(name)).collect();
+        let sentence = format!("{} has no field {}", self.name, unknown.join(", "));
+        Err(PyTypeError::new_err(sentence))
+    }
+
+    /// An object of the class out of the body of its message in `version`.
+    pub fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        version: i16,
+        body: &[u8],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let codec = Some(self);
+        let maker = ObjectMaker { py, codec };
+        walk::read(self.message()?, version, maker, &mut Reader::new(body))
+    }
+
+    /// The body of `object`'s message in `version`. It, and every struct in it, may be a tuple of the
+    /// fields in the table's order.
+    fn encode<'py>(
+        &self,
+        object: Bound<'py, PyAny>,
+        version: i16,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let py = object.py();
+        let mut writer = Writer::default();
+        self.write(object, version, &mut writer, &AnswerRoom::endless())?;
+        Ok(PyBytes::new(py, &writer.bytes))
+    }
+}
+
+impl MessageCodec {
+    fn message(&self) -> Result<&Message, Error> {
+        let no_message = || Error::InvalidArgument(format!("{} is no message", self.name));
+        self.message.as_deref().ok_or_else(no_message)
+    }
+
+    /// Writes the body of `object`'s message in `version`.
+    pub fn write(
+        &self,
+        object: Bound<'_, PyAny>,
+        version: i16,
+        writer: &mut Writer,
+        room: &AnswerRoom,
+    ) -> PyResult<()> {
+        let source = Attribute {
+            object,
+            codec: Some(self),
+            of: None,
+            room,
+        };
+        walk::write(self.message()?, version, &source, writer)
+    }
+
+    /// An object without fields.
+    fn allocate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = self.class.as_ptr().cast();
+        // SAFETY: a class that Python code has made, with `object` for its only native base, so this is
+        // its allocator; it gives a new reference, or null and an exception.
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class, 0)) }
+    }
+
+    fn field(&self, index: usize) -> PyResult<&ClassField> {
+        let unlike = || PyTypeError::new_err("a class that is unlike its message");
+        self.fields.get(index).ok_or_else(unlike)
+    }
+}
+
+impl ClassField {
+    fn default<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match (&self.default, &self.inner) {
+            (FieldDefault::Same(value), _) => value.bind(py).clone(),
+            (FieldDefault::NewStruct, Some(inner)) => {
+                let inner = inner.get();
+                let object = inner.allocate(py)?;
+                for field in &inner.fields {
+                    object.setattr(field.name.bind(py), field.default(py)?)?;
+                }
+                object
+            }
+            _ => PyList::empty(py).into_any(),
+        })
+    }
+
+    fn codec(&self) -> Option<&MessageCodec> {
+        self.inner.as_ref().map(Py::get)
+    }
+}
+
+/// Makes objects; `codec` is that of the struct at hand.
+#[derive(Clone, Copy)]
+struct ObjectMaker<'a, 'py> {
+    py: Python<'py>,
+    codec: Option<&'a MessageCodec>,
+}
+
+impl<'a> ObjectMaker<'a, '_> {
+    fn codec(self) -> PyResult<&'a MessageCodec> {
+        let missing = || PyTypeError::new_err("a struct without a class");
+        self.codec.ok_or_else(missing)
+    }
+}
+
+impl<'py> Maker for ObjectMaker<'_, 'py> {
+    type Made = Bound<'py, PyAny>;
+    type Open = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn null(self) -> Self::Made {
+        self.py.None().into_bound(self.py)
+    }
+
+    fn bool(self, value: bool) -> PyResult<Self::Made> {
+        Ok(value.into_pyobject(self.py)?.to_owned().into_any())
+    }
+
+    fn int(self, value: i64) -> PyResult<Self::Made> {
+        Ok(value.into_pyobject(self.py)?.into_any())
+    }
+
+    fn float(self, value: f64) -> PyResult<Self::Made> {
+        Ok(value.into_pyobject(self.py)?.into_any())
+    }
+
+    fn string(self, value: &str) -> Self::Made {
+        PyString::new(self.py, value).into_any()
+    }
+
+    fn bytes(self, value: &[u8]) -> Self::Made {
+        PyBytes::new(self.py, value).into_any()
+    }
+
+    fn uuid(self, value: &Uuid) -> Self::Made {
+        PyBytes::new(self.py, &value.0).into_any()
+    }
+
+    fn array(self, elements: Vec<Self::Made>) -> PyResult<Self::Made> {
+        Ok(PyList::new(self.py, elements)?.into_any())
+    }
+
+    fn open(self, _of: &Struct) -> PyResult<Self::Open> {
+        self.codec()?.allocate(self.py)
+    }
+
+    fn inside(self, index: usize) -> PyResult<Self> {
+        let codec = self.codec()?.field(index)?.codec();
+        Ok(ObjectMaker { codec, ..self })
+    }
+
+    fn set(self, open: &mut Self::Open, index: usize, made: Self::Made) -> PyResult<()> {
+        let field = self.codec()?.field(index)?;
+        open.setattr(field.name.bind(self.py), made)
+    }
+
+    fn set_default(self, open: &mut Self::Open, index: usize, _of: &Struct) -> PyResult<()> {
+        let field = self.codec()?.field(index)?;
+        open.setattr(field.name.bind(self.py), field.default(self.py)?)
+    }
+
+    fn close(self, open: Self::Open) -> Self::Made {
+        open
+    }
+}
+
+/// Memory that the values of an answer may take, counted as `Value`s. What is in a message twice counts
+/// twice, though it may be one object of Python's.
+pub struct AnswerRoom(Cell<usize>);
 
 impl AnswerRoom {
-    fn take(&mut self, bytes: usize) -> PyResult<()> {
-        match self.0.checked_sub(size_of::<Value>() + bytes) {
-            Some(left) => self.0 = left,
-            None => {
-                self.0 = 0;
-                return Err(PyTypeError::new_err("more than there is room for"));
-            }
+    pub fn new(bytes: usize) -> AnswerRoom {
+        AnswerRoom(Cell::new(bytes))
+    }
+
+    fn endless() -> AnswerRoom {
+        AnswerRoom::new(usize::MAX)
+    }
+
+    fn take(&self, bytes: usize) -> PyResult<()> {
+        let left = self.0.get().checked_sub(bytes);
+        self.0.set(left.unwrap_or(0));
+        match left {
+            Some(_) => Ok(()),
+            None => Err(PyTypeError::new_err("more than there is room for")),
         }
-        Ok(())
     }
 
     /// Something found no room. A little may have been left for others.
     pub fn is_over(&self) -> bool {
-        self.0 == 0
+        self.0.get() == 0
     }
 }
 
-pub fn encode_object(
-    object: &Bound<'_, PyAny>,
-    version: i16,
-    writer: &mut Writer,
-    room: &mut AnswerRoom,
-) -> PyResult<()> {
-    let py = object.py();
-    let name: String = object.getattr(pyo3::intern!(py, "_name"))?.extract()?;
-    let message = Message::find(&name).map_err(|error| raise(py, &error))?;
-    let value = struct_from_python(&message.root, object, room)?;
-    encode(&message, version, &value, writer).map_err(|error| raise(py, &error))
+/// An object that is to be written.
+struct Attribute<'a, 'py> {
+    object: Bound<'py, PyAny>,
+    /// Of its structs.
+    codec: Option<&'a MessageCodec>,
+    /// The struct and the field in which it is.
+    of: Option<(&'a Struct, usize)>,
+    room: &'a AnswerRoom,
 }
 
-fn to_python<'py>(
-    py: Python<'py>,
-    kind: &Kind,
-    value: &Value,
-    class: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match value {
-        Value::Null => py.None().into_bound(py),
-        Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
-        Value::Int(value) => value.into_pyobject(py)?.into_any(),
-        Value::Float(value) => value.into_pyobject(py)?.into_any(),
-        Value::String(value) => PyString::new(py, value).into_any(),
-        Value::Bytes(value) => PyBytes::new(py, value).into_any(),
-        Value::Uuid(value) => PyBytes::new(py, &value.0).into_any(),
-        Value::Array(values) => {
-            let Kind::Array(element) = kind else {
-                return Err(PyTypeError::new_err("an array where the table has none"));
-            };
-            let list = PyList::empty(py);
-            for value in values {
-                list.append(to_python(py, element, value, class)?)?;
+impl<'a, 'py> Attribute<'a, 'py> {
+    fn new(
+        object: Bound<'py, PyAny>,
+        codec: Option<&'a MessageCodec>,
+        of: Option<(&'a Struct, usize)>,
+        room: &'a AnswerRoom,
+    ) -> PyResult<Attribute<'a, 'py>> {
+        room.take(size_of::<Value>())?;
+        Ok(Attribute {
+            object,
+            codec,
+            of,
+            room,
+        })
+    }
+
+    /// Says where it was that something is not of its kind.
+    fn told<T>(&self, extracted: PyResult<T>) -> PyResult<T> {
+        extracted.map_err(|error| match self.of {
+            Some((of, index)) => {
+                let field = of.fields.get(index).map_or("", |field| &field.name);
+                PyTypeError::new_err(format!("{}.{field}: {error}", of.name))
             }
-            list.into_any()
-        }
-        Value::Struct(_) => match (kind, class) {
-            (Kind::Struct(inner), Some(class)) => struct_to_python(py, inner, value, class)?,
-            _ => return Err(PyTypeError::new_err("a struct without a class")),
-        },
-    })
+            None => error,
+        })
+    }
 }
 
-fn struct_to_python<'py>(
-    py: Python<'py>,
-    of: &Struct,
-    value: &Value,
-    class: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let Value::Struct(values) = value else {
-        return Err(PyTypeError::new_err("not a struct"));
-    };
-    let structs = class.getattr(pyo3::intern!(py, "_structs"))?;
-    let structs = structs.cast::<PyTuple>()?;
-    let object = class.call_method1(pyo3::intern!(py, "__new__"), (class,))?;
-    for (index, (field, value)) in of.fields.iter().zip(values).enumerate() {
-        let inner = structs.get_item(index)?;
-        let attribute = to_python(py, &field.kind, value, Some(&inner))?;
-        object.setattr(PyString::intern(py, &field.name), attribute)?;
-    }
-    Ok(object)
-}
+impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
+    type Error = PyErr;
 
-fn struct_from_python(
-    of: &Struct,
-    object: &Bound<'_, PyAny>,
-    room: &mut AnswerRoom,
-) -> PyResult<Value> {
-    let mut values = Vec::with_capacity(of.fields.len());
-    for field in &of.fields {
-        let attribute = object.getattr(PyString::intern(object.py(), &field.name))?;
-        let value = from_python(&field.kind, &attribute, room).map_err(|error| {
-            PyTypeError::new_err(format!("{}.{}: {error}", of.name, field.name))
-        })?;
-        values.push(value);
+    fn is_null(&self) -> bool {
+        self.object.is_none()
     }
-    Ok(Value::Struct(values))
-}
 
-fn from_python(kind: &Kind, object: &Bound<'_, PyAny>, room: &mut AnswerRoom) -> PyResult<Value> {
-    if object.is_none() {
-        room.take(0)?;
-        return Ok(Value::Null);
+    fn bool(&self) -> PyResult<bool> {
+        self.told(self.object.extract())
     }
-    let value = match kind {
-        Kind::Bool => Value::Bool(object.extract()?),
-        Kind::Int8 | Kind::Int16 | Kind::Uint16 | Kind::Int32 | Kind::Uint32 | Kind::Int64 => {
-            Value::Int(object.extract()?)
-        }
-        Kind::Float64 => Value::Float(object.extract()?),
-        Kind::String => Value::String(object.extract()?),
-        Kind::Uuid => Value::Uuid(Uuid(object.extract()?)),
-        Kind::Bytes | Kind::Records => Value::Bytes(object.extract()?),
-        Kind::Array(element) => {
-            let mut values = Vec::new();
-            for item in object.try_iter()? {
-                values.push(from_python(element, &item?, room)?);
-            }
-            Value::Array(values)
-        }
-        Kind::Struct(inner) => struct_from_python(inner, object, room)?,
-    };
-    room.take(match &value {
-        Value::String(text) => text.len(),
-        Value::Bytes(bytes) => bytes.len(),
-        _ => 0,
-    })?;
-    Ok(value)
+
+    fn int(&self) -> PyResult<i64> {
+        self.told(self.object.extract())
+    }
+
+    fn float(&self) -> PyResult<f64> {
+        self.told(self.object.extract())
+    }
+
+    fn string(&self) -> PyResult<Cow<'_, str>> {
+        let string = self.object.cast::<PyString>().map_err(PyErr::from);
+        let string = self.told(string.and_then(|string| string.to_str()))?;
+        self.room.take(string.len())?;
+        Ok(string.into())
+    }
+
+    fn bytes(&self) -> PyResult<Cow<'_, [u8]>> {
+        let bytes: Cow<'_, [u8]> = match self.object.cast::<PyBytes>() {
+            Ok(bytes) => bytes.as_bytes().into(),
+            Err(_) => self.told(self.object.extract::<Vec<u8>>())?.into(),
+        };
+        self.room.take(bytes.len())?;
+        Ok(bytes)
+    }
+
+    fn uuid(&self) -> PyResult<Uuid> {
+        self.told(self.object.extract()).map(Uuid)
+    }
+
+    fn elements(&self) -> PyResult<Vec<Self>> {
+        let of_element = |object| Attribute::new(object, self.codec, self.of, self.room);
+        let elements = self.told(self.object.try_iter())?;
+        elements
+            .map(|element| of_element(self.told(element)?))
+            .collect()
+    }
+
+    fn field(&self, of: &'a Struct, index: usize) -> PyResult<Self> {
+        let missing = || PyTypeError::new_err("a struct without a class");
+        let field = self.codec.ok_or_else(missing)?.field(index)?;
+        let attribute = match self.object.cast::<PyTuple>() {
+            Ok(fields) => fields.get_item(index)?,
+            Err(_) => self.object.getattr(field.name.bind(self.object.py()))?,
+        };
+        Attribute::new(attribute, field.codec(), Some((of, index)), self.room)
+    }
 }

@@ -86,6 +86,13 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+impl From<Error> for PyErr {
+    /// As `raise`, for code that has no token of the interpreter at hand; it holds the GIL all the same.
+    fn from(error: Error) -> PyErr {
+        Python::attach(|py| raise(py, &error))
+    }
+}
+
 /// The class in `kafkalite/errors.py`. Exhaustive on purpose: no catch-all arm.
 fn class_name(error: &Error) -> &'static str {
     match error {

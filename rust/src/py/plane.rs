@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::arrow_server::{PyArrowServer, serve_node};
 use super::claim::ClaimedDirectories;
-use super::codec::{AnswerRoom, encode_object};
+use super::codec::{AnswerRoom, MessageCodec};
 use super::door::{enter, raise};
 use super::engine::{Configs, Log, ProducerEntry, log_config};
 use crate::api::{ApiKey, HOT_KEYS};
@@ -31,7 +31,7 @@ use crate::log::directory::LogDirectory;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::change;
-use crate::net::control::{ControlAnswer, ControlFrame};
+use crate::net::control::{ControlAnswer, ControlFrame, Notices};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
 use crate::net::metadata;
 use crate::net::plane::{Mailboxes, Message, Plane, Settings};
@@ -42,6 +42,9 @@ use crate::wire::header::begin_response;
 
 /// Id, whether it is internal, configs, and of each partition the leader epoch and the directory's id.
 type TopicFacts = ([u8; 16], bool, Configs, Vec<(i32, [u8; 16])>);
+
+/// For the log: errors of ours, and warnings of what clients do.
+type Sentences = (Vec<String>, Vec<String>);
 
 /// A request that Python answers by `BrokerPlane.respond`, once.
 #[pyclass(frozen, module = "kafkalite._native")]
@@ -87,13 +90,16 @@ impl Request {
     }
 
     #[getter]
-    fn peer(&self) -> &str {
-        &self.frame.peer
+    fn peer(&self) -> String {
+        self.frame.peer.to_string()
     }
 
-    #[getter]
-    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.frame.body)
+    /// What follows the header, as an object of the class of its message.
+    fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, frame) = (kind.py(), &self.frame);
+        codec_of(kind)?
+            .get()
+            .decode(py, frame.api_version, &frame.body)
     }
 }
 
@@ -310,21 +316,24 @@ impl BrokerPlane {
         serve_node(py, self.node.clone(), listener, idle_ms_max)
     }
 
-    /// Requests for Python, and the numbers given to `append` and `wake` that may go on;
-    /// blocks until there are some, at most `timeout_ms`. None after `stop`. Of two threads that call
-    /// it one waits until the other is stuck.
+    /// Requests for Python, the numbers given to `append` and `wake` that may go on, and sentences for
+    /// the log if there are any; blocks until there is something, at most `timeout_ms`. None after
+    /// `stop`. Of two threads that call it one waits until the other is stuck.
     #[pyo3(signature = (timeout_ms=None))]
     fn wait(
         &self,
         py: Python<'_>,
         timeout_ms: Option<u64>,
-    ) -> PyResult<Option<(Vec<Request>, Vec<u64>)>> {
+    ) -> PyResult<Option<(Vec<Request>, Vec<u64>, Option<Sentences>)>> {
         let timeout = timeout_ms.map(Duration::from_millis);
         let plane = self.started(py)?;
         let taken = enter(py, || Ok(coordinate::wait(timeout, &plane.shared)))?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
-            (frames.map(|frame| Request { frame }).collect(), taken.woken)
+            let requests = frames.map(|frame| Request { frame }).collect();
+            let Notices { errors, warnings } = taken.notices;
+            let are_any = !errors.is_empty() || !warnings.is_empty();
+            (requests, taken.woken, are_any.then_some((errors, warnings)))
         }))
     }
 
@@ -400,7 +409,8 @@ impl BrokerPlane {
 
     /// The first offset of records that `append` has brought in.
     fn appended(&self, py: Python<'_>, number: u64) -> PyResult<i64> {
-        enter(py, || self.answer_of(number)?.first_offset())
+        let offset = self.answer_of(number).and_then(LogAnswer::first_offset);
+        offset.map_err(|error| raise(py, &error))
     }
 
     /// The log start offset after `delete_records`.
@@ -421,12 +431,6 @@ impl BrokerPlane {
         Some(Log::new(partition.log.clone()))
     }
 
-    /// Sentences for the log, each given once: errors of ours, and warnings of what clients do.
-    fn notices(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<String>)> {
-        let notices = self.started(py)?.shared.control().take_notices();
-        Ok((notices.errors, notices.warnings))
-    }
-
     /// Answers a request with a message, in the request's version.
     fn respond(
         &self,
@@ -441,8 +445,12 @@ impl BrokerPlane {
             .key(asked.api_key)
             .is_some_and(|key| asked.api_version >= key.first_flexible);
         let mut writer = begin_response(asked.correlation_id, flexible, 256);
-        let mut room = AnswerRoom(CONTROL_ANSWER_BYTES_MAX);
-        let answer = match encode_object(response, asked.api_version, &mut writer, &mut room) {
+        let room = AnswerRoom::new(CONTROL_ANSWER_BYTES_MAX);
+        let codec = codec_of(response)?;
+        let written = codec
+            .get()
+            .write(response.clone(), asked.api_version, &mut writer, &room);
+        let answer = match written {
             Ok(()) => ControlAnswer::Response(writer.bytes),
             Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
                 "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
@@ -695,6 +703,12 @@ impl BrokerPlane {
             .shared
             .post(parked.thread, Message::Control(parked, answer));
     }
+}
+
+/// That of a message, or of its class.
+fn codec_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, MessageCodec>> {
+    let codec = message.getattr(pyo3::intern!(message.py(), "_codec"))?;
+    Ok(codec.cast_into::<MessageCodec>()?)
 }
 
 /// A rate of connections; beyond what a number of Kafka's may be, there is none.

@@ -233,11 +233,18 @@ impl<'a> Reader<'a> {
         mut field: impl FnMut(u32, &mut Reader<'a>) -> Result<()>,
     ) -> Result<()> {
         for _ in 0..self.uvarint()? {
-            let tag = self.uvarint()?;
-            let size = self.uvarint()? as usize;
-            field(tag, &mut Reader::new(self.take(size)?))?;
+            let (tag, mut reader) = self.tag()?;
+            field(tag, &mut reader)?;
         }
         Ok(())
+    }
+
+    /// The next tagged field: its tag and a reader of just its bytes.
+    #[inline]
+    pub fn tag(&mut self) -> Result<(u32, Reader<'a>)> {
+        let tag = self.uvarint()?;
+        let size = self.uvarint()? as usize;
+        Ok((tag, Reader::new(self.take(size)?)))
     }
 
     /// Skips the tagged fields of a struct if the version has them.
