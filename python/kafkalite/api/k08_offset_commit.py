@@ -19,63 +19,52 @@ broker (KIP-211); v6 has leader epochs (KIP-320); v7 static members (KIP-345); v
 
 from typing import Any
 
-from kafkalite.api.topics_of_answer import put_together
+from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
 from kafkalite.groups.coordinator import OffsetToCommit
 from kafkalite.protocol import codes, messages
 
 NAME = "OffsetCommit"
 
+NO_ID = bytes(16)
+
 
 def handle(context: Context, request: Any, message: Any) -> None:
     """Answers once the offsets are on disk."""
     by_id = request.api_version >= 10
-    response = messages.OffsetCommitResponse()
-    kind = messages.OffsetCommitResponse.OffsetCommitResponseTopic
+    topics: Any = context.image.topics_by_id if by_id else context.image.topics
     taken: list[OffsetToCommit] = []
-    places: list[Any] = []
-    answers: list[tuple[Any, bool]] = []
-    has_refusal = False
+    judged: list[Judged] = []
     for asked in message.topics:
-        answered = kind(name=asked.name, topic_id=asked.topic_id)
-        topic = (
-            context.image.topics_by_id.get(asked.topic_id)
-            if by_id
-            else context.image.topics.get(asked.name)
-        )
-        answers.append((answered, topic is not None))
-        has_refusal |= topic is None
-        count = 0 if topic is None else len(topic.partitions)
+        key = asked.topic_id if by_id else asked.name
+        topic = topics.get(key)
         unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
-        if topic is None and by_id:
-            unknown = codes.UNKNOWN_TOPIC_ID
+        if topic is None:
+            count = 0
+            if by_id:
+                unknown = codes.UNKNOWN_TOPIC_ID
+        else:
+            count = len(topic.partitions)
+        partitions = []
         for each in asked.partitions:
-            place = kind.OffsetCommitResponsePartition(partition_index=each.partition_index)
-            answered.partitions.append(place)
-            if topic is None or not 0 <= each.partition_index < count:
-                place.error_code = unknown
-                has_refusal = True
+            index = each.partition_index
+            if not 0 <= index < count:
+                partitions.append((index, unknown))
                 continue
-            places.append(place)
+            partitions.append((index, codes.NONE))
+            offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
+            metadata = each.committed_metadata or ""
             taken.append(
-                OffsetToCommit(
-                    topic=topic.name,
-                    topic_id=topic.id,
-                    partition=each.partition_index,
-                    offset=each.committed_offset,
-                    leader_epoch=each.committed_leader_epoch,
-                    metadata=each.committed_metadata or "",
-                )
+                OffsetToCommit(topic.name, topic.id, index, offset, leader_epoch, metadata)
             )
-
-    response.topics = put_together(
-        answers, has_refusal, lambda topic: topic.topic_id if by_id else topic.name
-    )
+        judged.append(Judged(key, topic is not None, partitions))
 
     def reply(results: list[int]) -> None:
-        for place, code in zip(places, results, strict=True):
-            place.error_code = code
-        context.plane.respond(request, response)
+        answered: list[tuple[str, bytes, list[tuple[int, int]]]] = [
+            ("", key, rows) if by_id else (key, NO_ID, rows)
+            for key, rows in put_together(judged, results)
+        ]
+        context.plane.respond(request, messages.OffsetCommitResponse(topics=answered))
 
     if not taken:
         reply([])

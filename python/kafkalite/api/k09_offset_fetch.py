@@ -31,13 +31,9 @@ def handle(context: Context, request: Any, message: Any) -> None:
     kind = messages.OffsetFetchResponse
     response = kind()
     if version < 8:
-        whole, topic_kind = response, kind.OffsetFetchResponseTopic
-        part_kind = topic_kind.OffsetFetchResponsePartition
-        asked = [(message.group_id, message.topics, whole)]
+        asked = [(message.group_id, message.topics, response)]
     else:
         group_kind = kind.OffsetFetchResponseGroup
-        topic_kind = group_kind.OffsetFetchResponseTopics
-        part_kind = topic_kind.OffsetFetchResponsePartitions
         response.groups = [group_kind(group_id=each.group_id) for each in message.groups]
         asked = [
             (each.group_id, each.topics, place)
@@ -58,18 +54,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
             if code == codes.NONE or version < 2:
                 found = whole_groups.get(group_id) if topics is None else None
                 if found is None:
-                    found = list(
-                        _topics(
-                            context,
-                            version,
-                            topics,
-                            offsets,
-                            is_unstable,
-                            code,
-                            topic_kind,
-                            part_kind,
-                        )
-                    )
+                    found = list(_topics(context, version, topics, offsets, is_unstable, code))
                 if topics is None:
                     whole_groups[group_id] = found
                 place.topics = found
@@ -92,16 +77,13 @@ def _topics(
     offsets: GroupOffsets,
     is_unstable: Callable[[str, int], bool],
     code: int,
-    topic_kind: Any,
-    part_kind: Any,
-) -> Iterator[Any]:
-    """The answer for each topic; `code` is that of the group, which version 1 has no room for."""
+) -> Iterator[tuple[Any, ...]]:
+    """The answer for each topic, as tuples of the fields that the table has for it; `code` is that
+    of the group, which version 1 has no room for."""
     by_id = version >= 10
     for name, topic_id, indexes in _wanted(context, by_id, asked, offsets):
-        topic = topic_kind(name=name or "")
-        if version >= 8:
-            topic.topic_id = topic_id
         known = offsets.get(name, {}) if name is not None else {}
+        partitions = []
         for index in indexes:
             found = known.get(index, NO_OFFSET)
             error_code = code
@@ -109,16 +91,12 @@ def _topics(
                 error_code = codes.UNKNOWN_TOPIC_ID
             elif is_unstable(name, index):
                 found, error_code = NO_OFFSET, codes.UNSTABLE_OFFSET_COMMIT
-            topic.partitions.append(
-                part_kind(
-                    partition_index=index,
-                    committed_offset=found.offset,
-                    committed_leader_epoch=found.leader_epoch,
-                    metadata=found.metadata,
-                    error_code=error_code,
-                )
-            )
-        yield topic
+            offset, leader_epoch, metadata = found[:3]
+            partitions.append((index, offset, leader_epoch, metadata, error_code))
+        if version < 8:
+            yield name or "", partitions
+        else:
+            yield name or "", topic_id, partitions
 
 
 def _wanted(

@@ -10,7 +10,7 @@ no topic. Per partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
 
 from typing import Any
 
-from kafkalite.api.topics_of_answer import put_together
+from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
@@ -19,34 +19,25 @@ NAME = "OffsetDelete"
 
 def handle(context: Context, request: Any, message: Any) -> None:
     """Answers once the tombstones are on disk."""
-    response = messages.OffsetDeleteResponse()
-    kind = messages.OffsetDeleteResponse.OffsetDeleteResponseTopic
-    answers: list[tuple[Any, bool]] = []
-    has_refusal = False
     known: list[tuple[str, int]] = []
-    places: list[Any] = []
+    judged: list[Judged] = []
+    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
     for asked in message.topics:
-        answered = kind(name=asked.name)
         topic = context.image.topics.get(asked.name)
-        answers.append((answered, topic is not None))
-        has_refusal |= topic is None
+        count = 0 if topic is None else len(topic.partitions)
+        partitions = []
         for each in asked.partitions:
             index = each.partition_index
-            place = kind.OffsetDeleteResponsePartition(partition_index=index)
-            answered.partitions.append(place)
-            if topic is None or not 0 <= index < len(topic.partitions):
-                place.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
-                has_refusal = True
-            else:
+            is_there = 0 <= index < count
+            partitions.append((index, codes.NONE if is_there else unknown))
+            if is_there:
                 known.append((asked.name, index))
-                places.append(place)
+        judged.append(Judged(asked.name, topic is not None, partitions))
 
     def reply(code: int, results: list[int]) -> None:
-        response.error_code = code
+        response = messages.OffsetDeleteResponse(error_code=code)
         if code == codes.NONE:
-            for place, result in zip(places, results, strict=True):
-                place.error_code = result
-            response.topics = put_together(answers, has_refusal, lambda topic: topic.name)
+            response.topics = put_together(judged, results)
         context.plane.respond(request, response)
 
     context.groups.delete_offsets(message.group_id, known, reply)

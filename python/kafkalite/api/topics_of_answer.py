@@ -5,20 +5,40 @@ A topic without partitions is left out, unless nobody knows it. One that comes t
 comes twice in the answer, but once as soon as a partition of any topic was refused.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+from kafkalite.protocol import codes
+
+Row = tuple[int, int]
+"""Index and code of a partition."""
 
 
-def put_together(
-    answered: list[tuple[Any, bool]], has_refusal: bool, key_of: Callable[[Any], Any]
-) -> list[Any]:
-    """`answered`: each topic of the request, and whether it is known."""
-    shown = [topic for topic, is_known in answered if topic.partitions or not is_known]
+class Judged(NamedTuple):
+    """A topic of the request: its name or id, whether it is known, and the partitions with what
+    they are refused for; NONE leaves that to the coordinator."""
+
+    key: Any
+    is_known: bool
+    partitions: list[Row]
+
+
+def put_together(judged: list[Judged], results: list[int]) -> list[tuple[Any, list[Row]]]:
+    """Key and partitions of each topic. `results` are the coordinator's codes, for the partitions
+    that were left to it, in their order."""
+    left = iter(results)
+    shown = []
+    has_refusal = False
+    for key, is_known, partitions in judged:
+        rows = []
+        for index, refusal in partitions:
+            rows.append((index, refusal or next(left)))
+            has_refusal |= refusal != codes.NONE
+        has_refusal |= not is_known
+        if rows or not is_known:
+            shown.append((key, rows))
     if not has_refusal:
         return shown
-    by_key: dict[Any, Any] = {}
-    for topic in shown:
-        first = by_key.setdefault(key_of(topic), topic)
-        if first is not topic:
-            first.partitions = first.partitions + topic.partitions
-    return list(by_key.values())
+    by_key: dict[Any, list[Row]] = {}
+    for key, rows in shown:
+        by_key.setdefault(key, []).extend(rows)
+    return list(by_key.items())

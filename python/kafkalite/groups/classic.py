@@ -171,12 +171,11 @@ class ClassicGroup:
 
     def next_wake_ms(self) -> int | None:
         """When `on_time` is due next; None while nothing is waited for."""
-        times = [
-            self._join_deadline_ms,
-            self._sync_deadline_ms,
-            self.members.next_deadline_ms(),
-        ]
-        return min((time for time in times if time is not None), default=None)
+        wake_ms = self.members.next_deadline_ms()
+        for time_ms in (self._join_deadline_ms, self._sync_deadline_ms):
+            if time_ms is not None and (wake_ms is None or time_ms < wake_ms):
+                wake_ms = time_ms
+        return wake_ms
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -365,20 +365,16 @@ class GroupCoordinator:
         expire_ms = min(wall_ms + retention_time_ms, 2**63 - 1) if retention_time_ms != -1 else -1
         results = []
         taken = []
-        for each in offsets:
-            if java_length(each.metadata) > self._metadata_size_max:
+        for topic, topic_id, partition, offset, leader_epoch, metadata in offsets:
+            size_max = self._metadata_size_max
+            if 2 * len(metadata) > size_max and java_length(metadata) > size_max:
                 results.append(codes.OFFSET_METADATA_TOO_LARGE)
                 continue
             results.append(codes.NONE)
             committed = CommittedOffset(
-                offset=each.offset,
-                leader_epoch=each.leader_epoch,
-                metadata=each.metadata,
-                commit_timestamp_ms=wall_ms,
-                expire_timestamp_ms=expire_ms,
-                topic_id=each.topic_id,
+                offset, leader_epoch, metadata, wall_ms, expire_ms, topic_id
             )
-            taken.append((each.topic, each.partition, committed))
+            taken.append((topic, partition, committed))
         if not taken:
             return reply(results)
         return shard.commit(

@@ -12,7 +12,8 @@ from kafkalite.groups.classic import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE, Clas
 
 
 class CommittedOffset(NamedTuple):
-    """`leader_epoch` and `expire_timestamp_ms` are -1 where there is none; times since 1970."""
+    """`leader_epoch` and `expire_timestamp_ms` are -1 where there is none; times since 1970. The
+    fields of its record (`OffsetCommitValue`) in their order, and one more."""
 
     offset: int
     leader_epoch: int
@@ -24,6 +25,9 @@ class CommittedOffset(NamedTuple):
     record_offset: int = -1
     """Where in the log it stands."""
 
+
+Commit = tuple[str, int, CommittedOffset]
+"""Topic, partition, and what is committed of it."""
 
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 """Topic -> partition -> offset."""
@@ -73,6 +77,16 @@ class Offsets:
 
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
         self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
+
+    def put_all(self, group_id: str, committed: list[Commit], record_offset: int) -> None:
+        """What one write has committed, whose first record stands there in the log."""
+        topics = self._by_group.setdefault(group_id, {})
+        for topic, partition, offset in committed:
+            partitions = topics.get(topic)
+            if partitions is None:
+                partitions = topics[topic] = {}
+            partitions[partition] = CommittedOffset(*offset[:-1], record_offset)
+            record_offset += 1
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         for transaction in self._open.values():

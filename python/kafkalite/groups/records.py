@@ -1,15 +1,12 @@
 """The records of `__consumer_offsets`, as Apache Kafka 4.3 writes them and as older ones did.
 
-    key     kind: int16, then a message of that kind, version 0
-    value   version: int16, then the message; null is a tombstone
+key     kind: int16, then a message of that kind, version 0
+value   version: int16, then the message; null is a tombstone
 
-    kind  key                 value                        written here in version
-    0, 1  OffsetCommitKey     OffsetCommitValue 0 to 4     4; 1 if the offset has a time to expire
-    2     GroupMetadataKey    GroupMetadataValue 0 to 4    3
-    3 ff  newer kinds of groups: left in the log as they are, and their group ids remembered
-
-An offset's key and value are the hot pair: they are put together by `struct`, and a test holds them
-against the codec.
+kind  key                 value                        written here in version
+0, 1  OffsetCommitKey     OffsetCommitValue 0 to 4     4; 1 if the offset has a time to expire
+2     GroupMetadataKey    GroupMetadataValue 0 to 4    3
+3 ff  newer kinds of groups: left in the log as they are, and their group ids remembered
 """
 
 import struct
@@ -32,11 +29,8 @@ OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 
-_NO_ID: Final = bytes(16)
 _SHORT: Final = struct.Struct(">h")
-_PARTITION: Final = struct.Struct(">i")
-_OFFSET: Final = struct.Struct(">hqi")
-_TIME: Final = struct.Struct(">q")
+_OFFSET_KEY_KIND: Final = _SHORT.pack(OFFSET_COMMIT_KINDS[1])
 
 
 class OffsetCommit(NamedTuple):
@@ -68,40 +62,16 @@ Change = OffsetCommit | GroupChange | NewerGroup
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     """The key of an offset."""
-    group, name = group_id.encode(), topic.encode()
-    return b"".join(
-        (
-            b"\x00\x01",
-            _SHORT.pack(len(group)),
-            group,
-            _SHORT.pack(len(name)),
-            name,
-            _PARTITION.pack(partition),
-        )
-    )
+    key: bytes = messages.OffsetCommitKey.pack((group_id, topic, partition), 0)
+    return _OFFSET_KEY_KIND + key
 
 
 def offset_value(offset: CommittedOffset) -> bytes:
     """The value of an offset."""
-    if offset.expire_timestamp_ms != -1:
-        value: bytes = messages.OffsetCommitValue(
-            offset=offset.offset,
-            metadata=offset.metadata,
-            commit_timestamp=offset.commit_timestamp_ms,
-            expire_timestamp=offset.expire_timestamp_ms,
-        ).encode(OFFSET_VALUE_VERSION_WITH_EXPIRY)
-        return _SHORT.pack(OFFSET_VALUE_VERSION_WITH_EXPIRY) + value
-    metadata = offset.metadata.encode()
-    has_id = offset.topic_id != _NO_ID
-    return b"".join(
-        (
-            _OFFSET.pack(OFFSET_VALUE_VERSION, offset.offset, offset.leader_epoch),
-            _unsigned_varint(len(metadata) + 1),
-            metadata,
-            _TIME.pack(offset.commit_timestamp_ms),
-            b"\x01\x00\x10" + offset.topic_id if has_id else b"\x00",
-        )
-    )
+    has_expiry = offset.expire_timestamp_ms != -1
+    version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
+    value: bytes = messages.OffsetCommitValue.pack(offset, version)
+    return _SHORT.pack(version) + value
 
 
 def offset_record(
@@ -209,14 +179,3 @@ def _version(value: bytes, highest: int) -> int:
     if not 0 <= version <= highest:
         raise MalformedRequestError(f"a value of version {version}, which is not known")
     return version
-
-
-def _unsigned_varint(value: int) -> bytes:
-    if value < 0x80:
-        return value.to_bytes(1, "big")
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

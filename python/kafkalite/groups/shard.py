@@ -25,7 +25,7 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.groups import records
 from kafkalite.groups.classic import EMPTY, ClassicGroup
 from kafkalite.groups.events import Effect, GroupRecord, Limits, Moment, Note, Reply, Store
-from kafkalite.groups.offsets import CommittedOffset, Offsets
+from kafkalite.groups.offsets import Commit, Offsets
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes
 from kafkalite.timers import Timer, Timers
@@ -81,12 +81,9 @@ class _Write(NamedTuple):
 
     records: list[records.Record]
     size_bytes: int
+    memory_bytes: int
+    """What it takes while it waits."""
     then: Then
-
-    @property
-    def memory_bytes(self) -> int:
-        """What it takes while it waits."""
-        return WRITE_BYTES + RECORD_BYTES * len(self.records) + self.size_bytes
 
 
 class Shard:
@@ -111,8 +108,9 @@ class Shard:
         self._is_end_of_turn_due = False
         self._last_failure = ""
         """Why the last write failed, so that the log says it once and not for each."""
-        self._in_flight: dict[tuple[str, str, int], int] = {}
-        """How many commits of a partition by a group are not on disk yet."""
+        self._commits: dict[int, tuple[str, list[Commit]]] = {}
+        """By a number, those that are not on disk yet: the group, and what it commits."""
+        self._last_commit = 0
         self._loader: _Loader | None = None
         self._deleted_topics: list[str] = []
         """While it loads: topics whose offsets are to be forgotten afterwards."""
@@ -226,24 +224,15 @@ class Shard:
 
         self.write([records.group_record(group.group_id, effect.record)], stored)
 
-    def commit(
-        self,
-        group_id: str,
-        committed: list[tuple[str, int, CommittedOffset]],
-        then: Callable[[int], None],
-    ) -> None:
-        """Writes offsets: topic, partition and offset of each."""
-        keys = [(group_id, topic, partition) for topic, partition, _ in committed]
-        for key in keys:
-            self._in_flight[key] = self._in_flight.get(key, 0) + 1
+    def commit(self, group_id: str, committed: list[Commit], then: Callable[[int], None]) -> None:
+        """Writes offsets."""
+        number = self._last_commit = self._last_commit + 1
+        self._commits[number] = (group_id, committed)
 
         def stored(error_code: int, base_offset: int) -> None:
-            for index, (key, (_, _, offset)) in enumerate(zip(keys, committed, strict=True)):
-                self._in_flight[key] -= 1
-                if self._in_flight[key] == 0:
-                    del self._in_flight[key]
-                if error_code == codes.NONE:
-                    self.offsets.put(*key, offset._replace(record_offset=base_offset + index))
+            del self._commits[number]
+            if error_code == codes.NONE:
+                self.offsets.put_all(group_id, committed, base_offset)
             then(error_code)
 
         self.write([records.offset_record(group_id, *each) for each in committed], stored)
@@ -251,8 +240,17 @@ class Shard:
     def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
         """Topic and partition of every offset of a group, those being written included."""
         found = dict.fromkeys(self.offsets.partitions_of(group_id))
-        found.update({key[1:]: None for key in self._in_flight if key[0] == group_id})
+        found.update(dict.fromkeys(self._being_written().get(group_id, ())))
         return list(found)
+
+    def _being_written(self) -> dict[str, dict[tuple[str, int], None]]:
+        """Group -> topic and partition of each offset that is not on disk yet."""
+        found: dict[str, dict[tuple[str, int], None]] = {}
+        for group_id, committed in self._commits.values():
+            partitions = found.setdefault(group_id, {})
+            for topic, partition, _ in committed:
+                partitions[topic, partition] = None
+        return found
 
     def delete_group(self, group: ClassicGroup, then: Callable[[int], None]) -> None:
         """Ends a group that has no members, and forgets its offsets. It is gone at once for those
@@ -294,13 +292,16 @@ class Shard:
         if self.state != ACTIVE:
             return
         wall_ms = self._host.wall_ms()
+        being_written = self._being_written()
         for group in list(self.groups.values()):
+            kept = being_written.get(group.group_id, {})
             expired = [
                 each
                 for each in self.offsets.expired(group, wall_ms, retention_ms)
-                if (group.group_id, *each) not in self._in_flight
+                if each not in kept
             ]
-            left = len(self.partitions_of(group.group_id)) - len(expired)
+            known = self.offsets.partitions_of(group.group_id)
+            left = len({**dict.fromkeys(known), **kept}) - len(expired)
             if left == 0 and group.state == EMPTY and not group.members.pending:
                 self.delete_group(group, _ignore)
             elif expired:
@@ -312,8 +313,11 @@ class Shard:
             self._deleted_topics.append(topic)
         if self.state != ACTIVE:
             return
-        in_flight = {key[0]: None for key in self._in_flight if key[1] == topic}
-        for group_id in {**dict.fromkeys(self.offsets.groups_reading(topic)), **in_flight}:
+        groups = dict.fromkeys(self.offsets.groups_reading(topic))
+        for group_id, being_written in self._being_written().items():
+            if any(each[0] == topic for each in being_written):
+                groups[group_id] = None
+        for group_id in groups:
             partitions = [each for each in self.partitions_of(group_id) if each[0] == topic]
             self.delete_offsets(group_id, partitions, _ignore)
 
@@ -341,6 +345,8 @@ class Shard:
         """Sees to it that the group hears of time in time; a timer that is early is left alone."""
         wake_ms = group.next_wake_ms()
         armed = self._timers.get(group.group_id)
+        if armed is None and wake_ms is None:
+            return
         if armed is not None and wake_ms is not None and armed[0] <= wake_ms:
             return
         self._disarm(group.group_id)
@@ -372,10 +378,12 @@ class Shard:
     def write(self, added: list[records.Record], then: Then) -> None:
         """Appends records at the end of this turn; `then` is called once they are on disk, in the
         order of the calls, or with the reason why they are not. Never from within this call."""
-        size_bytes = sum(len(key) + len(value or b"") + 16 for key, value in added)
-        write = _Write(added, size_bytes, then)
-        self._host.plane.hold(write.memory_bytes)
-        self._buffer.append(write)
+        size_bytes = 0
+        for key, value in added:
+            size_bytes += len(key) + len(value or b"") + 16
+        memory_bytes = WRITE_BYTES + RECORD_BYTES * len(added) + size_bytes
+        self._host.plane.hold(memory_bytes)
+        self._buffer.append(_Write(added, size_bytes, memory_bytes, then))
         self._append_at_end_of_turn()
 
     def _append_at_end_of_turn(self) -> None:
@@ -414,8 +422,7 @@ class Shard:
         wall_ms = self._host.wall_ms()
         builder = _native.BatchBuilder(self._codec)
         for write in writes:
-            for key, value in write.records:
-                builder.append(wall_ms, key, value)
+            builder.extend(wall_ms, write.records)
         self._under_way = writes
         try:
             batch = builder.finish()
@@ -426,7 +433,8 @@ class Shard:
     def _on_appended(self, error: KafkaliteError | None, offset: int) -> None:
         """The batch under way is on disk, or will never be."""
         writes, self._under_way = self._under_way, []
-        self._append_at_end_of_turn()
+        if self._buffer:
+            self._append_at_end_of_turn()
         if error is not None:
             self._on_append_failed(writes, error)
             return
@@ -449,6 +457,7 @@ class Shard:
             # One batch each, so that one that is too large does not take others with it.
             self._buffer.extendleft(reversed(writes))
             self._single_count += len(writes)
+            self._append_at_end_of_turn()
             return
         elif str(error) != self._last_failure:
             self._last_failure = str(error)
