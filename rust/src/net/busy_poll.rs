@@ -77,9 +77,7 @@ impl BusyPoll {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
-    use super::super::poller::{Readiness, WakeUp};
+    use super::super::poller::WakeUp;
     use super::*;
 
     /// Of so many waits, those that begin with a look, if none of them finds anything.
@@ -116,11 +114,7 @@ mod tests {
     fn an_event_that_is_there_is_found_and_none_is_made_up() -> io::Result<()> {
         let mut poller = Poller::new()?;
         let wake_up = WakeUp::new()?;
-        let readable = Readiness {
-            readable: true,
-            ..Readiness::default()
-        };
-        poller.add(wake_up.as_raw_fd(), 7, readable)?;
+        poller.add_wake_up(&wake_up, 7)?;
         let mut events = Vec::new();
         let mut busy_poll = BusyPoll::new(Duration::from_micros(50));
         assert!(!busy_poll.finds(&mut poller, &mut events)?);

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -79,9 +79,10 @@ pub enum Message {
     Panic,
 }
 
-/// Messages for one thread; posting wakes it if it had none.
+/// Messages for one thread; posting wakes it if it has left the box empty to wait for its sockets.
 pub struct Mailbox {
     messages: Mutex<Vec<Message>>,
+    is_left: AtomicBool,
     pub wake_up: WakeUp,
 }
 
@@ -89,21 +90,28 @@ impl Mailbox {
     fn new() -> std::io::Result<Mailbox> {
         Ok(Mailbox {
             messages: Mutex::default(),
+            is_left: AtomicBool::new(false),
             wake_up: WakeUp::new()?,
         })
     }
 
     fn post(&self, further: impl IntoIterator<Item = Message>) {
-        let mut messages = self.messages.lock();
-        let was_empty = messages.is_empty();
-        messages.extend(further);
-        drop(messages);
-        if was_empty {
+        self.messages.lock().extend(further);
+        if self.is_left.swap(false, Ordering::Relaxed) {
             self.wake_up.wake();
         }
     }
 
+    /// Before the thread waits for its sockets. True: there is nothing, and who posts from now on until
+    /// `take` wakes it.
+    pub fn is_left_empty(&self) -> bool {
+        // The lock orders this and the look at it: either the message is seen here, or this there.
+        self.is_left.store(true, Ordering::Relaxed);
+        self.messages.lock().is_empty()
+    }
+
     pub fn take(&self) -> Vec<Message> {
+        self.is_left.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.messages.lock())
     }
 }
@@ -367,6 +375,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::process::Command;
 
+    use super::super::poller::Poller;
     use super::*;
     use crate::node::{Claimed, NodeOptions};
     use crate::park::CONTROL_THREAD;
@@ -404,6 +413,38 @@ mod tests {
         assert_eq!(told.collect::<Vec<Vec<u64>>>(), [vec![1, 4], vec![3]]);
         let taken = mailboxes.control.take(None).expect("it is open");
         assert_eq!(taken.woken, [2]);
+    }
+
+    /// Each answer of Python's cost two system calls to wake a thread that was awake.
+    #[test]
+    fn who_posts_wakes_a_thread_once_and_only_one_that_waits() {
+        let mailbox = Mailbox::new().expect("an eventfd");
+        let mut poller = Poller::new().expect("a poller");
+        poller.add_wake_up(&mailbox.wake_up, 7).expect("it is new");
+        let mut is_woken = || {
+            let mut events = Vec::new();
+            poller.wait(0, &mut events).expect("events");
+            !events.is_empty()
+        };
+        let post = || mailbox.post([Message::Room]);
+        post();
+        assert!(!is_woken(), "it is awake");
+        assert!(!mailbox.is_left_empty(), "it must not wait");
+        post();
+        assert!(is_woken(), "it was about to");
+        assert_eq!(mailbox.take().len(), 2);
+        post();
+        assert!(!is_woken(), "it is awake again");
+        assert_eq!(mailbox.take().len(), 1);
+        for _ in 0..2 {
+            assert!(mailbox.is_left_empty());
+            assert!(!is_woken(), "nothing has come");
+            post();
+            post();
+            assert!(is_woken());
+            assert!(!is_woken(), "once");
+            assert_eq!(mailbox.take().len(), 2);
+        }
     }
 
     /// An argument of the process that is to end, in front of its log directory; to the test harness it is

@@ -1,4 +1,4 @@
-//! epoll and eventfd, level-triggered, and what threads ask of the scheduler: the one file that a
+//! epoll and eventfd, and what threads ask of the scheduler: the one file that a
 //! second operating system replaces.
 #![expect(
     unsafe_code,
@@ -44,16 +44,23 @@ impl Poller {
         })
     }
 
+    /// Level-triggered, as `change` too.
     pub fn add(&self, descriptor: RawFd, token: u64, interest: Readiness) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, descriptor, token, interest)
+        self.control(libc::EPOLL_CTL_ADD, descriptor, token, bits(interest))
+    }
+
+    /// Edge-triggered: each `wake` is an event once, and there is nothing to read.
+    pub fn add_wake_up(&self, wake_up: &WakeUp, token: u64) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLET;
+        self.control(libc::EPOLL_CTL_ADD, wake_up.0.as_raw_fd(), token, events)
     }
 
     pub fn change(&self, descriptor: RawFd, token: u64, interest: Readiness) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, descriptor, token, interest)
+        self.control(libc::EPOLL_CTL_MOD, descriptor, token, bits(interest))
     }
 
     pub fn remove(&self, descriptor: RawFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, descriptor, 0, Readiness::default())
+        self.control(libc::EPOLL_CTL_DEL, descriptor, 0, 0)
     }
 
     fn control(
@@ -61,18 +68,8 @@ impl Poller {
         operation: libc::c_int,
         descriptor: RawFd,
         token: u64,
-        interest: Readiness,
+        events: libc::c_int,
     ) -> io::Result<()> {
-        let mut events = 0;
-        if interest.readable {
-            events |= libc::EPOLLIN;
-        }
-        if interest.writable {
-            events |= libc::EPOLLOUT;
-        }
-        if interest.peer_closed {
-            events |= libc::EPOLLRDHUP;
-        }
         let mut event = libc::epoll_event {
             events: events as u32,
             u64: token,
@@ -117,6 +114,20 @@ impl Poller {
     }
 }
 
+fn bits(interest: Readiness) -> libc::c_int {
+    let mut events = 0;
+    if interest.readable {
+        events |= libc::EPOLLIN;
+    }
+    if interest.writable {
+        events |= libc::EPOLLOUT;
+    }
+    if interest.peer_closed {
+        events |= libc::EPOLLRDHUP;
+    }
+    events
+}
+
 /// Wakes a `Poller` that has it, from any thread.
 pub struct WakeUp(OwnedFd);
 
@@ -130,7 +141,7 @@ impl WakeUp {
         Ok(WakeUp(descriptor))
     }
 
-    /// Makes the descriptor readable. It cannot fail but by a full counter, which is readable too.
+    /// Counts one up, which takes longer than any machine to come to the end of the counter.
     pub fn wake(&self) {
         let one: u64 = 1;
         // SAFETY: the eight bytes of a counter in the machine's order, as eventfd wants them.
@@ -141,25 +152,6 @@ impl WakeUp {
                 size_of::<u64>(),
             )
         };
-    }
-
-    /// Makes the descriptor unreadable again.
-    pub fn clear(&self) {
-        let mut counter = [0u8; 8];
-        // SAFETY: eight bytes, as eventfd wants them.
-        let _ = unsafe {
-            libc::read(
-                self.0.as_raw_fd(),
-                counter.as_mut_ptr().cast(),
-                counter.len(),
-            )
-        };
-    }
-}
-
-impl AsRawFd for WakeUp {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }
 

@@ -199,7 +199,7 @@ impl Reactor {
             ..Readiness::default()
         };
         if let Some(mailbox) = shared.mailboxes.get(index) {
-            poller.add(mailbox.wake_up.as_raw_fd(), WAKE_TOKEN, readable)?;
+            poller.add_wake_up(&mailbox.wake_up, WAKE_TOKEN)?;
         }
         for (number, listener) in listeners.iter().enumerate() {
             let token = LISTENER_TOKEN - number as u64;
@@ -243,7 +243,10 @@ impl Reactor {
     // --- a turn ----------------------------------------------------------------------------------
 
     fn begin_turn(&mut self) -> io::Result<()> {
-        let timeout_ms = self.timeout_ms();
+        let shared = self.shared.clone();
+        let mailbox = shared.mailboxes.get(self.index);
+        let may_sleep = mailbox.is_none_or(Mailbox::is_left_empty);
+        let timeout_ms = if may_sleep { self.timeout_ms() } else { 0 };
         let may_look = timeout_ms != 0 && self.is_one_alone_busy();
         if !may_look || !self.busy_poll.finds(&mut self.poller, &mut self.events)? {
             self.poller.wait(timeout_ms, &mut self.events)?;
@@ -374,12 +377,7 @@ impl Reactor {
 
     fn on_event(&mut self, event: Event) {
         if event.token == WAKE_TOKEN {
-            // What comes from here on wakes again.
-            if let Some(mailbox) = self.shared.mailboxes.get(self.index) {
-                mailbox.wake_up.clear();
-            }
-            self.empty_mailbox();
-            return;
+            return; // the mailbox has been emptied already
         }
         let listener = (LISTENER_TOKEN - event.token) as usize;
         if listener < self.listeners.len() {
