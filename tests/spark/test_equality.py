@@ -57,6 +57,7 @@ CASES = {
     "no headers": Case({"subscribe": "mixed"}, rows_min=3000),
     "values of 10 MB": Case({"subscribe": "large"}, rows_min=10),
     "pattern": Case({"subscribePattern": "m.x.*|trimmed|no-such-topic"}, rows_min=3000),
+    "a pattern for a part of names": Case({"subscribePattern": "rimme|^compacte"}, rows_min=100),
     "assign, from and to offsets": Case(
         {
             "assign": json.dumps({"mixed": [0, 3], "appended": [1], "compacted": [0]}),

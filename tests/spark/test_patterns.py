@@ -58,7 +58,7 @@ def test_patterns_find_what_java_finds(spark: SparkSession) -> None:
             expected = None
         else:
             others = copy(all_names)
-            others.removeIf(java.asMatchPredicate())
+            others.removeIf(java.asPredicate())
             left = join(" ", others).split()
             expected = [name for name in names if name not in left]
         try:
@@ -66,6 +66,6 @@ def test_patterns_find_what_java_finds(spark: SparkSession) -> None:
         except ValueError as error:
             assert expected is None or any(each in str(error) for each in BEYOND), (text, error)
             continue
-        assert [name for name in names if pattern.fullmatch(name)] == expected, text
+        assert [name for name in names if pattern.search(name)] == expected, text
         agreed += bool(expected)
     assert agreed > COUNT // 4

@@ -10,26 +10,27 @@ NAMES = ("orders", "orders-2", "Orders", "a.b", "axb", "aa", "abab", "x_1", "_sc
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [
-        ("orders", ["orders"]),
-        ("order", []),
-        ("orders.*|x_\\d", ["orders", "orders-2", "x_1"]),
-        ("(?i)ORDERS", ["orders", "Orders"]),
-        ("(?:o|(?i)O)rders", ["orders", "Orders"]),
-        ("[a-z&&[^o]].*", ["a.b", "axb", "aa", "abab", "x_1"]),
+        ("orders", ["orders", "orders-2"]),
+        ("^orders$", ["orders"]),
+        ("^rders", []),
+        ("orders$|x_\\d", ["orders", "x_1"]),
+        ("(?i)ORDERS$", ["orders", "Orders"]),
+        ("(?:o|(?i)O)rders", ["orders", "orders-2", "Orders"]),
+        ("^[a-z&&[^o]].*", ["a.b", "axb", "aa", "abab", "x_1"]),
         ("\\Qa.b\\E", ["a.b"]),
         ("a\\.b", ["a.b"]),
-        ("\\p{Lower}+", ["orders", "axb", "aa", "abab"]),
-        ("\\P{Alpha}\\p{L}+", ["_schemas"]),
+        ("\\A\\p{Lower}+\\z", ["orders", "axb", "aa", "abab"]),
+        ("\\P{Alpha}\\p{L}+", ["a.b", "_schemas"]),
         ("(?<pair>ab)\\k<pair>", ["abab"]),
-        ("(a)\\1|(?=o).{6}", ["orders", "aa"]),
-        ("(?!_).*+", [each for each in NAMES if each != "_schemas"]),
+        ("(a)\\1|(?=o).{6}$", ["orders", "aa"]),
+        ("^(?!_).*+", [each for each in NAMES if each != "_schemas"]),
         ("^[a-]+$", ["aa"]),
         ("\\x61\\u0061", ["aa"]),
     ],
 )
-def test_names_match_as_a_whole(pattern: str, found: list[str]) -> None:
+def test_names_are_found_by_what_java_finds_in_them(pattern: str, found: list[str]) -> None:
     compiled = java_pattern(pattern)
-    assert [each for each in NAMES if compiled.fullmatch(each)] == found
+    assert [each for each in NAMES if compiled.search(each)] == found
 
 
 @pytest.mark.parametrize(

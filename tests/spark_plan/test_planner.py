@@ -240,8 +240,9 @@ def test_topics_are_chosen_by_name_pattern_and_partition(
         return {topic: sorted(partitions) for topic, partitions in found.items()}
 
     both = ["0", "1"]
-    assert topics(subscribePattern="orders.*") == {"orders": both, "orders-2": both}
-    assert topics(subscribePattern="order") == {}
+    assert topics(subscribePattern="^orders.*") == {"orders": both, "orders-2": both}
+    assert topics(subscribePattern="rders-") == {"orders-2": both}
+    assert topics(subscribePattern="^rders") == {}
     assert topics(subscribe="other, orders") == {"orders": both, "other": both}
     assert topics(assign='{"orders":[1]}') == {"orders": ["1"]}
     with pytest.raises(InvalidArgumentError, match="that there are not: orders-2, orders-7"):

@@ -1,9 +1,9 @@
 """Regular expressions of Java's for names of topics: `subscribePattern` means what it means to
-Spark's connector, which gives it to `java.util.regex`.
+Spark's connector, which has `java.util.regex` look for it anywhere in a name.
 
-Names of topics are ASCII without line ends, and a whole name must match. So every character class
-is a set of ASCII characters, worked out here (`[a-z&&[^aeiou]]`, `\\p{Alpha}`, `(?i)`), and `re`
-gets what both languages read in the same way:
+Names of topics are ASCII without line ends. So every character class is a set of ASCII characters,
+worked out here (`[a-z&&[^aeiou]]`, `\\p{Alpha}`, `(?i)`), and `re` gets what both languages read in
+the same way:
 
     Java                    Python
     [a-z&&[^aeiou]]  \\d     the characters, one by one
@@ -86,7 +86,7 @@ PROPERTIES = {
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """For `fullmatch` of names of topics. Raises `ValueError` for what is no expression of Java's,
+    """For `search` in names of topics. Raises `ValueError` for what is no expression of Java's,
     or none that is understood here."""
     translator = _Translator(text)
     try:

@@ -24,7 +24,7 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option("kafka.bootstrap.servers", "host:port,…", "", ANY, "The brokers to ask first."),
     Option("subscribe", "topic,…", "", READ, "Topics to read; one of the four ways to say which."),
-    Option("subscribePattern", "regex", "", READ, "Topics whose whole name Java matches."),
+    Option("subscribePattern", "regex", "", READ, "Topics in whose names Java finds it."),
     Option("assign", "JSON", "", READ, 'Partitions to read: `{"orders":[0,1]}`.'),
     Option(
         "startingOffsets",

@@ -263,7 +263,7 @@ class WireLog(Closing):
         if topics.kind == "subscribePattern":
             pattern = java_pattern(topics.names[0])
             listed = self._admin.list_topics(include_internal=False)
-            names = [each.name for each in listed if pattern.fullmatch(each.name)]
+            names = [each.name for each in listed if pattern.search(each.name)]
         elif topics.kind == "assign":
             names = sorted({topic for topic, _ in topics.partitions})
         else:
