@@ -13,13 +13,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafkalite._native import FetchRead, LogRead
-from kafkalite.allocator import keep_freed_memory
 from kafkalite.client.range_source import RangeSource
 from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.filters import push
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import open_log, plan_batch, tell
 from kafkalite.spark.ranges import Cut, Range, name_of, within
+from kafkalite.spark.workers import settle_for_rows
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
@@ -104,7 +104,7 @@ def read_range(
     """The rows of a range. Raises `KafkaliteError` in a sentence that names the partition."""
     import pyarrow
 
-    keep_freed_memory()
+    settle_for_rows()
     wanted = to_arrow_schema(schema, timezone="UTC")
     each = partition.range
     read: FetchRead | LogRead | None

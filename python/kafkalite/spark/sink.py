@@ -33,7 +33,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from kafkalite.allocator import keep_freed_memory
 from kafkalite.client.arrow_writer import ArrowWriter
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.transactions import (
@@ -46,6 +45,7 @@ from kafkalite.client.transactions import (
 )
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.planner import tell
+from kafkalite.spark.workers import settle, settle_for_rows
 from kafkalite.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         """On the driver, once every task is done."""
+        settle()
         transactions = _transactions(messages)
         if not transactions:
             return
@@ -173,7 +174,7 @@ def _write(
     batch_id: int | None = None,
 ) -> TaskWritten:
     """Sends what a task has; with a transactional id as a transaction that stays open."""
-    keep_freed_memory()
+    settle_for_rows()
     full = (batch for batch in batches if batch.num_rows)
     first = next(full, None)
     if first is None:

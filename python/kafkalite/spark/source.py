@@ -14,6 +14,7 @@ from kafkalite.spark.batch import BatchReader, PushingReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
 from kafkalite.spark.stream import RefusedStream, StreamReader
+from kafkalite.spark.workers import settle
 from kafkalite.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class KafkaliteDataSource(DataSource):
 
     def schema(self) -> str:
         """That of Spark's Kafka connector, cut and typed by the options, as DDL."""
+        settle()
         try:
             return ddl(ReadOptions.of(self.options, streaming=None))
         except KafkaliteError as refusal:
@@ -44,6 +46,7 @@ class KafkaliteDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Of a batch query; `schema` may be any choice of the columns, in any order."""
+        settle()
         options = self._options(streaming=False)
         return (PushingReader if options.pushdown else BatchReader)(options, schema)
 
@@ -59,6 +62,7 @@ class KafkaliteDataSource(DataSource):
         """Of a batch query. Topics are only appended to."""
         from kafkalite.spark.sink import BatchWriter
 
+        settle()
         if overwrite:
             raise InvalidArgumentError(
                 "Save mode Overwrite not allowed for kafkalite. The allowed save mode is Append."
