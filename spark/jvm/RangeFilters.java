@@ -19,8 +19,9 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
  * earlier ones behind the first, and Spark filters again.
  */
 final class RangeFilters {
+  /** Not the timestamp: beyond the year 294,246 it is null. */
   private static final Set<String> NEVER_NULL =
-      Set.of("topic", "partition", "offset", "timestamp", "timestampType");
+      Set.of("topic", "partition", "offset", "timestampType");
   private static final Set<String> COMPARISONS =
       Set.of("=", "<=>", "IN", "<>", "<", "<=", ">", ">=");
   private static final long MICROS_OF_MILLI = 1000;

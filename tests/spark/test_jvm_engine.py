@@ -19,6 +19,7 @@ from kafkalite import Broker
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark import jar_path
 from kafkalite.spark.source import KafkaliteDataSource
+from oracle.tools import Record
 from spark.reading import differences, read, read_stream, rows
 from spark.records import START_MS, create, mixed, send
 
@@ -162,6 +163,17 @@ def test_the_lower_bound_of_a_timestamp_cuts(spark: SparkSession, servers: str) 
         f"timestamp >= timestamp_millis({last}) AND offset < 995"
     )
     assert len(outside.collect()) == rows_read(outside) == 15
+
+
+def test_a_time_beyond_sparks_last_one_is_null_to_a_filter_too(
+    spark: SparkSession, servers: str
+) -> None:
+    """`IS NOT NULL` was taken to hold for every timestamp."""
+    create(servers, "far-future", message_timestamp_after_max_ms=str((1 << 63) - 1))
+    send(servers, [Record("far-future", b"v", timestamp=at) for at in (START_MS, 1 << 60)])
+    frame = read(spark, "jvm", servers, {"subscribe": "far-future"})
+    counts = [frame.where(f"timestamp IS {each}").count() for each in ("NULL", "NOT NULL")]
+    assert counts == [1, 1]
 
 
 def test_a_query_that_stops_early_gives_everything_back(spark: SparkSession, servers: str) -> None:

@@ -103,6 +103,7 @@ def test_a_filter_that_the_cut_says_in_full_is_not_kept() -> None:
         EqualTo(("value",), b"x"),
         IsNull(("offset",)),
         IsNotNull(("key",)),
+        IsNotNull(("timestamp",)),
         Not(EqualTo(("partition",), 1)),
         EqualTo(("headers", "partition"), 1),
         EqualTo(("partition",), None),

@@ -4,7 +4,7 @@
     offset               =, <=>, >, >=, <, <=           ranges; Spark filters no more
     offset               IN                             from least to greatest; Spark filters
     timestamp            =, <=>, >, >=                  the beginning of ranges; Spark filters
-    any of the four      IS NOT NULL                    always so
+    all but timestamp    IS NOT NULL                    always so
 
 Records may lie in any order of time: before the first one at or after a timestamp there is none
 that is, but behind it there may be earlier ones.
@@ -31,7 +31,8 @@ from kafkalite.spark.ranges import OFFSET_MAX, Cut, PartitionTest
 __all__ = ["push"]
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
+# Not the timestamp: beyond the year 294,246 it is null.
+NEVER_NULL = ("topic", "partition", "offset", "timestampType")
 
 OPERATORS: dict[type, str] = {
     EqualTo: "=",
