@@ -69,6 +69,10 @@ WRONG = {
         },
         "mixed-0: startingOffsets 500 is greater than endingOffsets 400",
     ),
+    "a start below all offsets": Wrong(
+        {"assign": json.dumps({"mixed": [0]}), "startingOffsets": offsets(mixed={"0": -5})},
+        "startingOffsets for mixed-0 is -5, it must be an offset, -1 for latest or -2 for earliest",
+    ),
     "an end that is not there yet": Wrong(
         {
             "assign": json.dumps({"mixed": [0]}),

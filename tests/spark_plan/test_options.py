@@ -75,6 +75,8 @@ def test_what_is_read_is_checked(options: dict[str, str], words: str) -> None:
         ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
         ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets for t-0 can't be earliest"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "startingOffsets for t-0 is -3, it must be"),
+        ({"endingOffsets": '{"t":{"0":-9}}'}, "endingOffsets for t-0 is -9, it must be an offset"),
         ({"startingOffsets": "erliest"}, "startingOffsets must be as in earliest, latest or {"),
         ({"startingOffsets": '{"t":{"a":1}}'}, "startingOffsets must be as in"),
         ({"startingOffsetsByTimestamp": '{"t":1}'}, "startingOffsetsByTimestamp must be as in"),

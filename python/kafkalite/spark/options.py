@@ -23,6 +23,7 @@ from kafkalite.spark.ranges import (
     OFFSET_MAX,
     Bound,
     Partition,
+    name_of,
     offsets_from_text,
 )
 
@@ -346,7 +347,14 @@ class _Reading:
         if text.lower() == "earliest":
             return Bound("earliest", by_offset, {}, -1)
         example = 'earliest, latest or {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-        return Bound("offsets", by_offset, _offsets(by_offset, text, example), -1)
+        offsets = _offsets(by_offset, text, example)
+        for partition, offset in offsets.items():
+            if offset < EARLIEST:
+                raise InvalidArgumentError(
+                    f"{by_offset} for {name_of(partition)} is {offset}, it must be an offset, -1 "
+                    "for latest or -2 for earliest"
+                )
+        return Bound("offsets", by_offset, offsets, -1)
 
     def _columns(self) -> tuple[str, ...] | None:
         text = self._text("columns")
