@@ -1,6 +1,8 @@
 package kafkalite.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReference;
@@ -8,6 +10,7 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.ScanBuilder;
@@ -38,6 +41,9 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
   static final String NAME = "kafkalite";
   private static final Logger LOG = LoggerFactory.getLogger(KafkaliteSource.class);
 
+  /** The ways to say what is read that are no paths. */
+  private static final List<String> TOPICS = List.of("subscribe", "subscribePattern", "assign");
+
   /** The engine that was logged last: a choice is logged once, not with every query. */
   private static final AtomicReference<String> LOGGED = new AtomicReference<>("");
 
@@ -55,19 +61,21 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
   }
 
   @Override
-  public StructType inferSchema(CaseInsensitiveStringMap options) {
+  public StructType inferSchema(CaseInsensitiveStringMap given) {
+    CaseInsensitiveStringMap options = options(given);
     if (!isColumnar(options)) {
-      return python().inferSchema(options);
+      return python().inferSchema(given);
     }
     JsonNode answer = Endpoint.plan(Endpoint.request("schema", options));
     return StructType.fromDDL(answer.get("schema").asText());
   }
 
   @Override
-  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> options) {
-    Table inPython = python().getTable(schema, partitioning, options);
-    if (isColumnar(new CaseInsensitiveStringMap(options))) {
-      return new Columnar(schema, (SupportsWrite) inPython);
+  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> given) {
+    CaseInsensitiveStringMap options = options(new CaseInsensitiveStringMap(given));
+    Table inPython = python().getTable(schema, partitioning, options.asCaseSensitiveMap());
+    if (isColumnar(options)) {
+      return new Columnar(schema, options, (SupportsWrite) inPython);
     }
     log("python");
     return inPython;
@@ -82,6 +90,26 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
     return python;
   }
 
+  /**
+   * The options of a query, or of a table of Spark's catalog, which has them among properties of its
+   * own: owner, comment, and a path, be it that of a folder for files which a topic does not need.
+   */
+  private static CaseInsensitiveStringMap options(CaseInsensitiveStringMap given) {
+    if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {
+      return given;
+    }
+    Map<String, String> options = new HashMap<>();
+    given.asCaseSensitiveMap().forEach((name, value) -> {
+      if (name.startsWith(TableCatalog.OPTION_PREFIX)) {
+        options.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
+      }
+    });
+    if (given.containsKey("path") && TOPICS.stream().noneMatch(given::containsKey)) {
+      options.put("path", given.get("path").replaceFirst("^file:/+", "/"));
+    }
+    return new CaseInsensitiveStringMap(options);
+  }
+
   /** Whether this class reads. A word that is no engine is refused by the owner of the options. */
   private static boolean isColumnar(CaseInsensitiveStringMap options) {
     return !options.getOrDefault("engine", "auto").trim().equalsIgnoreCase("python");
@@ -93,9 +121,10 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
     }
   }
 
-  /** Read here, written in Python. */
+  /** Read here, written in Python; a query of a table of the catalog brings no options, or more. */
   @SuppressWarnings("deprecation") // of schema(), which Spark derives columns() from
-  private record Columnar(StructType schema, SupportsWrite inPython)
+  private record Columnar(
+      StructType schema, CaseInsensitiveStringMap options, SupportsWrite inPython)
       implements SupportsRead, SupportsWrite {
     @Override
     public String name() {
@@ -108,9 +137,11 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
     }
 
     @Override
-    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
       log("jvm");
-      return new KafkaliteScan.Builder(schema, options);
+      Map<String, String> all = new HashMap<>(options);
+      all.putAll(more);
+      return new KafkaliteScan.Builder(schema, new CaseInsensitiveStringMap(all));
     }
 
     @Override

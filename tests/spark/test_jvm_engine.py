@@ -19,6 +19,7 @@ from kafkalite import Broker
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark import jar_path
 from kafkalite.spark.source import KafkaliteDataSource
+from oracle.broker import KafkaBroker
 from oracle.tools import Record
 from spark.reading import differences, read, read_stream, rows
 from spark.records import START_MS, create, mixed, send
@@ -197,6 +198,56 @@ def test_a_task_that_is_killed_gives_everything_back(spark: SparkSession, server
     context.cancelJobGroup("killed")
     query.join(60)
     await_until(lambda: not held(spark))
+
+
+# --- tables of Spark's catalog --------------------------------------------------------------------
+
+
+def test_a_table_of_the_catalog_is_a_topic_or_files(
+    spark: SparkSession, servers: str, kafka: KafkaBroker, topics: dict[str, str]
+) -> None:
+    """`CREATE TABLE` took the catalog's own properties for unknown options, and a query of a table
+    brought none of the table's."""
+
+    def told(sql: str) -> list[Any]:
+        return [tuple(row) for row in spark.sql(sql).collect()]
+
+    options = f"`kafka.bootstrap.servers` '{servers}', subscribe 'steps'"
+    with_more = "COMMENT 'every 10 ms' TBLPROPERTIES ('of' = 'the catalog')"
+    spark.sql(f"CREATE TABLE listed_theirs USING kafka OPTIONS ({options})")
+    spark.sql(f"CREATE TABLE listed_ours USING kafkalite OPTIONS ({options}) {with_more}")
+    spark.sql(f"CREATE TABLE listed_files USING kafkalite LOCATION '{kafka.partition('appended')}'")
+    try:
+        asked = "SELECT partition, count(*), max(offset) FROM {} GROUP BY 1 ORDER BY 1"
+        expected = told(asked.format("listed_theirs"))
+        assert len(expected) == PARTITIONS
+        assert told(asked.format("listed_ours")) == expected
+        ends = json.dumps({"steps": dict.fromkeys("012", 2)})
+        assert spark.read.option("endingOffsets", ends).table("listed_ours").count() == 6
+        of_files = read(spark, "jvm", topics["kafka"], {"assign": '{"appended":[0]}'})
+        assert told("SELECT count(*) FROM listed_files") == [(of_files.count(),)]
+        stream = spark.readStream.option("startingOffsets", "earliest").table("listed_ours")
+        writer = (
+            stream.writeStream.format("memory").queryName("streamed").trigger(availableNow=True)
+        )
+        assert writer.start().awaitTermination(60)
+        assert spark.table("streamed").count() == RECORDS
+    finally:
+        for name in ("theirs", "ours", "files"):
+            spark.sql(f"DROP TABLE IF EXISTS listed_{name}")
+        spark.catalog.dropTempView("streamed")
+
+
+@pytest.mark.parametrize("of_session", ["jvm", "python"])
+def test_a_temporary_view_is_a_topic_with_either_engine(
+    spark: SparkSession, servers: str, of_session: str
+) -> None:
+    options = f"`kafka.bootstrap.servers` '{servers}', subscribe 'steps', engine '{of_session}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW viewed USING kafkalite OPTIONS ({options})")
+    try:
+        assert spark.sql("SELECT count(*) FROM viewed").first() == (RECORDS,)
+    finally:
+        spark.catalog.dropTempView("viewed")
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -44,6 +44,11 @@ def test_names_are_known_in_any_case() -> None:
     assert options.client.bootstrap_servers == "a:1"
 
 
+def test_a_table_of_the_catalog_is_refused_where_its_options_would_not_arrive() -> None:
+    given = SERVERS | {"subscribe": "a", "provider": "kafkalite", "owner": "me"}
+    assert "a table of Spark's catalog needs the columnar engine" in refusal(given)
+
+
 def test_exactly_one_way_to_say_what_is_read() -> None:
     assert "One of the following options must be specified" in refusal(SERVERS)
     several = SERVERS | {"subscribe": "a", "assign": '{"a":[0]}'}

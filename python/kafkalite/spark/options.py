@@ -75,6 +75,9 @@ FORMAT_OPTIONS = (
     "key.avro.registry",
 )
 
+# What Spark's catalog has among the properties of each of its tables.
+OF_CATALOG = "provider"
+
 INT_MAX = (1 << 31) - 1
 TRUE_FALSE = {"true": True, "false": False}
 DURATION_MS = {
@@ -231,6 +234,12 @@ class _Reading:
 
     def _check_names(self) -> None:
         known = {row.name.lower(): row for row in OPTIONS}
+        if OF_CATALOG in self._given:
+            raise InvalidArgumentError(
+                "a table of Spark's catalog needs the columnar engine, since Spark hands none of "
+                "its options to a Python source: CREATE TEMPORARY VIEW … USING kafkalite OPTIONS "
+                "(…) does not"
+            )
         for name in self._given:
             if name.startswith("kafka."):
                 continue
