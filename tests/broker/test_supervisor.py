@@ -79,22 +79,22 @@ def test_a_long_recovery_asks_for_more_time_while_it_lasts(manager: socket.socke
 
 @pytest.mark.parametrize("address", ["/no/such/socket", "vsock:2:1234"])
 def test_a_manager_that_cannot_be_told_is_named_once_in_the_log(
-    address: str, capsys: pytest.CaptureFixture[str]
+    address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     teller = Supervisor(address, Log("info"))
     teller.serving("127.0.0.1:9092")
     teller.stopping()
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = capfd.readouterr().err.splitlines()
     assert f"WARNING the service manager at NOTIFY_SOCKET={address} was not told: " in line
 
 
 def test_a_manager_that_does_not_read_holds_nobody_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(supervisor, "TOLD_S_MAX", 0.01)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind("")
         teller = Supervisor(f"@{deaf.getsockname()[1:].decode()}", Log("info"))
-        while not (told := capsys.readouterr().err):
+        while not (told := capfd.readouterr().err):
             teller.loading("1 of 7 logs are loaded")
     assert "was not told: timed out" in told

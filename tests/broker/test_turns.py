@@ -7,21 +7,19 @@ from kafkalite.context import Context, Log
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
 
-KEY, VERSION = 60, 1
+KEY = 60
 
 
 def test_what_is_put_off_is_done_before_the_next_request() -> None:
     """Who waits for a topic looks again when it is there: another request could take it away."""
     done: list[str] = []
-    body = messages.DescribeClusterRequest().encode(VERSION)
     requests = [
-        SimpleNamespace(api_key=KEY, api_version=VERSION, peer="", body=body, name=name)
+        SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind(), name=name)
         for name in ("one", "two")
     ]
     plane: Any = SimpleNamespace(
         cluster_id="cluster",
-        wait=lambda _timeout_ms: (requests, [1]),
-        notices=lambda: ([], []),
+        wait=lambda _timeout_ms: (requests, [1], None),
         logs_changed=lambda _number: None,
         make_logs=lambda *_: None,
     )
@@ -39,7 +37,8 @@ def test_what_is_put_off_is_done_before_the_next_request() -> None:
 
     context.make_logs({}, lambda _: do("woken"))
     context.timers.call_at(0, lambda: do("timer"))
-    handler: Any = SimpleNamespace(name="DescribeCluster", handle=handle)
+    kind = messages.DescribeClusterRequest
+    handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=handle)
     assert ControlServer(context, {KEY: handler}, lambda: None)._take_turn(0)
     turns = ("woken", "one", "two", "timer")
     assert done == [each for name in turns for each in (name, f"after {name}")]

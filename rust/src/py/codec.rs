@@ -83,6 +83,9 @@ fn default_to_python<'py>(py: Python<'py>, default: &Value) -> PyResult<Bound<'p
     }
 }
 
+/// Name, default, and codec of its struct.
+type NewField<'py> = (Bound<'py, PyString>, Py<PyAny>, Option<Py<MessageCodec>>);
+
 /// A class of `kafkalite.protocol.messages`, as the walk over the table needs it.
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct MessageCodec {
@@ -108,7 +111,7 @@ enum FieldDefault {
 
 #[pymethods]
 impl MessageCodec {
-    /// `fields`: name, default and codec of its struct, as in `message_layout`. `name` is that of a
+    /// `fields` are in the order of `message_layout`. `name` is that of a
     /// message if it `is_message`.
     #[new]
     fn new(
@@ -116,7 +119,7 @@ impl MessageCodec {
         class_: Bound<'_, PyType>,
         name: String,
         is_message: bool,
-        fields: Vec<(Bound<'_, PyString>, Py<PyAny>, Option<Py<MessageCodec>>)>,
+        fields: Vec<NewField<'_>>,
     ) -> PyResult<MessageCodec> {
         let message = match is_message {
             true => Some(Message::find(&name)?),

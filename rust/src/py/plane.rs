@@ -46,6 +46,9 @@ type TopicFacts = ([u8; 16], bool, Configs, Vec<(i32, [u8; 16])>);
 /// For the log: errors of ours, and warnings of what clients do.
 type Sentences = (Vec<String>, Vec<String>);
 
+/// Requests, numbers that may go on, sentences if there are any.
+type Work = (Vec<Request>, Vec<u64>, Option<Sentences>);
+
 /// A request that Python answers by `BrokerPlane.respond`, once.
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct Request {
@@ -320,11 +323,7 @@ impl BrokerPlane {
     /// the log if there are any; blocks until there is something, at most `timeout_ms`. None after
     /// `stop`. Of two threads that call it one waits until the other is stuck.
     #[pyo3(signature = (timeout_ms=None))]
-    fn wait(
-        &self,
-        py: Python<'_>,
-        timeout_ms: Option<u64>,
-    ) -> PyResult<Option<(Vec<Request>, Vec<u64>, Option<Sentences>)>> {
+    fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Work>> {
         let timeout = timeout_ms.map(Duration::from_millis);
         let plane = self.started(py)?;
         let taken = enter(py, || Ok(coordinate::wait(timeout, &plane.shared)))?;
