@@ -316,6 +316,13 @@ class BrokerPlane:
     def respond(self, request: Request, response: Any) -> None:
         """Answers with a message, in the request's version."""
 
+    def gather_answers(self) -> None:
+        """Holds answers back until `send_answers`, or until there are some, so that the network
+        threads wake for several at once. Nothing that takes long is to come before that."""
+
+    def send_answers(self) -> None:
+        """The answers leave that were held back."""
+
     def answer_again(self, request: Request) -> None:
         """Has a Metadata request answered by Rust, its topics being there now."""
 

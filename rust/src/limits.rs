@@ -113,6 +113,9 @@ pub const CONTROL_REQUEST_BYTES: usize = 3 * 1024;
 pub const CONTROL_BODY_COPIES: usize = 2;
 pub const CONTROL_LIST_COPIES: usize = 12;
 
+/// So many answers of Python's wait at most for the next ones that are due in the same moment.
+pub const ANSWERS_GATHERED_MAX: usize = 16;
+
 /// Where Python has not come for requests for so long, those that come from half of the memory on are not
 /// begun before it does.
 pub const CONTROL_PROMPT: Duration = Duration::from_secs(1);

@@ -198,10 +198,17 @@ class Plane:
         """Of memory for requests, what waits for the disk takes."""
         self.may_hold_bytes = 1 << 30
         """Beyond so many bytes a disk that does not answer counts as one that holds up."""
+        self.gathers_answers = False
 
     def hold(self, count: int) -> None:
         self.held_bytes += count
         assert self.held_bytes >= 0
+
+    def gather_answers(self) -> None:
+        self.gathers_answers = True
+
+    def send_answers(self) -> None:
+        self.gathers_answers = False
 
     def is_held_up(self, _topic: str, _partition: int) -> bool:
         return self.held_bytes >= self.may_hold_bytes

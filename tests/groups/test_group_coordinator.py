@@ -124,6 +124,31 @@ def test_commits_of_one_turn_are_one_batch() -> None:
     assert fetched(coordinator, "g") == {index: index for index in range(50)}
 
 
+def test_answers_to_what_one_batch_has_written_leave_together() -> None:
+    host = make_host({})
+    coordinator = made(host)
+    plane = host.plane
+    held_back: list[bool] = []
+
+    def reply(_codes: list[int]) -> None:
+        held_back.append(plane.gathers_answers)
+
+    for partition in range(3):
+        coordinator.commit(
+            "g",
+            member_id="",
+            group_instance_id=None,
+            generation_id=-1,
+            api_version=9,
+            retention_time_ms=-1,
+            offsets=[OffsetToCommit("t", ID, partition, 1, -1, "")],
+            reply=reply,
+        )
+    host.run()
+    assert held_back == [True, True, True]
+    assert not plane.gathers_answers
+
+
 def test_a_stable_fetch_waits_for_what_is_being_written() -> None:
     host = make_host()
     coordinator = made(host)

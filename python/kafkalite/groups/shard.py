@@ -443,10 +443,13 @@ class Shard:
 
     def _end(self, writes: list[_Write], error_code: int, offset: int) -> None:
         """Tells who wrote them what became of that; `offset` of the first record, or -1."""
-        self._host.plane.hold(-sum(each.memory_bytes for each in writes))
+        plane = self._host.plane
+        plane.hold(-sum(each.memory_bytes for each in writes))
+        plane.gather_answers()
         for write in writes:
             write.then(error_code, offset)
             offset += len(write.records) if offset >= 0 else 0
+        plane.send_answers()
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
         code = _client_code(error.kafka_code)

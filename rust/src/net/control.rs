@@ -15,12 +15,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::coordinate::LogAnswer;
 use super::end::{End, Refusals};
-use super::plane::HeldMemory;
+use super::plane::{HeldMemory, Message, Shared};
 use super::seat::Seat;
 use super::work::Work;
 use crate::access::Principal;
 use crate::error::Error;
-use crate::limits::{CONTROL_PROMPT, STORAGE_NOTICE_MS};
+use crate::limits::{ANSWERS_GATHERED_MAX, CONTROL_PROMPT, STORAGE_NOTICE_MS};
 use crate::park::Parked;
 
 /// A request for Python.
@@ -55,6 +55,49 @@ pub enum ControlAnswer {
     Close,
     /// As well, and Python has not told the log why.
     Refused(Error),
+}
+
+/// Answers of Python's that go to the network threads together, so that those wake for several at once.
+#[derive(Default)]
+pub struct Answers {
+    /// `None`: each goes at once. By thread.
+    gathered: Option<Vec<Vec<Message>>>,
+    count: usize,
+}
+
+impl Answers {
+    /// Holds back those that come from now on, `ANSWERS_GATHERED_MAX` at most, until `send`.
+    pub fn gather(&mut self) {
+        self.gathered.get_or_insert_default();
+    }
+
+    pub fn add(&mut self, parked: Parked, answer: ControlAnswer, shared: &Shared) {
+        let message = Message::Control(parked, answer);
+        let Some(gathered) = &mut self.gathered else {
+            shared.post(parked.thread, message);
+            return;
+        };
+        if gathered.len() <= parked.thread {
+            gathered.resize_with(parked.thread + 1, Vec::new);
+        }
+        gathered[parked.thread].push(message);
+        self.count += 1;
+        if self.count >= ANSWERS_GATHERED_MAX {
+            self.send(shared);
+            self.gather();
+        }
+    }
+
+    /// What was held back goes.
+    pub fn send(&mut self, shared: &Shared) {
+        self.count = 0;
+        let gathered = self.gathered.take().into_iter().flatten();
+        for (thread, messages) in gathered.enumerate() {
+            if !messages.is_empty() {
+                shared.post_all(thread, messages);
+            }
+        }
+    }
 }
 
 /// What the control thread has to do.

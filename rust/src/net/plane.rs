@@ -208,8 +208,12 @@ impl Shared {
     }
 
     pub fn post(&self, thread: usize, message: Message) {
+        self.post_all(thread, [message]);
+    }
+
+    pub fn post_all(&self, thread: usize, messages: impl IntoIterator<Item = Message>) {
         if let Some(mailbox) = self.mailboxes.get(thread) {
-            mailbox.post([message]);
+            mailbox.post(messages);
         }
     }
 

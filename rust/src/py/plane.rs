@@ -31,10 +31,10 @@ use crate::log::directory::LogDirectory;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::change;
-use crate::net::control::{ControlAnswer, ControlFrame, Notices};
+use crate::net::control::{Answers, ControlAnswer, ControlFrame, Notices};
 use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
 use crate::net::metadata;
-use crate::net::plane::{Mailboxes, Message, Plane, Settings};
+use crate::net::plane::{Mailboxes, Plane, Settings};
 use crate::net::rate::Windows;
 use crate::node::{Loaded, Moved, Node, PartitionPlan, TopicPlan};
 use crate::uuid::Uuid;
@@ -112,6 +112,7 @@ pub struct BrokerPlane {
     node: Arc<Node>,
     mailboxes: Arc<Mailboxes>,
     plane: Mutex<Option<Arc<Plane>>>,
+    answers: Mutex<Answers>,
     /// What had to be repaired at the start, a sentence each.
     #[pyo3(get)]
     repairs: Vec<String>,
@@ -196,6 +197,7 @@ impl BrokerPlane {
                 node: Arc::new(node),
                 mailboxes,
                 plane: Mutex::new(None),
+                answers: Mutex::default(),
                 repairs: notes,
                 moved,
                 settings: plane_settings,
@@ -326,6 +328,8 @@ impl BrokerPlane {
     fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Work>> {
         let timeout = timeout_ms.map(Duration::from_millis);
         let plane = self.started(py)?;
+        // Of a turn that has failed.
+        self.answers.lock().send(&plane.shared);
         let taken = enter(py, || Ok(coordinate::wait(timeout, &plane.shared)))?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
@@ -457,6 +461,19 @@ impl BrokerPlane {
             Err(error) => return Err(error),
         };
         self.answer(&plane, request, answer);
+        Ok(())
+    }
+
+    /// Holds answers back, so that they leave together, until `send_answers`: nothing that takes long is
+    /// to come before that.
+    fn gather_answers(&self) {
+        self.answers.lock().gather();
+    }
+
+    /// The answers leave that were held back.
+    fn send_answers(&self, py: Python<'_>) -> PyResult<()> {
+        let plane = self.started(py)?;
+        self.answers.lock().send(&plane.shared);
         Ok(())
     }
 
@@ -698,9 +715,7 @@ impl BrokerPlane {
 
     fn answer(&self, plane: &Plane, request: &Request, answer: ControlAnswer) {
         let parked = request.frame.parked;
-        plane
-            .shared
-            .post(parked.thread, Message::Control(parked, answer));
+        self.answers.lock().add(parked, answer, &plane.shared);
     }
 }
 
