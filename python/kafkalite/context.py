@@ -143,7 +143,8 @@ class Context:
         self._asked: dict[int, Callable[[int], None]] = {}
         """By its number, what takes the answer of each log that was asked something."""
         self._last_number = STOP_NUMBER
-        self._soon: deque[Callable[[], None]] = deque()
+        self.put_off: deque[Callable[[], None]] = deque()
+        """What is to be called before another request is looked at (`soon`)."""
         self._stop_callbacks: dict[Callable[[], None], None] = {}
         """Called in this order."""
         self._is_stopping = False
@@ -286,11 +287,7 @@ class Context:
 
     def soon(self, callback: Callable[[], None]) -> None:
         """`callback()` before another request is looked at, never from within this call."""
-        self._soon.append(callback)
-
-    def pop_soon(self) -> Callable[[], None] | None:
-        """The next callback of `soon`, given once; None if there is none."""
-        return self._soon.popleft() if self._soon else None
+        self.put_off.append(callback)
 
     def _ask(
         self,

@@ -47,18 +47,22 @@ class ControlServer:
         requests, woken, notices = work
         if notices is not None:
             self._note(*notices)
+        put_off = context.put_off
         for number in woken:
             self._call(context.woken, number)
-            self._call_soon()
+            if put_off:
+                self._call_put_off()
         # Requests before timers: a heartbeat that has come in time counts, however long the thread
         # was busy.
         for request in requests:
             self._answer(request)
-            self._call_soon()
+            if put_off:
+                self._call_put_off()
         now_ms = context.now_ms()
         while (callback := context.timers.pop_due(now_ms)) is not None:
             self._call(callback)
-            self._call_soon()
+            if put_off:
+                self._call_put_off()
         return True
 
     def _note(self, errors: list[str], warnings: list[str]) -> None:
@@ -71,10 +75,10 @@ class ControlServer:
         next_ms = self._context.timers.next_ms()
         return None if next_ms is None else max(0, next_ms - self._context.now_ms())
 
-    def _call_soon(self) -> None:
-        """What the last callback or request has put off (`Context.soon`)."""
-        while (callback := self._context.pop_soon()) is not None:
-            self._call(callback)
+    def _call_put_off(self) -> None:
+        """What the last callback or request has put off, and what that puts off."""
+        while self._context.put_off:
+            self._call(self._context.put_off.popleft())
 
     def _call(self, callback: Callable[..., None], *arguments: int) -> None:
         try:

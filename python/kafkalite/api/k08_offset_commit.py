@@ -57,7 +57,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
             taken.append(
                 OffsetToCommit(topic.name, topic.id, index, offset, leader_epoch, metadata)
             )
-        judged.append(Judged(key, topic is not None, partitions))
+        judged.append((key, topic is not None, partitions))
 
     def reply(results: list[int]) -> None:
         answered: list[tuple[str, bytes, list[tuple[int, int]]]] = [

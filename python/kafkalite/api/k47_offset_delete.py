@@ -32,7 +32,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
             partitions.append((index, codes.NONE if is_there else unknown))
             if is_there:
                 known.append((asked.name, index))
-        judged.append(Judged(asked.name, topic is not None, partitions))
+        judged.append((asked.name, topic is not None, partitions))
 
     def reply(code: int, results: list[int]) -> None:
         response = messages.OffsetDeleteResponse(error_code=code)

@@ -5,7 +5,7 @@ A topic without partitions is left out, unless nobody knows it. One that comes t
 comes twice in the answer, but once as soon as a partition of any topic was refused.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalite.protocol import codes
 
@@ -13,13 +13,9 @@ Row = tuple[int, int]
 """Index and code of a partition."""
 
 
-class Judged(NamedTuple):
-    """A topic of the request: its name or id, whether it is known, and the partitions with what
-    they are refused for; NONE leaves that to the coordinator."""
-
-    key: Any
-    is_known: bool
-    partitions: list[Row]
+Judged = tuple[Any, bool, list[Row]]
+"""A topic of the request: its name or id, whether it is known, and the partitions with what they
+are refused for; NONE leaves that to the coordinator."""
 
 
 def put_together(judged: list[Judged], results: list[int]) -> list[tuple[Any, list[Row]]]:

@@ -354,7 +354,7 @@ class GroupCoordinator:
             # Clients of older versions know no other word for a group that is not there.
             missing = codes.GROUP_ID_NOT_FOUND if api_version >= 9 else codes.ILLEGAL_GENERATION
             return reply([missing] * len(offsets))
-        now_ms, wall_ms = shard.moment()
+        now_ms, wall_ms = self._host.now_ms(), self._host.wall_ms()
         if not is_newer:  # beside one of a newer type there must not be a classic one
             group = group or shard.get_or_make(group_id)
             code = group.check_commit(member_id, group_instance_id, generation_id, now_ms)

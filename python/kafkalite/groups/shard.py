@@ -128,7 +128,7 @@ class Shard:
     def is_held_up(self) -> bool:
         """Writes wait for a log directory that does not answer, and are so many that no further
         ones may wait with them."""
-        if not self.is_writing:
+        if not self._buffer and not self._under_way:
             return False
         held_up: bool = self._host.plane.is_held_up(OFFSETS_TOPIC, self.partition)
         return held_up
