@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kafkalite import _native
 from kafkalite.config import Config, EffectiveConfig
+from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
@@ -140,6 +141,7 @@ class Context:
         self.node_id: int = config["node.id"]
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
+        self.disks = Disks(self)
         self._asked: dict[int, Callable[[int], None]] = {}
         """By its number, what takes the answer of each log that was asked something."""
         self._last_number = STOP_NUMBER

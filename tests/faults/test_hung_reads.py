@@ -14,8 +14,12 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import KEYS, Connection
+from api.test_k35_describe_log_dirs import ask as describe_log_dirs
+from api.test_k35_describe_log_dirs import sizes
 from faults.held_reads import HeldReads
+from faults.nemesis import need_strace, traced
 from kafkalite.protocol import messages
+from tasks import told_of_threads
 
 PROMPT_S = 25.0
 """A request that is held has no answer before the release, which comes after."""
@@ -250,3 +254,27 @@ def test_answers_to_clients_that_are_gone_do_not_pile_up_before_a_hung_directory
         other.ask("Metadata", 9, messages.MetadataRequest(topics=[]))
     two.reads.release()
     assert_that_the_other_directory_serves(two)
+
+
+def test_a_disk_that_does_not_answer_is_described_without_its_size_and_holds_nobody_up(
+    tmp_path: Path,
+) -> None:
+    """Python's one thread waited for it."""
+    need_strace()
+    with (
+        kafkalite.Broker(tmp_path) as broker,
+        Connection(broker.bootstrap_servers) as asker,
+        Connection(broker.bootstrap_servers) as other,
+    ):
+        assert other.create_topic("t").error_code == 0
+        # Each look takes longer than a test may.
+        with traced(broker.pid, f"statfs:delay_enter={200_000_000}"):
+            thread_counts = set()
+            for _ in range(2):
+                (result,) = describe_log_dirs(asker).results
+                assert (result.error_code, sizes(result)) == (0, {("t", 0): 0})
+                assert (result.total_bytes, result.usable_bytes) == (-1, -1)
+                other.ask("DescribeCluster", 1, messages.DescribeClusterRequest())
+                thread_counts.add(len(told_of_threads(broker.pid, "comm")))
+        # One looks, however often it is asked for.
+        assert len(thread_counts) == 1

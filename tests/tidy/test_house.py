@@ -31,7 +31,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
-    {"config", "metrics", "protocol", "timers"},
+    {"config", "disks", "metrics", "protocol", "timers"},
     {"listeners", "metadata", "groups"},
     {"context"},
     {"api"},

@@ -3,23 +3,58 @@
 Behaviour: every log directory with the partitions that are asked for, or all, each with the bytes
 of its segments; from v4 also how large the disk is and how much of it is left (KIP-827). Partitions
 that are not there are left out. A directory that failed has KAFKA_STORAGE_ERROR and no partitions,
-one whose disk cannot be asked UNKNOWN_SERVER_ERROR (`ReplicaManager.describeLogDirs`).
+one whose disk cannot be asked UNKNOWN_SERVER_ERROR (`ReplicaManager.describeLogDirs`). A disk that
+does not answer for two and a half seconds is -1 bytes large, which stands for not known.
 
 Version notes: v3 has an error code of the whole, v4 bytes of the disk, v5 whether the directory is
 cordoned, which none is.
 """
 
 import os
+from functools import partial
 from typing import Any
 
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
 from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes, messages
 
 NAME = "DescribeLogDirs"
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
-    """Each log directory, in the order of `log.dirs`."""
+def handle(context: Context, request: Any, message: Any) -> None:
+    """Each log directory, in the order of `log.dirs`, once their disks have answered."""
+    response = messages.DescribeLogDirsResponse()
+    waiting: dict[str, Any] = {}
+
+    def answer() -> None:
+        context.plane.respond(request, response)
+
+    def tell(path: str, error: KafkaliteError | None, total_bytes: int, usable_bytes: int) -> None:
+        result = waiting.pop(path)
+        if error is None:
+            result.total_bytes, result.usable_bytes = total_bytes, usable_bytes
+        else:
+            context.log.error(str(error))
+            result.error_code, result.topics = codes.UNKNOWN_SERVER_ERROR, []
+        if not waiting:
+            waiter.end()
+
+    def forget(_end: object) -> None:
+        for path, told in asked.items():
+            context.disks.forget(path, told)
+
+    _describe(context, message, response, waiting)
+    asked = {path: partial(tell, path) for path in waiting}
+    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, forget)
+    for path, told in asked.items():
+        context.disks.ask(path, told)
+    if not asked:
+        waiter.end()
+
+
+def _describe(context: Context, message: Any, response: Any, waiting: dict[str, Any]) -> None:
+    """What is known without the disks, and the results that wait for theirs."""
     partitions: dict[str, dict[str, list[Any]]] = {}
     for name, indexes in _asked(context, message).items():
         for index in indexes:
@@ -29,26 +64,17 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
                 found = partitions.setdefault(path, {}).setdefault(name, [])
                 found.append(_partition(index, log.size_bytes))
     offline = context.plane.offline_log_dirs()
-    response = messages.DescribeLogDirsResponse()
     for path in context.config.log_dirs():
         result = messages.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=path)
         response.results.append(result)
         if path in offline:
             result.error_code = codes.KAFKA_STORAGE_ERROR
             continue
-        try:
-            disk = os.statvfs(path)
-        except OSError as error:
-            context.log.error(f"the log directory {path} cannot be described: {error}")
-            result.error_code = codes.UNKNOWN_SERVER_ERROR
-            continue
+        waiting[path] = result
         result.topics = [
             result.DescribeLogDirsTopic(name=name, partitions=found)
             for name, found in partitions.get(path, {}).items()
         ]
-        result.total_bytes = disk.f_blocks * disk.f_frsize
-        result.usable_bytes = disk.f_bavail * disk.f_frsize
-    return response
 
 
 def _asked(context: Context, message: Any) -> dict[str, list[int]]:
