@@ -34,12 +34,16 @@ class AnsweringPlane(Plane):
     def __init__(self, host: FakeHost) -> None:
         super().__init__(host)
         self.answers: list[Any] = []
+        self.closed: list[Any] = []
 
     def is_change_held_up(self) -> bool:
         return False
 
     def respond(self, _request: Any, response: Any) -> None:
         self.answers.append(response)
+
+    def close_connection(self, request: Any) -> None:
+        self.closed.append(request)
 
     def answer_again(self, _request: Any) -> None:
         self.answers.append(None)
@@ -250,3 +254,14 @@ def test_nothing_is_left_of_who_waited_too_long_for_its_turn(
     assert not host.stops and not host.under_way
     # But what makes the topic of the groups' offsets, for whoever asks next.
     assert len(host.turns._queue) == (ask is find)
+
+
+def test_a_request_that_fails_when_it_has_its_turn_closes_its_connection() -> None:
+    """Its handler has returned by then, and its client would wait for ever."""
+    host = host_with_a_topic()
+    host.turns.take()
+    asked = finalize(host)
+    with pytest.raises(AttributeError, match="finalized_features"):
+        host.turns.give_back()
+    assert host.answering.closed == [asked()]
+    assert not host.answering.answers

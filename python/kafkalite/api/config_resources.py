@@ -89,7 +89,7 @@ def alter_each(
     if all(each.resource_type == BROKER_LOGGER for each in message.resources):
         alter(0)
     else:
-        in_turn(context, CHANGE_WAIT_MS, (), late, alter)
+        in_turn(context, request, CHANGE_WAIT_MS, (), late, alter)
 
 
 def _judge_each(

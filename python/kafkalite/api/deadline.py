@@ -14,8 +14,7 @@ and it has not begun, of which nothing is left then; what was begun goes on. So 
 """
 
 from collections.abc import Callable, Collection
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kafkalite.context import Context
 
@@ -99,6 +98,7 @@ class Waiter(Deadline):
 
 def in_turn(
     context: Context,
+    request: Any,
     wait_ms: int,
     names: Collection[str],
     late: Callable[[], None],
@@ -106,13 +106,21 @@ def in_turn(
 ) -> None:
     """`then(due_ms)` once its request may change the metadata and none of the topics is changing,
     maybe at once; `due_ms` is when its time is over. `late()` if that comes first, or if it would
-    have to wait and too many do."""
+    have to wait and too many do. If `then` fails, which is a defect, the connection is closed."""
     turns = context.controller.turns
     if context.plane.is_change_held_up() and turns.has_to_wait(names):
         late()
         return
     due_ms = context.now_ms() + wait_ms
-    waiter = Waiter(context, wait_ms, late, partial(then, due_ms), turns.forget)
+
+    def begin() -> None:
+        try:
+            then(due_ms)
+        except Exception:
+            context.plane.close_connection(request)
+            raise
+
+    waiter = Waiter(context, wait_ms, late, begin, turns.forget)
     turns.in_turn(names, waiter.end)
 
 

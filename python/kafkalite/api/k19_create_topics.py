@@ -65,7 +65,7 @@ def handle(context: Context, request: Any, message: Any) -> Any:
 
     wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
     judge = partial(_judge_and_create, context, request, message, asked)
-    in_turn(context, wait_ms, (), late, judge)
+    in_turn(context, request, wait_ms, (), late, judge)
     return None
 
 

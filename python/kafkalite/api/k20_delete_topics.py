@@ -58,7 +58,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
     by_id = context.image.topics_by_id
     named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
     named += [name for name, _ in asked if name]
-    in_turn(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), named, late, judge)
+    in_turn(context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), named, late, judge)
 
 
 def _judge_and_delete(

@@ -44,7 +44,7 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     def allocate(due_ms: int) -> None:
         _give_or_allocate(context, request, late, due_ms)
 
-    in_turn(context, IMPATIENT_WAIT_MS, (), late, allocate)
+    in_turn(context, request, IMPATIENT_WAIT_MS, (), late, allocate)
     return None
 
 

@@ -49,7 +49,9 @@ def handle(context: Context, request: Any, message: Any) -> None:
     if (message.timeout_ms <= 0 and 1 in counts.values()) or context.plane.is_change_held_up():
         late()
         return
-    in_turn(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), counts.keys(), late, judge)
+    in_turn(
+        context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), counts.keys(), late, judge
+    )
 
 
 def _judge_and_grow(

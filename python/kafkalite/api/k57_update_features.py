@@ -39,7 +39,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
     def judge(due_ms: int) -> None:
         _judge_and_update(context, request, message, late, due_ms)
 
-    in_turn(context, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), (), late, judge)
+    in_turn(context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), (), late, judge)
 
 
 def _failed(refusal: ControllerError) -> Any:
