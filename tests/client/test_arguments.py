@@ -481,3 +481,67 @@ def test_an_address_that_is_none_is_named(host: str) -> None:
         Admin(f"{host}:1")
     with pytest.raises(ConnectionFailedError, match=r"no connection to a\.\.b:1: "):
         Connection("a..b", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"timestamp_ms": -5}, "timestamp_ms=-5 is less than 0"),
+        ({"timestamp_ms": 2**63}, "timestamp_ms=9223372036854775808 is more than"),
+        ({"headers": [("a\udcff", b"1")]}, r"the header 'a\\udcff' cannot be written in UTF-8"),
+        ({"partition": -1}, "partition=-1 is less than 0"),
+    ],
+)
+def test_a_record_that_cannot_be_one_is_refused(
+    servers: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    """A negative time was sent, which Kafka's ProducerRecord refuses."""
+    with Producer(servers) as producer, pytest.raises(ValueError, match=sentence):
+        producer.send("orders", b"value", **arguments)
+
+
+def test_an_offset_that_cannot_be_one_is_refused(servers: str) -> None:
+    """A consumer went on at -1, that is nowhere, and was reset; what is larger than an offset may
+    be was an error of each `poll`."""
+    place = ("orders", 0)
+    with Consumer(servers, group="offsets") as consumer, GroupAdmin(servers) as groups:
+        consumer.assign([place])
+        for offset in (-1, 2**63):
+            with pytest.raises(ValueError, match=r"offset=.* is (less|more) than"):
+                consumer.seek(place, offset)
+            with pytest.raises(ValueError, match=r"offsets\[.*\]=.* is (less|more) than"):
+                consumer.commit({place: offset})
+            with pytest.raises(ValueError, match=r"offsets\[.*\]=.* is (less|more) than"):
+                groups.alter("offsets", {place: offset})
+        with pytest.raises(ValueError, match=r"the offset of orders-0=.* is more than"):
+            consumer.assign({place: 2**63})
+
+
+def test_what_has_been_closed_is_not_used_again(servers: str) -> None:
+    """It connected anew, and a consumer joined its group again, with nobody to keep it alive."""
+    producer = Producer(servers)
+    producer.send("orders", b"kept")
+    producer.flush()
+    consumer = Consumer(servers, group="closed")
+    consumer.subscribe("orders")
+    consumer.poll(100)
+    for _ in range(2):
+        producer.close()
+        consumer.close()
+    place = ("orders", 0)
+    calls: list[Callable[[], object]] = [
+        lambda: producer.send("orders", b"value"),
+        lambda: producer.send("orders", b"value", partition=0),
+        lambda: producer.send_batch("orders", 0, b"", 1),
+        lambda: producer.partition_count("orders"),
+        lambda: consumer.poll(100),
+        lambda: consumer.fetch(100),
+        lambda: next(iter(consumer)),
+        lambda: consumer.subscribe("orders"),
+        lambda: consumer.assign([place]),
+        lambda: consumer.commit({place: 0}),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"the (producer|consumer) has been closed"):
+            call()
+    producer.flush()

@@ -628,3 +628,18 @@ def test_partitions_that_are_added_later_get_records_too(monkeypatch: pytest.Mon
             admin.create_partitions("grows", 3)
             producer.poll(0)
             assert producer.partition_count("grows") == 3
+
+
+def test_a_partition_that_was_added_takes_records_before_the_topic_is_looked_at_again() -> None:
+    """It was refused for five minutes."""
+    with kafkalite.Broker() as broker:
+        servers = broker.bootstrap_servers
+        with Admin(servers) as admin, Producer(servers) as producer:
+            admin.create_topic("grows", partitions=1)
+            producer.send("grows", b"a record", partition=0)
+            admin.create_partitions("grows", 3)
+            producer.send("grows", b"another", partition=2)
+            producer.flush()
+            assert producer.sent_count == 2
+            with pytest.raises(InvalidArgumentError, match="no partition 3, but 0 to 2"):
+                producer.send("grows", b"nowhere", partition=3)

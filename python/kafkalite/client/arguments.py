@@ -24,6 +24,7 @@ several kinds to type checkers."""
 SHORT_TEXT_BYTES_MAX = 2**15 - 1
 """Before most texts the protocol has their length as an int16."""
 INT_MAX = 2**31 - 1
+OFFSET_MAX = TIMESTAMP_MAX = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -147,10 +148,10 @@ def pairs(name: str, given: object) -> list[tuple[str, int]]:
     return [pair(name, each) for each in given]
 
 
-def offsets_by_pair(name: str, given: object) -> dict[tuple[str, int], int]:
-    """Offsets by pairs of topic and partition. Raises TypeError."""
+def offsets_by_pair(name: str, given: object, low: int | None = None) -> dict[tuple[str, int], int]:
+    """Offsets by pairs of topic and partition. Raises as `whole` does."""
     return {
-        pair(name, place): whole(f"{name}[{place!r}]", offset)
+        pair(name, place): whole(f"{name}[{place!r}]", offset, low, OFFSET_MAX)
         for place, offset in mapping(name, given).items()
     }
 
@@ -214,14 +215,16 @@ def bytes_of(name: str, given: object) -> bytes | None:
 
 
 def header(given: object) -> tuple[bytes, bytes | None]:
-    """Raises TypeError for what is no pair of a text and bytes."""
+    """Raises TypeError for what is no pair of a text and bytes, InvalidArgumentError for a text
+    that cannot be written in bytes."""
     match given:
         case (str(name), content):
-            return name.encode(), bytes_of(f"the header {name!r}", content)
+            try:
+                return name.encode(), bytes_of(f"the header {name!r}", content)
+            except UnicodeEncodeError as error:
+                sentence = f"the header {name[:100]!r} cannot be written in UTF-8"
+                raise InvalidArgumentError(sentence) from error
     raise TypeError(f"headers has {given!r}, which is no pair of a text and bytes")
-
-
-OFFSET_MAX = 2**63 - 1
 
 
 def offsets(name: str, given: object) -> int | OffsetOfTime | dict[str, int | OffsetOfTime] | None:

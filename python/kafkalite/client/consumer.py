@@ -28,7 +28,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.arguments import choice, int32, pairs, short_text, short_texts, whole
+from kafkalite.client.arguments import (
+    OFFSET_MAX,
+    choice,
+    int32,
+    offsets_by_pair,
+    pairs,
+    short_text,
+    short_texts,
+    whole,
+)
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     Cluster,
@@ -154,6 +163,7 @@ class Consumer(Closing):
             ISOLATION[isolation],
         )
         self._committed_at = time.monotonic()
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<kafkalite.Consumer: {self.cluster.servers_text}>"
@@ -161,6 +171,9 @@ class Consumer(Closing):
     def close(self) -> None:
         """Commits, if it does so by itself, leaves the group and closes the connections. A group
         that does not answer is waited for no longer than by Kafka's consumer, 30 s."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             if self._group is not None:
                 deadline = time.monotonic() + CLOSE_S
@@ -176,6 +189,10 @@ class Consumer(Closing):
             self._topics.close()
             self.cluster.close()
 
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise InvalidArgumentError("the consumer has been closed")
+
     # --- what to read -----------------------------------------------------------------------------
 
     def assign(
@@ -189,10 +206,11 @@ class Consumer(Closing):
 
         Nothing is fetched from an offset of `stops` on; what comes before it may come with records
         behind it, of the same batch or the next ones."""
+        self._refuse_closed()
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
         places = pairs("partitions", partitions)
         for place, start in starts.items():
-            whole(f"the offset of {place[0]}-{place[1]}", start)
+            whole(f"the offset of {place[0]}-{place[1]}", start, None, OFFSET_MAX)
         for topic, index in stops or {}:
             if (topic, index) not in places:
                 raise InvalidArgumentError(f"{topic}-{index} is not assigned")
@@ -204,11 +222,13 @@ class Consumer(Closing):
         for partition, stop in (stops or {}).items():
             self._places[partition].stop = stop
         for partition, start in starts.items():
-            self.seek(partition, found[partition].offset if partition in found else start)
+            offset = found[partition].offset if partition in found else start
+            self._places.seek(partition, offset)
 
     def subscribe(self, topics: str | Iterable[str] | re.Pattern[str]) -> None:
         """Reads those partitions of a topic, of several, or of all topics that match as a whole,
         that the group gives; `poll` and `fetch` join it."""
+        self._refuse_closed()
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group can only assign")
         named = topics if isinstance(topics, re.Pattern) else short_texts("topics", topics)
@@ -231,7 +251,7 @@ class Consumer(Closing):
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on at an offset. Raises `InvalidArgumentError` for a partition not assigned."""
-        self._places.seek(partition, whole("offset", offset))
+        self._places.seek(partition, whole("offset", offset, 0, OFFSET_MAX))
 
     def position(self, partition: Partition) -> int:
         """The offset of the next record. Raises `OffsetOutOfRangeError` if there is nowhere to
@@ -282,6 +302,7 @@ class Consumer(Closing):
     def __iter__(self) -> Iterator[Record]:
         """Records for ever. Whoever leaves the loop has had the records up to the one they left it
         with; the next loop, or `poll`, goes on with the one behind it."""
+        self._refuse_closed()
         while True:
             # Here too, not only where something is fetched: an answer may have records for hours.
             self._commit_if_due()
@@ -310,6 +331,7 @@ class Consumer(Closing):
         """Returns when something may be handed out, or the time is over; False if the group is
         being joined then. Raises what a partition has met since the last call, and in this one if
         there is nothing to hand out."""
+        self._refuse_closed()
         self._commit_if_due()
         while True:
             if not self._join_if_due(deadline):
@@ -367,6 +389,9 @@ class Consumer(Closing):
         """
         if self._group is None:
             raise InvalidArgumentError("a consumer without a group commits nothing")
+        self._refuse_closed()
+        if offsets is not None:
+            offsets = offsets_by_pair("offsets", offsets, 0)
         if self._joining is not None:
             group = self._group.options.group
             raise broker_error(REBALANCE_IN_PROGRESS, f"commit of group '{group}'")

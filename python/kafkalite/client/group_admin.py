@@ -176,7 +176,7 @@ class GroupAdmin(ClusterClient):
         kind = messages.OffsetCommitRequest
         inner = kind.OffsetCommitRequestTopic
         topics: dict[str, Any] = {}
-        for (topic, index), offset in sorted(offsets_by_pair("offsets", offsets).items()):
+        for (topic, index), offset in sorted(offsets_by_pair("offsets", offsets, 0).items()):
             row = inner.OffsetCommitRequestPartition(
                 partition_index=index, committed_offset=offset, committed_metadata=""
             )

@@ -28,6 +28,7 @@ from typing import Any, Self
 
 from kafkalite._native import partition_for_key
 from kafkalite.client.arguments import (
+    TIMESTAMP_MAX,
     Bytes,
     bytes_of,
     flag,
@@ -156,6 +157,7 @@ class Producer:
         self._lanes = self._sender.lanes
         self._sticky: dict[str, Lane] = {}
         """By topic, where its records without a key go until the batch is full."""
+        self._is_closed = False
         self._open_bytes = 0
         """Of the records in open batches, about."""
         self._next_linger = float("inf")
@@ -194,6 +196,9 @@ class Producer:
 
     def close(self) -> None:
         """Closes the connections. What was not flushed is lost."""
+        self._is_closed = True
+        self._lanes.clear()
+        self._sticky.clear()
         self._sender.close()
         self._leaders.close()
         if self._owns:
@@ -229,7 +234,7 @@ class Producer:
         if timestamp_ms is None:
             wall_ms = time.time_ns() // 1_000_000
         else:
-            wall_ms = whole("timestamp_ms", timestamp_ms)
+            wall_ms = whole("timestamp_ms", timestamp_ms, 0, TIMESTAMP_MAX)
         # Most records go where the one before them went.
         is_free = key is None and partition is None
         lane = self._sticky.get(topic) if is_free else None
@@ -365,9 +370,11 @@ class Producer:
         is waited for, as `max.block.ms` of Kafka's producer says, and a broker that was there; what
         is under way moves on meanwhile. Raises `BrokerError` and other `ClientError`."""
         known = self.cluster.known_topic(name)
-        if known is not None:
+        if known is not None and not self._is_closed:
             return known
         short_text("topic", name)
+        if self._is_closed:
+            raise InvalidArgumentError("the producer has been closed")
         self._used.add(name)
         began = time.monotonic()
         while True:
@@ -402,9 +409,12 @@ class Producer:
                 return sticky
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            whole("partition", partition)
+            whole("partition", partition, 0)
             count = len(self.topic(topic).partitions)
-            if not 0 <= partition < count:
+            if partition >= count:  # unless it was added since
+                self.cluster.forget(topic)
+                count = len(self.topic(topic).partitions)
+            if partition >= count:
                 raise InvalidArgumentError(
                     f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
                 )
