@@ -1,6 +1,7 @@
 """The producer against a broker that refuses, forgets and breaks off."""
 
 import random
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -220,6 +221,37 @@ def test_acks_0_waits_for_no_answer() -> None:
             producer._sender._links[1].connection.request(messages.MetadataRequest(topics=None))
         assert log.values == values(3)
         assert broker.of("Produce")[0].acks == 0
+
+
+def test_acks_0_is_not_sent_where_the_broker_has_hung_up() -> None:
+    """It does after `connections.max.idle.ms`, and what was sent next was gone without a word."""
+    log = Log()
+    hung_up: list[Close] = []
+
+    def handle(name: str, request: Any) -> Any:
+        answer = log(name, request)
+        if name != "Produce":
+            return answer
+        if not hung_up:
+            hung_up.append(Close())
+            return hung_up[0]
+        return None
+
+    with (
+        FakeBroker(handle) as broker,
+        Producer(broker.servers, acks=0, linger_ms=0) as producer,
+    ):
+        send_each(producer, 1)
+        producer.flush()
+        connection = producer._sender._links[1].connection
+        poller = select.poll()
+        poller.register(connection, select.POLLIN)
+        assert poller.poll(30_000)
+        for each in (b"1", b"2"):
+            producer.send("orders", each, partition=0)
+            producer.flush()
+        producer._sender._links[1].connection.request(messages.MetadataRequest(topics=None))
+    assert log.values == values(3)
 
 
 def test_records_gather_in_a_batch_until_it_is_full() -> None:

@@ -280,3 +280,15 @@ def test_open_transactions_are_found_by_their_prefix() -> None:
     broker._handler = handler
     with broker, Cluster(broker.servers) as cluster:
         assert open_ids(cluster, "etl-1-") == ["etl-1-0"]
+
+
+def test_a_coordinator_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
+    """The transaction failed, where the topic had been made a moment before at another broker."""
+    with FakeBroker(lambda *told: coordinator(*told)) as broker:
+        coordinator = Coordinator(lambda: broker, AddPartitionsToTxn=[3, 3])
+        with Cluster(broker.servers) as cluster:
+            transaction = Transaction(cluster, "etl-0", 60_000)
+            transaction.begin()
+            transaction.add([("orders", 0)])
+            assert transaction.has_partitions
+        assert len(broker.of("AddPartitionsToTxn")) == 3

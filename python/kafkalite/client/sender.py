@@ -13,6 +13,7 @@ other, and were taken or found missing.
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafkalite._native import stamp_producer
@@ -240,13 +241,21 @@ class Sender(Closing):
     def _link(self, node_id: int, now: float) -> _Link | None:
         """None while it is being made. Raises `ClientError`."""
         link = self._links.get(node_id)
-        if link is not None and link.connection.is_open:
+        if link is not None and not self._has_ended(link):
             return link
         made = self._connecting.take(node_id, now)
         if made is None:
             return None
         link = self._links[node_id] = _Link(made)
         return link
+
+    def _has_ended(self, link: _Link) -> bool:
+        """Whether the broker has hung up, as it does after `connections.max.idle.ms`. Where no
+        answer is due nobody would be told, and what is sent would be gone."""
+        if self._options.acks == 0 and not link.flights and link.connection.is_open:
+            with suppress(ClientError):
+                link.connection.receive_ready()
+        return not link.connection.is_open
 
     def _request(self, batches: Iterable[Batch]) -> Any:
         kind = messages.ProduceRequest

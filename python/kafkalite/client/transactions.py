@@ -94,7 +94,8 @@ class Transaction:
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=list(topics.values()),
         )
-        self._ask(request, ADD_VERSION)
+        # A topic that was just made its coordinator may not know yet.
+        self._ask(request, ADD_VERSION, unknown_topic=True)
         self._partitions.update(new)
 
     def note_progress(self, group: str, topic: str, progress: int) -> None:
@@ -135,8 +136,8 @@ class Transaction:
             end(self._cluster, self.handle, commit=commit)
             self._partitions.clear()
 
-    def _ask(self, request: Any, at_most: int) -> Any:
-        return _ask(self._cluster, self.transactional_id, request, at_most)
+    def _ask(self, request: Any, at_most: int, *, unknown_topic: bool = False) -> Any:
+        return _ask(self._cluster, self.transactional_id, request, at_most, unknown_topic)
 
 
 def end(cluster: Cluster, transaction: OpenTransaction, *, commit: bool) -> None:
@@ -218,7 +219,13 @@ def read_progress(cluster: Cluster, group: str) -> int:
     return cluster.retry(ask)
 
 
-def _ask(cluster: Cluster, transactional_id: str, request: Any, at_most: int) -> Any:
+def _ask(
+    cluster: Cluster,
+    transactional_id: str,
+    request: Any,
+    at_most: int,
+    unknown_topic: bool = False,
+) -> Any:
     """The answer of the id's coordinator, which may have moved."""
 
     def ask() -> Any:
@@ -233,7 +240,7 @@ def _ask(cluster: Cluster, transactional_id: str, request: Any, at_most: int) ->
             raise
         return response
 
-    return cluster.retry(ask)
+    return cluster.retry(ask, unknown_topic=unknown_topic)
 
 
 def _first_error(response: Any) -> int:
