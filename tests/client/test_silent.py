@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
-from kafkalite.client import Cluster, Consumer, Producer
+from kafkalite.client import Cluster, Connection, Consumer, Producer, connecting
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -299,6 +299,70 @@ def test_whoever_assigns_in_the_midst_of_a_join_reads_what_they_assigned() -> No
         logs.may_answer.set()
         assert consumer.poll(10) == []
         assert consumer.assignment == [ONE]
+
+
+# --- interrupts -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupted(after: int) -> Iterator[list[int]]:
+    """Ctrl-C comes in the midst of the n-th thing that is done beside all else: when a socket is
+    begun to be connected, sent on, or asked for what it has."""
+    came: list[int] = []
+
+    def breaking(called: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            came.append(1)
+            if len(came) == after:
+                raise KeyboardInterrupt
+            return called(*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patched:
+        begin = breaking(connecting._begin)
+        patched.setattr(connecting, "_begin", begin)
+        for name in ("_parse", "_joined"):
+            patched.setattr(Connection, name, breaking(getattr(Connection, name)))
+        yield came
+
+
+def test_a_producer_goes_on_after_an_interrupt_at_any_moment() -> None:
+    """A topic whose look-up was interrupted was never asked for again."""
+    for after in range(1, 40):
+        log = Log()
+        with (
+            FakeBroker(log) as broker,
+            Producer(broker.servers, linger_ms=0) as producer,
+            interrupted(after) as came,
+        ):
+            with suppress(KeyboardInterrupt):
+                producer.send(TOPIC, b"maybe", partition=0)
+            while b"surely" not in log.values:
+                with suppress(KeyboardInterrupt):
+                    producer.send(TOPIC, b"surely", partition=0)
+                    producer.flush()
+        assert b"surely" in log.values
+        if len(came) < after:
+            return
+    raise AssertionError
+
+
+def test_a_consumer_goes_on_after_an_interrupt_at_any_moment() -> None:
+    for after in range(1, 60):
+        logs = Logs({0: 1})
+        with FakeBroker(logs) as broker, Consumer(broker.servers, group="goes-on") as consumer:
+            logs.address = (broker.host, broker.port)
+            consumer.assign([ZERO])
+            found: list[bytes | None] = []
+            with interrupted(after) as came:
+                while len(found) < 3:
+                    with suppress(KeyboardInterrupt):
+                        found += [record.value for record in consumer.poll(100)]
+            assert found == [value(0, offset) for offset in range(3)]
+        if len(came) < after:
+            return
+    raise AssertionError
 
 
 # --- quotas ---------------------------------------------------------------------------------------

@@ -46,10 +46,10 @@ class Connecting(Closing):
         on_end: Callable[[Address, ClientError | None], None],
     ) -> None:
         """Connects to nobody yet. `on_end` is told of each address what came of it."""
-        self._ahead = deque(addresses)
+        self._addresses = deque(addresses)
+        """The first is the one that is being tried."""
         self._options = options
         self._on_end = on_end
-        self._address: Address = ("", 0)
         self._targets: deque[tuple[int, Any]] = deque()
         """What the address was resolved to and has not been tried."""
         self._failures: list[ClientError] = []
@@ -90,7 +90,9 @@ class Connecting(Closing):
             except ClientError as error:
                 self._fail(error)
             except BaseException:
+                # Interrupted: the next call begins with the same address anew.
                 self.close()
+                self._targets.clear()
                 raise
 
     def _fail(self, error: ClientError) -> None:
@@ -99,9 +101,10 @@ class Connecting(Closing):
         if self._targets and may_pass(error):
             return
         self._targets.clear()
-        self._on_end(self._address, error)
+        self._on_end(self._addresses[0], error)
         self._failures.append(error)
-        if self._ahead and may_pass(error):
+        if len(self._addresses) > 1 and may_pass(error):
+            self._addresses.popleft()
             return
         if len(self._failures) > 1 and may_pass(error):
             error = ConnectionFailedError("; ".join(map(str, self._failures)))
@@ -115,7 +118,7 @@ class Connecting(Closing):
         if self._dialled is None:
             self._dialled = self._dial(now)
         connecting, writable = self._dialled
-        peer = peer_text(*self._address)
+        peer = peer_text(*self._addresses[0])
         if not writable.poll(0):
             if now < self._deadline:
                 return None
@@ -127,7 +130,7 @@ class Connecting(Closing):
         self._dialled, options = None, self._options
         made = Connection.over(
             connecting,
-            *self._address,
+            *self._addresses[0],
             client_id=options.client_id,
             request_timeout_ms=options.request_timeout_ms,
         )
@@ -136,12 +139,10 @@ class Connecting(Closing):
         return made
 
     def _dial(self, now: float) -> tuple[socket.socket, select.epoll]:
-        if not self._targets:
-            self._address = self._ahead.popleft()
-        peer = peer_text(*self._address)
+        peer = peer_text(*self._addresses[0])
         try:
             if not self._targets:
-                found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
+                found = socket.getaddrinfo(*self._addresses[0], type=socket.SOCK_STREAM)
                 self._targets.extend((row[0], row[4]) for row in found)
             family, target = self._targets.popleft()
             dialled = _begin(family, target)
@@ -160,7 +161,7 @@ class Connecting(Closing):
                 f"{self._options.request_timeout_ms} ms"
             )
         self._connection = None
-        self._on_end(self._address, None)
+        self._on_end(self._addresses[0], None)
         return made
 
 

@@ -75,8 +75,8 @@ class TopicQuestion(Closing):
             return None
         try:
             response = question.take(now)
-        except BaseException:
-            self.close()
+        except ClientError:
+            self._question = None
             raise
         if response is None:
             return None
@@ -174,6 +174,10 @@ class Leaders(Closing):
             self._question.ask(sorted(self._asked), now, allow_auto_create=self._allow_auto_create)
         except ClientError as error:
             self._fail(error, now)
+        except BaseException:
+            # Interrupted: the next call asks.
+            self._wanted, self._asked = self._asked, set()
+            raise
 
     def take(self, now: float) -> None:
         """Takes what has been answered by now."""

@@ -32,10 +32,10 @@ class Question(Closing):
         speak, but `at_most`. Raises `ClientError` if nobody can be asked."""
         self._cluster = cluster
         self._request = request
-        self._is_for_any = node_id is None
+        self._node_id = node_id
         self._at_most = at_most
-        self._connection = cluster.lend() if node_id is None else None
-        self._connecting = cluster.begin(node_id) if self._connection is None else None
+        self._connection: Connection | None = None
+        self._connecting: Connecting | None = None
         self._is_sent = False
         self._deadline = 0.0
         self.version = -1
@@ -60,7 +60,7 @@ class Question(Closing):
 
     def take(self, now: float) -> Any:
         """The answer; None while it is not there. Raises `ClientError` if none will come: then, and
-        with the answer, the question is over."""
+        with the answer, the question is over. After an interrupt it is asked again."""
         self._go_on(now)
         if self._connection is None:
             return None
@@ -76,7 +76,7 @@ class Question(Closing):
             raise
         if response is None:
             return None
-        if self._is_for_any:
+        if self._node_id is None:
             self._cluster.take_back(self._connection)
             self._connection = None
         self.close()
@@ -85,6 +85,11 @@ class Question(Closing):
     def _go_on(self, now: float) -> None:
         """Asks, once there is a connection."""
         try:
+            if self._connecting is None and self._connection is None:
+                self._is_sent = False
+                self._connection = self._cluster.lend() if self._node_id is None else None
+                if self._connection is None:
+                    self._connecting = self._cluster.begin(self._node_id)
             if self._connecting is not None:
                 self._connection = self._connecting.take(now)
             if self._connection is None or self._is_sent:
