@@ -181,6 +181,27 @@ def test_records_under_way_are_given_up_when_their_time_is_over() -> None:
             producer.flush()
 
 
+def test_a_record_for_which_there_is_no_room_is_refused_in_time() -> None:
+    """`send` waited until the records before it were given up, by default for two minutes, where
+    `max.block.ms` of Kafka's producer is one."""
+    with (
+        FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
+        Producer(
+            broker.servers,
+            linger_ms=0,
+            buffer_bytes=1_000,
+            delivery_timeout_ms=FOR_EVER_MS,
+            request_timeout_ms=FOR_EVER_MS,
+        ) as producer,
+    ):
+        producer.send(TOPIC, bytes(2_000), partition=0)
+        producer.cluster.timeout_ms = 300
+        with pytest.raises(RequestTimedOutError, match="buffer_bytes=1000 are under way"):
+            producer.send(TOPIC, b"no room", partition=0)
+        assert producer.pending_count == 1
+        producer._lanes.clear()
+
+
 @pytest.mark.parametrize("silent", [unreachable, mute])
 def test_records_of_other_brokers_come_though_one_cannot_be_connected_to(silent: Silent) -> None:
     logs = Logs({0: 2, 1: 2})

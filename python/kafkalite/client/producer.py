@@ -217,12 +217,13 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Puts a record into a batch; waits only if `buffer_bytes` are under way.
+        """Puts a record into a batch; waits only if more than `buffer_bytes` are under way.
 
-        Raises `BrokerError` for a topic or partition that there is not, `TypeError` for what is no
-        text and what are no bytes. What happens to the record later, `on_delivery` is told and
-        `flush` raises. What `on_delivery` itself raises comes out of the next `poll` or `flush`,
-        as in confluent-kafka, after all that were due have been called; of several the first.
+        Raises `RequestTimedOutError` if they are for too long, `BrokerError` for a topic or
+        partition that there is not, `TypeError` for what is no text and what are no bytes. What
+        happens to the record later, `on_delivery` is told and `flush` raises. What `on_delivery`
+        itself raises comes out of the next `poll` or `flush`, as in confluent-kafka, after all that
+        were due have been called; of several the first.
         """
         if type(topic) is not str:
             topic = text("topic", topic)
@@ -235,6 +236,8 @@ class Producer:
             wall_ms = time.time_ns() // 1_000_000
         else:
             wall_ms = whole("timestamp_ms", timestamp_ms, 0, TIMESTAMP_MAX)
+        if self._open_bytes + self._sender.pending_bytes > self._buffer_bytes:
+            self._wait_for_room()
         # Most records go where the one before them went.
         is_free = key is None and partition is None
         lane = self._sticky.get(topic) if is_free else None
@@ -276,7 +279,17 @@ class Producer:
         now = time.monotonic()
         if has_closed or now >= self._next_linger:
             self._turn(now)
-        while self._open_bytes + self._sender.pending_bytes > self._buffer_bytes:
+
+    def _wait_for_room(self) -> None:
+        """As long as `max.block.ms` of Kafka's producer says. Raises `RequestTimedOutError`."""
+        wait_ms = self.cluster.timeout_ms
+        deadline = time.monotonic() + wait_ms / 1000
+        while self.pending_bytes > self._buffer_bytes:
+            if time.monotonic() >= deadline:
+                raise RequestTimedOutError(
+                    f"buffer_bytes={self._buffer_bytes} are under way, and there was no room for "
+                    f"another record within {wait_ms} ms"
+                )
             if not any(lane.ready or lane.flying for lane in self._lanes.values()):
                 self._close_all()  # nothing else makes room before linger_ms is over
             self._poll(100)
