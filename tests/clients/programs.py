@@ -1,4 +1,5 @@
-"""Java programs that are no client library: Kafka Connect's workers, applications of Kafka Streams.
+"""Java programs that are no client library: Kafka Connect's workers, MirrorMaker, applications of
+Kafka Streams.
 
 Each runs in a JVM of its own, over the jars of Kafka and those of `jars.txt` beside this file.
 """

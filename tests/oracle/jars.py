@@ -1,8 +1,8 @@
 """Jars of the tests, fetched once into the user's cache and checked against a list each time.
 
 A list has a line a jar: SHA-256, then group:artifact:version. `jars.txt` beside this file pins
-Apache Kafka, `tests/clients/jars.txt` what Kafka Connect and Kafka Streams need beside it,
-`tests/spark/jars.txt` Spark's own Kafka connector. `python -m oracle.jars [LIST …]` (in tests/)
+Apache Kafka, `tests/clients/jars.txt` what Kafka Connect, MirrorMaker and Kafka Streams need beside
+it, `tests/spark/jars.txt` Spark's own Kafka connector. `python -m oracle.jars [LIST …]` (in tests/)
 fetches them all, or the lists that are named, and says where they are. `MAVEN_CENTRAL` names a
 mirror. A jar that cannot be had, or is not the one that was pinned, is an error, never a
 skip.
