@@ -297,6 +297,7 @@ def _open(
 ) -> tuple[_native.BrokerPlane, Controller]:
     """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
     log."""
+    config.check_directories()
     log_dirs = [Path(name) for name in config.log_dirs()]
     log.info(
         f"kafkalite {_native.__version__}, node {config['node.id']}, log directories: "

@@ -226,3 +226,29 @@ def test_the_page_of_the_keys_is_what_the_rows_say() -> None:
     tool = Path(__file__).parents[2] / "tools/make_configuration_page.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_log_directory_that_is_named_twice_is_one() -> None:
+    """The second was said to be in use by another process, and offline."""
+    config = Config({"log.dirs": "/one,/two,/one"})
+    assert config.log_dirs() == ["/one", "/two"]
+    config.check_directories()
+
+
+def test_log_directories_that_are_one_or_lie_in_each_other_are_refused(tmp_path: Path) -> None:
+    """A broker started with one in another, and had lost the outer one at its next start, for it
+    held what is no partition."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    real, link, inner = (str(tmp_path / name) for name in ("real", "link", "link/a/b"))
+    for dirs, keys in (
+        (f"{real},{link}", {}),
+        (f"{real},{inner}", {}),
+        (f"{inner},{real}", {}),
+        (real, {"metadata.log.dir": inner}),
+        (real, {"metadata.log.dir": link}),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"are the same|lies in"):
+            Config({"log.dirs": dirs, **keys}).check_directories()
+    beside = f"{real},{real}-2,{tmp_path / 're'}"
+    Config({"log.dirs": beside, "metadata.log.dir": real}).check_directories()

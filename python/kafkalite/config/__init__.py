@@ -18,6 +18,7 @@ broker's keys in its row that is set (`log.segment.bytes`), as in `ServerTopicCo
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import permutations
 from typing import Any, NamedTuple
 
 from kafkalite.config.keys import Key, KeyTable
@@ -126,14 +127,27 @@ class Config(Mapping[str, Any]):
         return found
 
     def log_dirs(self) -> list[str]:
-        """The log directories, absolute, in the order given."""
+        """The log directories, absolute, in the order given. One that is named twice is one."""
         key = "log.dirs" if self["log.dirs"] else "log.dir"
-        return [_absolute(key, name) for name in self[key] if name]
+        return list(dict.fromkeys(_absolute(key, name) for name in self[key] if name))
 
     def metadata_dir(self) -> str:
         """Where the metadata is, absolute: the first log directory unless a key says otherwise."""
         key = "metadata.log.dir"
         return _absolute(key, self[key]) if self[key] else self.log_dirs()[0]
+
+    def check_directories(self) -> None:
+        """Raises InvalidArgumentError where two directories are one by a link, or one lies in
+        another, which would hold what is no partition from the next start on."""
+        names = dict.fromkeys([*self.log_dirs(), self.metadata_dir()])
+        paths = [(name, os.path.realpath(name)) for name in names]
+        for (name, path), (other, outer) in permutations(paths, 2):
+            if path == outer:
+                raise InvalidArgumentError(f"the log directories {name} and {other} are the same")
+            if path.startswith(os.path.join(outer, "")):  # noqa: PTH118 - see keys.py
+                raise InvalidArgumentError(
+                    f"the log directory {name} lies in {other}, which is one itself"
+                )
 
     def topic_configs(
         self, own: Mapping[str, str], *, as_written: bool = False
