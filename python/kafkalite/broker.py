@@ -123,7 +123,8 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     sys.setswitchinterval(0.0005)
     gc.set_threshold(YOUNG_OBJECTS_MAX)
     # A service manager's word is for the program that is the service, not for a broker of its own.
-    supervisor = Supervisor(None if config["kafkalite.die.with.parent"] else notify_socket(), log)
+    is_child = config["kafkalite.die.with.parent"]
+    supervisor = Supervisor(None if is_child else notify_socket(), log.warning)
     # First of all what may be refused: nothing has been touched then.
     listening = _bind_all(config)
     handlers = find_handlers()

@@ -10,8 +10,7 @@ A datagram each to the socket that NOTIFY_SOCKET names: a path, or behind `@` an
 
 # Python's `socket` wraps this one, and its import takes as long as reading the configuration.
 import _socket
-
-from kafkalite.context import Log
+from collections.abc import Callable
 
 LOADING_S = 60
 """From one word of a loading to the next; there is one every `TOLD_EVERY_S` (`loading.py`)."""
@@ -21,12 +20,12 @@ TOLD_S_MAX = 5.0
 
 
 class Supervisor:
-    """Whoever wants to be told; nobody, where there is no address. A failure is told in the log,
+    """Whoever wants to be told; nobody, where there is no address. A failure is told to `warn`,
     once, and the broker serves all the same."""
 
-    def __init__(self, address: str | None, log: Log) -> None:
+    def __init__(self, address: str | None, warn: Callable[[str], None]) -> None:
         self._address = address
-        self._log = log
+        self._warn = warn
 
     def loading(self, how_far: str) -> None:
         """Logs are being loaded. Any thread may call it."""
@@ -48,7 +47,7 @@ class Supervisor:
         except OSError as error:
             told = f"the service manager at NOTIFY_SOCKET={self._address} was not told: {error}"
             self._address = None
-            self._log.warning(told)
+            self._warn(told)
 
 
 def _send(address: str, message: bytes) -> None:

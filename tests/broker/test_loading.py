@@ -53,7 +53,7 @@ def test_a_long_loading_is_told_while_it_lasts(capfd: pytest.CaptureFixture[str]
 
     claimed: Any = Claimed()
     log = Log("info")
-    with loading_told(claimed, 7, log, Supervisor(None, log), every_s=0.001):
+    with loading_told(claimed, 7, log, Supervisor(None, log.warning), every_s=0.001):
         assert claimed.asked.wait(60)
     assert "INFO 2 of 7 logs are loaded, 5.0 MB recovered\n" in capfd.readouterr().err
 
@@ -61,6 +61,6 @@ def test_a_long_loading_is_told_while_it_lasts(capfd: pytest.CaptureFixture[str]
 def test_of_a_node_without_logs_nothing_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     claimed: Any = None
     log = Log("debug")
-    with loading_told(claimed, 0, log, Supervisor(None, log)):
+    with loading_told(claimed, 0, log, Supervisor(None, log.warning)):
         pass
     assert capfd.readouterr().err == ""

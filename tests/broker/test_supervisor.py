@@ -1,6 +1,8 @@
 """What a service manager is told (`sd_notify`), and what not."""
 
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +51,17 @@ def test_a_service_manager_is_told_when_it_serves_and_when_it_stops(
     assert (code, "WARNING" in log) == (0, False)
 
 
+def test_so_it_is_by_an_arrow_endpoint_of_its_own(manager: socket.socket) -> None:
+    command = [sys.executable, "-m", "kafkalite", "arrow", "serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        endpoint = running.stdout.readline().split("endpoint=")[1].split()[0]
+        assert manager.recv(4096).decode() == f"READY=1\nSTATUS=serving on {endpoint}"
+        running.terminate()
+        assert manager.recv(4096).decode() == "STOPPING=1\nSTATUS=stopping"
+    assert running.returncode == 0
+
+
 def test_a_service_that_has_a_broker_speaks_for_itself(manager: socket.socket) -> None:
     """The service would be ready when its broker is, with `NotifyAccess=all`."""
     with kafkalite.Broker():
@@ -69,7 +82,7 @@ def test_a_long_recovery_asks_for_more_time_while_it_lasts(manager: socket.socke
     address = manager.getsockname()
     name = address if isinstance(address, str) else f"@{address[1:].decode()}"
     log = Log("info")
-    with loading_told(claimed, 7, log, Supervisor(name, log), every_s=0.01):
+    with loading_told(claimed, 7, log, Supervisor(name, log.warning), every_s=0.01):
         told = manager.recv(4096).decode().splitlines()
     assert told == [
         "STATUS=2 of 7 logs are loaded, 5.0 MB recovered",
@@ -81,7 +94,7 @@ def test_a_long_recovery_asks_for_more_time_while_it_lasts(manager: socket.socke
 def test_a_manager_that_cannot_be_told_is_named_once_in_the_log(
     address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    teller = Supervisor(address, Log("info"))
+    teller = Supervisor(address, Log("info").warning)
     teller.serving("127.0.0.1:9092")
     teller.stopping()
     (line,) = capfd.readouterr().err.splitlines()
@@ -94,7 +107,7 @@ def test_a_manager_that_does_not_read_holds_nobody_up(
     monkeypatch.setattr(supervisor, "TOLD_S_MAX", 0.01)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind("")
-        teller = Supervisor(f"@{deaf.getsockname()[1:].decode()}", Log("info"))
+        teller = Supervisor(f"@{deaf.getsockname()[1:].decode()}", Log("info").warning)
         while not (told := capfd.readouterr().err):
             teller.loading("1 of 7 logs are loaded")
     assert "was not told: timed out" in told

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native import ArrowServer
-from kafkalite.cli.options import new_parser, servers_argument
+from kafkalite.cli.options import new_parser, print_error, servers_argument
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.range_source import FetchSettings, RangeSource
+from kafkalite.config.environment import notify_socket
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (
     SEND_BUFFER_BYTES,
@@ -31,6 +32,7 @@ from kafkalite.listeners import (
     bind,
     refuse_beyond_loopback,
 )
+from kafkalite.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from kafkalite.spark.planner import Logs
@@ -78,7 +80,11 @@ def run(arguments: Sequence[str]) -> int:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
     sys.stdout.write(f"{READY_PREFIX}{endpoint} pid={os.getpid()}\n")
     sys.stdout.flush()
+    # A service manager's word is for the program that is the service, not for its child.
+    supervisor = Supervisor(None if options.exit_with_stdin else notify_socket(), print_error)
+    supervisor.serving(str(endpoint))
     signal.sigwait(stop_signals)
+    supervisor.stopping()
     if not server.stop():
         # A broker that does not answer holds a thread, which would outlive the interpreter.
         os._exit(0)
