@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The targets of the Makefile. Builds into `.venv` and `target/` of this folder, nowhere else.
 
+    help         this
     all          format, lint, build, fast tests: what to run before saying done
     run          build, then `kafkalite serve` on 127.0.0.1:9092 (ARGS="…" go to it)
     test         install what the tests need, then every suite: `.ci/run` does the same
@@ -89,6 +90,7 @@ def main(target: str, arguments: list[str]) -> None:
     """Runs a target by its name."""
     os.chdir(ROOT)
     targets: dict[str, Callable[[list[str]], None]] = {
+        "help": lambda _: print(__doc__),
         "all": lambda _: everything_fast(),
         "run": run_broker,
         "test": lambda _: test(long=False),

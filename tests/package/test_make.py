@@ -1,5 +1,6 @@
 """What `make` says on a machine that lacks something."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,3 +34,12 @@ def test_what_is_missing_is_one_sentence(
     assert done.returncode == 1
     assert done.stderr.startswith(f"make: {sentence}")
     assert done.stdout == ""
+
+
+def test_help_lists_every_target_of_the_makefile() -> None:
+    done = subprocess.run([sys.executable, MAKE, "help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    makefile = (MAKE.parents[1] / "Makefile").read_text()
+    (line,) = [each for each in makefile.splitlines() if each.startswith("TARGETS := ")]
+    told = set(re.findall(r"[a-z-]+", done.stdout))
+    assert set(line.removeprefix("TARGETS := ").split()) <= told
