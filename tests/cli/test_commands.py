@@ -113,6 +113,49 @@ def test_topics_are_made_listed_described_changed_and_deleted(run: Run) -> None:
     assert run("topics", "delete", "one", "--if-exists").exit == 0
 
 
+def test_the_first_records_of_a_topic_are_deleted(run: Run, servers: str, tmp_path: Path) -> None:
+    assert run("topics", "create", "shortened", "--partitions", "2").exit == 0
+    for partition in ("0", "1"):
+        sent = produce(servers, "a\nb\nc\n", "shortened", "--partition", partition)
+        assert sent.exit == 0
+    told = run("topics", "delete-records", "shortened", "--before", "2", "--partition", "1")
+    done = (
+        "Executing records delete operation\nRecords delete operation completed:\n"
+        "partition: shortened-1\tlow_watermark: 2\n"
+    )
+    assert told == (0, done, "")
+    assert run("offsets", "shortened", "--time", "earliest").out == "shortened:0:0\nshortened:1:2\n"
+    file = tmp_path / "offsets.json"
+    row = {"topic": "shortened", "partition": 0}
+    file.write_text(json.dumps({"partitions": [{**row, "offset": 1}], "version": 1}))
+    told = run("topics", "delete-records", "--offset-json-file", str(file), "--json")
+    assert json.loads(told.out) == {**row, "lowWatermark": 1}
+    beyond = run("topics", "delete-records", "shortened", "--before", "9")
+    assert (beyond.exit, beyond.err.count("OFFSET_OUT_OF_RANGE")) == (1, 2)
+    everything = run("topics", "delete-records", "shortened", "--before", "latest", "--json").out
+    assert [json.loads(line)["lowWatermark"] for line in everything.splitlines()] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["orders"], "name a topic and --before, or an --offset-json-file"),
+        (["--before", "1"], "name a topic and --before, or an --offset-json-file"),
+        (["orders", "--before", "soon"], "'soon' is neither an offset nor latest"),
+        (["orders", "--offset-json-file", "{file}"], "names topics, partitions and offsets by"),
+        (["--offset-json-file", "{file}"], "is not of the form"),
+    ],
+)
+def test_deleting_records_needs_to_be_told_which(
+    run: Run, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text('{"partitions": [{"topic": "orders"}]}')
+    told = run("topics", "delete-records", *(each.format(file=file) for each in arguments))
+    assert told.exit == 2
+    assert sentence in told.err
+
+
 def test_configs_are_set_and_taken_back(run: Run) -> None:
     assert run("topics", "create", "configured").exit == 0
     topic = ("--topic", "configured")

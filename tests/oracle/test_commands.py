@@ -19,6 +19,7 @@ pytestmark = pytest.mark.oracle
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 
 # In the past, so that what is produced now is later.
@@ -102,6 +103,17 @@ def test_topics_are_described_and_listed_in_kafkas_words(ours: Ours, theirs: The
     gone = ours("topics", "describe", "made")
     assert (gone.returncode, gone.stdout) == (1, "")
     assert "Topic 'made' does not exist as expected" in gone.stderr
+
+
+def test_records_are_deleted_in_kafkas_words(ours: Ours, theirs: Theirs, tmp_path: Path) -> None:
+    assert ours("topics", "create", "shortened").returncode == 0
+    assert ours("produce", "shortened", stdin="a\nb\nc\n").returncode == 0
+    file = tmp_path / "offsets.json"
+    file.write_text('{"partitions": [{"topic": "shortened", "partition": 0, "offset": 2}]}')
+    told = theirs(DELETE_RECORDS, "--offset-json-file", str(file))
+    assert "low_watermark: 2" in told.stdout
+    assert ours("topics", "delete-records", "--offset-json-file", str(file)).stdout == told.stdout
+    assert ours("topics", "delete-records", "shortened", "--before", "2").stdout == told.stdout
 
 
 def test_configs_are_described_and_changed_in_kafkas_words(ours: Ours, theirs: Theirs) -> None:

@@ -4,6 +4,7 @@ import argparse
 import re
 from typing import Any
 
+from kafkalite.cli import topics_records
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
 from kafkalite.cli.options import (
@@ -33,6 +34,7 @@ kafkalite topics list --exclude-internal
 kafkalite topics describe orders
 kafkalite topics alter orders --partitions 6 --config cleanup.policy=compact
 kafkalite topics delete 'test-.*'
+kafkalite topics delete-records orders --before 1000
 kafkalite topics --create --topic orders --partitions 3     as kafka-topics has it
 """
 
@@ -104,6 +106,7 @@ def _actions() -> Actions:
     delete = actions.add("delete", _delete, "delete topics with all their records")
     _add_names(delete, "topics, or regular expressions of them", "*")
     _add_if_exists(delete)
+    topics_records.add(actions)
     return actions
 
 
