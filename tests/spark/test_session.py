@@ -29,6 +29,8 @@ def test_the_jar_is_left_out_with_a_warning_beside_a_spark_that_it_is_not_for(
         assert columnar.jar_for("4.3.1") == jar
     with pytest.warns(UserWarning, match=r"is for Spark 4\.2 and 4\.3, and this is 4\.4\.0"):
         assert columnar.jar_for("4.4.0") is None
+    with pytest.warns(UserWarning, match=r"needs PySpark 4\.2 or newer, and this is 3\.5\.1: pip"):
+        assert columnar.jar_for("3.5.1") is None
 
 
 def test_a_session_sets_arrows_options_for_its_jvm(spark: SparkSession) -> None:

@@ -55,7 +55,15 @@ def jar_path() -> Path | None:
 def jar_for(spark_version: str) -> Path | None:
     """The jar, if it is for that Spark; a warning says that it is for another."""
     jar = jar_path()
-    if jar is None or ".".join(spark_version.split(".")[:2]) in JAR_IS_FOR:
+    release = spark_version.split(".")[:2]
+    if [int(each) for each in release] < [int(each) for each in JAR_IS_FOR[0].split(".")]:
+        warnings.warn(
+            f"kafkalite needs PySpark {JAR_IS_FOR[0]} or newer, and this is {spark_version}: "
+            "pip install 'kafkalite[spark]'",
+            stacklevel=3,
+        )
+        return None
+    if jar is None or ".".join(release) in JAR_IS_FOR:
         return jar
     known = " and ".join(JAR_IS_FOR)
     warnings.warn(
