@@ -85,29 +85,18 @@ impl PyLogRead {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        if let Some(capsule) = requested_schema {
-            let requested = import_schema(py, capsule)?;
-            let checked = self.read.shape.check_requested(&requested);
-            checked.map_err(|error| door::raise(py, &error))?;
-        }
-        let stream = Detached(self.read.stream());
-        let stream = FFI_ArrowArrayStream::new(Box::new(stream));
-        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+        check_requested(py, &self.read.shape, requested_schema)?;
+        stream_capsule(py, self.read.stream())
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.read.shape.schema().as_ref());
-        let schema = schema.map_err(|error| raise_arrow(py, &error))?;
-        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+        schema_capsule(py, &self.read.shape)
     }
 
     /// Name and Arrow type of each column.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
-        let fields = self.read.shape.schema().fields().iter();
-        fields
-            .map(|field| (field.name().clone(), field.data_type().to_string()))
-            .collect()
+        names_and_types(&self.read.shape)
     }
 
     /// Topic, partition, start and stop of each range of offsets.
@@ -203,30 +192,19 @@ impl PyFetchRead {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        if let Some(capsule) = requested_schema {
-            let requested = import_schema(py, capsule)?;
-            let checked = self.shape.check_requested(&requested);
-            checked.map_err(|error| door::raise(py, &error))?;
-        }
+        check_requested(py, &self.shape, requested_schema)?;
         let source = PythonSource(self.open.call0(py)?);
-        let stream = Detached(FetchedStream::new(source, &self.shape, self.bounds));
-        let stream = FFI_ArrowArrayStream::new(Box::new(stream));
-        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+        stream_capsule(py, FetchedStream::new(source, &self.shape, self.bounds))
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.shape.schema().as_ref());
-        let schema = schema.map_err(|error| raise_arrow(py, &error))?;
-        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+        schema_capsule(py, &self.shape)
     }
 
     /// Name and Arrow type of each column.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
-        let fields = self.shape.schema().fields().iter();
-        fields
-            .map(|field| (field.name().clone(), field.data_type().to_string()))
-            .collect()
+        names_and_types(&self.shape)
     }
 }
 
@@ -286,6 +264,41 @@ impl<S: RecordBatchReader + Send> RecordBatchReader for Detached<S> {
     fn schema(&self) -> SchemaRef {
         self.0.schema()
     }
+}
+
+/// Raises where a consumer asks for another schema than the rows have.
+fn check_requested(
+    py: Python<'_>,
+    shape: &Shape,
+    requested: Option<&Bound<'_, PyCapsule>>,
+) -> PyResult<()> {
+    let Some(capsule) = requested else {
+        return Ok(());
+    };
+    let checked = shape.check_requested(&import_schema(py, capsule)?);
+    checked.map_err(|error| door::raise(py, &error))
+}
+
+fn stream_capsule<'py>(
+    py: Python<'py>,
+    stream: impl RecordBatchReader + Send + 'static,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let stream = FFI_ArrowArrayStream::new(Box::new(Detached(stream)));
+    PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+}
+
+fn schema_capsule<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(shape.schema().as_ref());
+    let schema = schema.map_err(|error| raise_arrow(py, &error))?;
+    PyCapsule::new_with_value(py, schema, c"arrow_schema")
+}
+
+/// Of each column.
+fn names_and_types(shape: &Shape) -> Vec<(String, String)> {
+    let fields = shape.schema().fields().iter();
+    fields
+        .map(|field| (field.name().clone(), field.data_type().to_string()))
+        .collect()
 }
 
 /// The rows' schema, the key's and the value's are any objects that export one
