@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/CONFIGURATION.md"
 sys.path.insert(0, str(ROOT / "python"))
 
-from kafkalite.config.keys import Key, KeyTable  # noqa: E402 - not installed, maybe
+from kafkalite.config.keys import REASONS, Key, KeyTable  # noqa: E402 - not installed, maybe
 
 INTRODUCTION = """\
 # Configuration
@@ -37,8 +37,9 @@ broker while it runs; `any` for one or all.
 TAKEN = """\
 ## Keys that are taken and change nothing
 
-They tune what kafkalite does otherwise, or concern what one node has not. Their values are checked,
-and DescribeConfigs tells them.
+Taken, so that a file of Kafka's does, and without effect, for the reason above each list. Their
+values are checked, and DescribeConfigs tells them. Of one with *(told)* the log warns at the start
+if it is not at its default.
 """
 
 REFUSED = """\
@@ -79,7 +80,11 @@ def render() -> str:
         + topic_table(rows("group.txt")),
         "## Client metrics\n\nKept and described; no client is asked for metrics.\n\n"
         + topic_table(rows("client_metrics.txt")),
-        TAKEN + "\n" + names(key for key in broker if key.support == "taken"),
+        TAKEN,
+        *(
+            f"**Since {why}:**\n\n" + names(key for key in broker if key.reason == reason)
+            for reason, why in REASONS.items()
+        ),
         REFUSED + "\n" + names(key for key in broker if key.support == "refused"),
     ]
     return "\n".join(parts)
@@ -119,12 +124,13 @@ def line(key: Key, fifth: str) -> str:
         "-": "",
     }
     values = words.get(key.values, key.values.lstrip("~").replace("|", ", "))
-    taken = " *(no effect)*" if key.support == "taken" and not key.mode else ""
+    taken = f" *(no effect: {REASONS[key.reason]})*" if key.reason else ""
     return f"| `{key.name}` | {key.kind} | {default} | {values} | {fifth} | {key.doc}{taken} |"
 
 
 def names(keys: Iterable[Key]) -> str:
-    return "\n".join(f"- `{key.name}`: {key.doc}" for key in keys) + "\n"
+    told = {True: " *(told)*", False: ""}
+    return "".join(f"- `{key.name}`: {key.doc}{told[key.is_told]}\n" for key in keys)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ __all__ = [
     "BrokerPlane",
     "ClaimedDirectories",
     "FetchRead",
+    "Figures",
     "LoadRecords",
     "LoadedLog",
     "Log",
@@ -25,6 +26,7 @@ __all__ = [
     "LogRead",
     "LogVerification",
     "MessageCodec",
+    "PartitionFigures",
     "ProducerEntry",
     "RecordBatch",
     "Request",
@@ -213,6 +215,32 @@ class ClaimedDirectories:
     def find_partition(self, topic: str, topic_id: bytes, partition: int) -> bytes | None:
         """The id of the directory in which the partition lies."""
 
+class _ConnectionLimits(Protocol):
+    """`kafkalite.listeners.ConnectionLimits`."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def by_listener(self) -> list[int]: ...
+    @property
+    def rate(self) -> int: ...
+    @property
+    def rate_by_listener(self) -> list[int]: ...
+    @property
+    def per_address(self) -> int: ...
+    @property
+    def by_address(self) -> dict[str, int]: ...
+
+class _CleanerSettings(Protocol):
+    """`kafkalite.broker.CleanerSettings`."""
+
+    @property
+    def dedupe_buffer_bytes(self) -> int: ...
+    @property
+    def load_factor(self) -> float: ...
+    @property
+    def backoff_ms(self) -> int: ...
+
 @final
 class BrokerPlane:
     """One node: its log directories, and from `start` to `stop` its network threads."""
@@ -223,6 +251,7 @@ class BrokerPlane:
         claimed: ClaimedDirectories,
         topics: Mapping[str, _TopicFacts],
         settings: Mapping[str, int],
+        cleaner: _CleanerSettings,
     ) -> BrokerPlane:
         """Takes over the log directories and loads the logs of `topics`; makes those that are
         missing. `settings` are the broker's integers and flags by their keys."""
@@ -255,19 +284,20 @@ class BrokerPlane:
         rack: str | None,
         control_keys: Sequence[tuple[int, int, int, int, int]],
         *,
-        names: Sequence[str] = ...,
-        connections_by_listener: Sequence[int] = ...,
-        rates_by_listener: Sequence[int] = ...,
-        connections_by_address: Mapping[str, int] = ...,
+        names: Sequence[str],
+        limits: _ConnectionLimits,
     ) -> None:
         """Serves clients from now on. `listeners` are descriptors of listening sockets, given away;
         `endpoints` what clients of each are told; `control_keys` (key, lowest advertised, lowest,
         highest, first flexible version) of the keys that Python answers; `names` those of the
-        listeners; the limits by listener (open connections, new ones a second) and by address hold
-        beside those in the settings."""
+        listeners, `limits` those of their connections."""
 
-    def set_connection_rate(self, rate: int) -> None:
-        """`max.connection.creation.rate` from now on."""
+    def set_connection_limits(self, limits: _ConnectionLimits) -> None:
+        """Limits of connections from now on. Those that wait for room are looked at again; while
+        there are more than `total`, those that have been used least recently are closed."""
+
+    def set_cleaner(self, cleaner: _CleanerSettings) -> None:
+        """How the cleaners work from now on; a log that is being compacted ends as it began."""
 
     def wait(
         self, timeout_ms: int | None = None
@@ -384,8 +414,8 @@ class BrokerPlane:
     def topics(self) -> dict[str, tuple[bytes, int]]:
         """Name -> (topic id, number of partitions)."""
 
-    def counts(self) -> dict[str, int]:
-        """The counters of `kafkalite.metrics`."""
+    def figures(self) -> Figures:
+        """What the node counts and holds, from `start` on."""
 
     def stop(self) -> None:
         """Takes no more requests, has parked ones answered, ends the network threads. Another
@@ -394,6 +424,51 @@ class BrokerPlane:
     def close(self, broker_epoch: int) -> list[tuple[str, str]]:
         """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last. Returns
         those that could not be stopped cleanly, each with the first reason."""
+
+@final
+class Figures:
+    """What a broker counts and holds at this moment, read out of memory. Any thread may ask."""
+
+    def counts(self) -> dict[str, int]:
+        """Counters and gauges of the broker as a whole (`kafkalite.metrics.COUNTS`)."""
+
+    def requests(self) -> dict[int, int]:
+        """Requests begun, by their key; those that have not come are left out."""
+
+    def partitions(self) -> list[PartitionFigures]:
+        """Each partition whose log directory is in use, in no order."""
+
+    def waiting(self) -> tuple[int, int]:
+        """Requests that wait for their records to be committed, and for records to come."""
+
+    def flushes(self) -> list[tuple[Path, int, float]]:
+        """Path of each log directory in use, how many flushes have ended there, and the seconds
+        that they have taken together."""
+
+@final
+class PartitionFigures:
+    """A partition's log at this moment; what has gone in and out counts since it was opened."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int:
+        """Of its segments."""
+
+    @property
+    def segments(self) -> int: ...
+    @property
+    def appended_records(self) -> int: ...
+    @property
+    def appended_bytes(self) -> int: ...
+    @property
+    def fetched_bytes(self) -> int: ...
 
 class _OffsetOfTime(Protocol):
     """The offset of the first record at or after a time; the log's end, if there is none."""

@@ -12,25 +12,27 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite import _native
 from kafkalite.api import Handler, find_handlers
 from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
-from kafkalite.config import LISTENER_KEYS, Config
+from kafkalite.config import Config
 from kafkalite.config.environment import notify_socket
 from kafkalite.context import Context, Log
-from kafkalite.errors import KafkaliteError
+from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (
+    ConnectionLimits,
     Endpoint,
     advertised_listeners,
     arrow_listener,
     bind,
     client_listeners,
-    connections_by_address,
-    limit_of_listener,
+    connection_limits,
+    metrics_listener,
     socket_buffers,
 )
 from kafkalite.loading import loading_told
@@ -43,6 +45,10 @@ from kafkalite.metadata.takeover import Registration
 from kafkalite.server import ControlServer
 from kafkalite.supervisor import Supervisor
 
+if TYPE_CHECKING:
+    from kafkalite import metrics
+
+METRICS_BACKLOG = 16
 CONTROL_THREADS = 2
 """One works; the other goes on when that does not come back from a log directory."""
 YOUNG_OBJECTS_MAX = 5_000
@@ -85,11 +91,16 @@ class _Listening(NamedTuple):
     bound: list[Endpoint]
     advertised: list[Endpoint]
     """What clients are told."""
-    connections_max: list[int]
-    connections_per_second_max: list[int]
-    connections_by_address: dict[str, int]
+    limits: ConnectionLimits
     arrow_socket: _socket.socket | None
     arrow_endpoint: Endpoint | None
+    metrics_socket: _socket.socket | None
+    metrics_endpoint: Endpoint | None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the listeners."""
+        return [each.name for each in self.bound]
 
 
 class _Failure:
@@ -130,19 +141,22 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     handlers = find_handlers()
     plane, controller = _open(config, log, supervisor, handlers, listening.advertised)
     _start_plane(plane, config, handlers, listening)
+    obey = partial(_obey_changes, plane, config, listening.names, log)
+    obey()
+    controller.on_broker_configs(obey)
     arrow_server = _serve_arrow(plane, config, listening)
-    controller.on_broker_configs(
-        lambda: plane.set_connection_rate(config["max.connection.creation.rate"])
-    )
     for bound, told in zip(listening.bound, listening.advertised, strict=True):
         log.info(f"listener {bound.name} on {bound}, clients are told {told}")
     if arrow_server is not None:
         log.info(f"Arrow endpoint on {listening.arrow_endpoint}")
+    if listening.metrics_endpoint is not None:
+        log.info(f"metrics on http://{listening.metrics_endpoint}/metrics")
     failure = _Failure(log)
     controller.on_failure(failure.on_metadata_failure)
     context = Context(plane, config, log, controller)
     context.timers.call_at(context.now_ms(), context.load_groups)
     control = _start_control(ControlServer(context, handlers, failure.on_control_end))
+    metrics_server = _serve_metrics(listening.metrics_socket, context, handlers)
     log.room_wait_ms = 0
     _say(_ready_line(config, listening), log)
     supervisor.serving(",".join(map(str, listening.advertised)))
@@ -153,6 +167,8 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     context.begin_stop()
     if arrow_server is not None:
         arrow_server.stop()
+    if metrics_server is not None:
+        metrics_server.stop()
     plane.stop()
     for thread in control:
         thread.join()
@@ -169,20 +185,11 @@ def _bind_all(config: Config) -> _Listening:
         Endpoint(endpoint.name, endpoint.host, each.getsockname()[1])
         for endpoint, each in zip(endpoints, sockets, strict=True)
     ]
-    arrow_socket, arrow_endpoint = _bind_arrow(config)
-    connections_max, connections_per_second_max = (
-        [limit_of_listener(config, each.name, key) for each in bound] for key in LISTENER_KEYS
-    )
-    return _Listening(
-        sockets,
-        bound,
-        advertised_listeners(config, bound),
-        connections_max,
-        connections_per_second_max,
-        connections_by_address(config),
-        arrow_socket,
-        arrow_endpoint,
-    )
+    arrow = _bind_beside(config, "kafkalite.arrow.listener", arrow_listener(config))
+    metrics = _bind_beside(config, "kafkalite.metrics.listener", metrics_listener(config))
+    advertised = advertised_listeners(config, bound)
+    limits = connection_limits(config, [each.name for each in bound])
+    return _Listening(sockets, bound, advertised, limits, *arrow, *metrics)
 
 
 def _start_plane(
@@ -204,10 +211,8 @@ def _start_plane(
         [(each.host, each.port) for each in listening.advertised],
         config["broker.rack"],
         control_keys,
-        names=[each.name for each in listening.bound],
-        connections_by_listener=listening.connections_max,
-        rates_by_listener=listening.connections_per_second_max,
-        connections_by_address=listening.connections_by_address,
+        names=listening.names,
+        limits=listening.limits,
     )
 
 
@@ -242,7 +247,38 @@ def _ready_line(config: Config, listening: _Listening) -> str:
         words.append(f"listeners={bound}")
         if listening.arrow_endpoint is not None:
             words.append(f"kafkalite.arrow.listener={listening.arrow_endpoint}")
+        if listening.metrics_endpoint is not None:
+            words.append(f"kafkalite.metrics.listener={listening.metrics_endpoint}")
     return " ".join([*words, f"pid={os.getpid()}\n"])
+
+
+class CleanerSettings(NamedTuple):
+    """`log.cleaner.dedupe.buffer.size`, `log.cleaner.io.buffer.load.factor`,
+    `log.cleaner.backoff.ms`."""
+
+    dedupe_buffer_bytes: int
+    load_factor: float
+    backoff_ms: int
+
+
+def _cleaner_settings(config: Config) -> CleanerSettings:
+    return CleanerSettings(
+        config["log.cleaner.dedupe.buffer.size"],
+        config["log.cleaner.io.buffer.load.factor"],
+        config["log.cleaner.backoff.ms"],
+    )
+
+
+def _obey_changes(
+    plane: _native.BrokerPlane, config: Config, listeners: Sequence[str], log: Log
+) -> None:
+    """Has the plane obey what is set for this broker, or for all, while it runs; what topics
+    inherit, the controller tells their logs."""
+    plane.set_cleaner(_cleaner_settings(config))
+    try:
+        plane.set_connection_limits(connection_limits(config, listeners))
+    except InvalidArgumentError as error:
+        log.warning(f"the limits of connections stay as they were: {error}")
 
 
 def _close(plane: _native.BrokerPlane, controller: Controller, log: Log) -> bool:
@@ -277,16 +313,39 @@ def _say(line: str, log: Log) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _bind_arrow(config: Config) -> tuple[_socket.socket | None, Endpoint | None]:
-    """The socket of the Arrow endpoint, if there is to be one. The configuration names its port
-    from now on."""
-    wanted = arrow_listener(config)
+def _bind_beside(
+    config: Config, key: str, wanted: Endpoint | None
+) -> tuple[_socket.socket | None, Endpoint | None]:
+    """The socket of what is served beside Kafka's protocol, if it is to be. The configuration
+    names its port from now on."""
     if wanted is None:
         return None, None
-    bound = bind(wanted, socket_buffers(config), "kafkalite.arrow.listener")
+    bound = bind(wanted, socket_buffers(config), key)
     endpoint = wanted._replace(port=bound.getsockname()[1])
-    config.settle("kafkalite.arrow.listener", str(endpoint))
+    config.settle(key, str(endpoint))
     return bound, endpoint
+
+
+def _serve_metrics(
+    bound: _socket.socket | None, context: Context, handlers: Mapping[int, Handler]
+) -> "metrics.Endpoint | None":
+    """Begins to answer who asks for the metrics, if anybody is to."""
+    if bound is None:
+        return None
+    import socket
+
+    from kafkalite import metrics
+
+    names = {each.key: each.name for each in handlers.values()} | metrics.HOT_KEYS
+
+    def make_page() -> bytes:
+        return metrics.page(metrics.families(context.plane, context, names))
+
+    bound.listen(METRICS_BACKLOG)
+    listener = socket.socket(fileno=bound.detach())
+    endpoint = metrics.Endpoint(listener, make_page, context.log.warning)
+    endpoint.start()
+    return endpoint
 
 
 def _open(
@@ -346,7 +405,9 @@ def _open(
     facts, settings = controller.topic_facts(), config.settings()
     partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
     with loading_told(claimed, partition_count, log, supervisor):
-        plane = _native.BrokerPlane(claimed=claimed, topics=facts, settings=settings)
+        plane = _native.BrokerPlane(
+            claimed=claimed, topics=facts, settings=settings, cleaner=_cleaner_settings(config)
+        )
     controller.serve(plane)
     for sentence in [*repairs, *plane.repairs]:
         log.warning(sentence)

@@ -176,6 +176,15 @@ class Context:
         if OFFSETS_TOPIC in self.image.topics:
             _ = self.groups
 
+    def topic_counts(self) -> tuple[int, int]:
+        """Topics, and partitions of all of them. Any thread may ask."""
+        topics = self.image.topics.values()
+        return len(topics), sum(len(topic.partitions) for topic in topics)
+
+    def group_states(self) -> Mapping[str, int]:
+        """How many groups are in each state, of those that are loaded. Any thread may ask."""
+        return {} if self._groups is None else self._groups.count_by_state()
+
     def on_topic_deleted(self, name: str) -> None:
         """A topic is gone: groups forget what they have read of it."""
         if name == OFFSETS_TOPIC and self._groups is not None:

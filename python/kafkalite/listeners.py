@@ -1,7 +1,8 @@
 """Listeners: where the broker listens, and what clients of each are told.
 
     listeners             NAME://HOST:PORT, …   port 0 takes a free one; no host is all addresses
-    kafkalite.arrow.listener  HOST:PORT     of the Arrow endpoint, which is no listener of Kafka's
+    kafkalite.arrow.listener    HOST:PORT   of the Arrow endpoint, which is no listener of Kafka's
+    kafkalite.metrics.listener  HOST:PORT   of the metrics
     advertised.listeners  NAME://HOST:PORT, …   what clients are told; port 0 or no entry: as bound
     listener.security.protocol.map  NAME:PROTOCOL, …   only PLAINTEXT so far
     controller.listener.names       these of `listeners` are not opened: one node needs none
@@ -16,8 +17,8 @@ import errno
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafkalite.config import Config
-from kafkalite.config.values import parse
+from kafkalite.config import LISTENER_KEYS, Config
+from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
 from kafkalite.errors import InvalidArgumentError
 
 INT_MAX = 2**31 - 1
@@ -61,15 +62,29 @@ def client_listeners(config: Config) -> list[Endpoint]:
 
 def arrow_listener(config: Config) -> Endpoint | None:
     """`kafkalite.arrow.listener`, if there is one."""
-    text = config["kafkalite.arrow.listener"]
+    endpoint = _listener_beside(config, "kafkalite.arrow.listener", "ARROW")
+    if endpoint is not None:
+        refuse_beyond_loopback("kafkalite.arrow.listener", endpoint)
+    return endpoint
+
+
+def metrics_listener(config: Config) -> Endpoint | None:
+    """`kafkalite.metrics.listener`, if there is one."""
+    endpoint = _listener_beside(config, "kafkalite.metrics.listener", "METRICS")
+    if endpoint is not None:
+        instead = "have kafkalite.metrics.listener name a loopback address"
+        _refuse_open_listener(config, endpoint, instead)
+    return endpoint
+
+
+def _listener_beside(config: Config, key: str, name: str) -> Endpoint | None:
+    text = config[key]
     if not text:
         return None
     found = address(text)
     if found is None:
-        raise InvalidArgumentError(f"kafkalite.arrow.listener: {text} is not of the form HOST:PORT")
-    endpoint = Endpoint("ARROW", *found)
-    refuse_beyond_loopback("kafkalite.arrow.listener", endpoint)
-    return endpoint
+        raise InvalidArgumentError(f"{key}: {text} is not of the form HOST:PORT")
+    return Endpoint(name, *found)
 
 
 def refuse_beyond_loopback(setting: str, endpoint: Endpoint) -> None:
@@ -239,12 +254,13 @@ def _refuse_protocol(config: Config, endpoint: Endpoint) -> None:
         )
 
 
-def _refuse_open_listener(config: Config, endpoint: Endpoint) -> None:
+def _refuse_open_listener(
+    config: Config, endpoint: Endpoint, instead: str = "give --listen 127.0.0.1:9092"
+) -> None:
     if not _is_loopback(endpoint.host) and not config["kafkalite.allow.unauthenticated"]:
         raise InvalidArgumentError(
             f"the listener {endpoint} is open to other machines and has no authentication: "
-            "set kafkalite.allow.unauthenticated=true if that is meant, or give --listen "
-            "127.0.0.1:9092"
+            f"set kafkalite.allow.unauthenticated=true if that is meant, or {instead}"
         )
 
 
@@ -252,9 +268,36 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+class ConnectionLimits(NamedTuple):
+    """Who may connect, and how soon; by listener in the order of the listeners."""
+
+    total: int
+    by_listener: list[int]
+    rate: int
+    rate_by_listener: list[int]
+    per_address: int
+    by_address: dict[str, int]
+
+
+def connection_limits(config: Config, names: Sequence[str]) -> ConnectionLimits:
+    """The limits of connections that hold now. `names` are those of the listeners. Raises
+    InvalidArgumentError for what is no number, and for a host that is not known."""
+    by_listener, rate_by_listener = (
+        [limit_of_listener(config, name, key) for name in names] for key in LISTENER_KEYS
+    )
+    return ConnectionLimits(
+        total=config["max.connections"],
+        by_listener=by_listener,
+        rate=config["max.connection.creation.rate"],
+        rate_by_listener=rate_by_listener,
+        per_address=config["max.connections.per.ip"],
+        by_address=connections_by_address(config),
+    )
+
+
 def limit_of_listener(config: Config, listener: str, key: str) -> int:
     """`listener.name.<name>.<key>`, of `LISTENER_KEYS`, or no limit of the listener's own."""
-    text = config.given.get(f"listener.name.{listener.lower()}.{key}")
+    text = config.text_of_listener(listener, key)
     if text is None:
         return INT_MAX
     try:
@@ -266,18 +309,21 @@ def limit_of_listener(config: Config, listener: str, key: str) -> int:
 
 
 def connections_by_address(config: Config) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: `HOST:NUMBER` each, a host by its name or address."""
+    """`max.connections.per.ip.overrides`, hosts by their addresses."""
     limits = {}
-    for text in filter(None, map(str.strip, config["max.connections.per.ip.overrides"].split(","))):
-        host, _, number = text.rpartition(":")
+    try:
+        by_host = connections_by_host(config[PER_HOST])
+    except InvalidArgumentError as error:
+        sentence = f"{PER_HOST} is not of the form HOST:NUMBER: {error}"
+        raise InvalidArgumentError(sentence) from error
+    if config["max.connections.per.ip"] == 0 and not by_host:
+        raise InvalidArgumentError(NOBODY_MAY_CONNECT)
+    for host, limit in by_host.items():
         try:
-            if not host:
-                raise ValueError
-            limit = int(parse(config.broker_keys["max.connections.per.ip"], number))
             _, (address, *_) = _addresses(host.strip("[]"), 0, _socket.AF_INET)[0]
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise InvalidArgumentError(
-                f"max.connections.per.ip.overrides is not of the form HOST:NUMBER: {text}"
+                f"{PER_HOST} names {host}, which is no host that is known"
             ) from error
         limits[str(address)] = limit
     return limits

@@ -1,45 +1,370 @@
-"""The counters of a broker: one row each. `BrokerPlane.counts` gives the values."""
+"""The metrics of a broker, as Prometheus asks for them: `kafkalite.metrics.listener`.
 
-from typing import NamedTuple
+    GET /metrics ──► figures, read out of the broker's memory ──► Prometheus' text format 0.0.4
+
+What Kafka measures too has the name by which Prometheus' JMX exporter shows Kafka's, so that
+dashboards go on; the rest begins with `kafkalite_`, and `process_` is what all of Prometheus' own
+clients say. Counters count since the start. Nothing is measured for the endpoint: a broker without
+one counts the same, and a scrape takes no lock that a request waits for long.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from kafkalite import _native
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_BYTES_MAX: Final = 8192
+"""Of a request with its headers; a longer one is closed."""
+CLIENT_S: Final = 10.0
+"""What a client may take to send its request, and to read its answer: it holds up the next one."""
+STOP_S: Final = 2.0
+"""How long a stop waits for the answer that is under way."""
 
 
 class Metric(NamedTuple):
-    """A counter since the start, or a gauge."""
+    """What has one name: a counter since the start, or a gauge."""
 
     name: str
     kind: str
-    unit: str
     doc: str
 
 
-METRICS = (
-    Metric("connections", "gauge", "", "Open connections."),
-    Metric("requests", "counter", "", "Requests begun."),
-    Metric("received_bytes", "counter", "bytes", "Bytes received."),
-    Metric("sent_bytes", "counter", "bytes", "Bytes sent."),
-    Metric(
-        "storage_hand_overs",
-        "counter",
-        "",
-        "Storage calls that did not return in time, so that another network thread went on.",
+Labels = tuple[tuple[str, str], ...]
+Sample = tuple[Labels, float]
+Family = tuple[Metric, Iterable[Sample]]
+
+_SESSIONS = "kafka_server_fetchsessioncache"
+COUNTS: Final = {
+    "connections": Metric(
+        "kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections."
     ),
-    Metric(
-        "refused_connections",
+    "received_bytes": Metric(
+        "kafkalite_network_received_bytes_total", "counter", "Bytes received from clients."
+    ),
+    "sent_bytes": Metric("kafkalite_network_sent_bytes_total", "counter", "Bytes sent to clients."),
+    "refused_connections": Metric(
+        "kafkalite_connections_refused_total",
         "counter",
-        "",
         "Connections closed at once, since their address had too many.",
     ),
-    Metric("idle_closed_connections", "counter", "", "Connections closed since nothing came."),
-    Metric(
-        "hoarding_closed_connections",
+    "idle_closed_connections": Metric(
+        "kafkalite_connections_closed_idle_total",
         "counter",
-        "",
+        "Connections closed since nothing came (connections.max.idle.ms).",
+    ),
+    "hoarding_closed_connections": Metric(
+        "kafkalite_connections_closed_hoarding_total",
+        "counter",
         "Connections closed since they held memory, moved little or nothing, and memory was short.",
     ),
-    Metric(
-        "held_bytes", "gauge", "bytes", "Memory of requests that arrive or wait (their budget)."
+    "held_bytes": Metric(
+        "kafkalite_request_memory_bytes",
+        "gauge",
+        "Memory of requests that arrive or wait, and of answers that are not read.",
     ),
-    Metric("fetch_sessions", "gauge", "", "Fetch sessions."),
-    Metric("fetch_session_partitions", "gauge", "", "Partitions in fetch sessions."),
-    Metric("fetch_sessions_evicted", "counter", "", "Fetch sessions that made room for others."),
+    "held_bytes_max": Metric(
+        "kafkalite_request_memory_limit_bytes",
+        "gauge",
+        "The budget of that (queued.max.request.bytes).",
+    ),
+    "storage_hand_overs": Metric(
+        "kafkalite_storage_hand_overs_total",
+        "counter",
+        "Storage calls that did not return in time, so that another thread went on.",
+    ),
+    "fetch_sessions": Metric(
+        f"{_SESSIONS}_numincrementalfetchsessions", "gauge", "Fetch sessions."
+    ),
+    "fetch_session_partitions": Metric(
+        f"{_SESSIONS}_numincrementalfetchpartitionscached", "gauge", "Partitions in fetch sessions."
+    ),
+    "fetch_sessions_evicted": Metric(
+        f"{_SESSIONS}_incrementalfetchsessionevictions_total",
+        "counter",
+        "Fetch sessions that made room for others.",
+    ),
+}
+"""By the names of `Figures.counts`."""
+
+REQUESTS = Metric("kafka_network_requestmetrics_requests_total", "counter", "Requests begun.")
+WAITING = Metric(
+    "kafka_server_delayedoperationpurgatory_purgatorysize",
+    "gauge",
+    "Requests that wait: of Produce for the disk, of Fetch for records.",
 )
+FLUSHES = Metric(
+    "kafkalite_log_flushes_total", "counter", "Flushes that requests and chores have waited for."
+)
+FLUSH_SECONDS = Metric(
+    "kafkalite_log_flush_seconds_total", "counter", "What they have taken together."
+)
+
+MESSAGES_IN = Metric(
+    "kafka_server_brokertopicmetrics_messagesin_total", "counter", "Records appended."
+)
+BYTES_IN = Metric(
+    "kafka_server_brokertopicmetrics_bytesin_total", "counter", "Bytes of batches appended."
+)
+BYTES_OUT = Metric(
+    "kafka_server_brokertopicmetrics_bytesout_total", "counter", "Bytes of batches fetched."
+)
+LOG_START = Metric("kafka_log_log_logstartoffset", "gauge", "The first offset of a partition.")
+LOG_END = Metric("kafka_log_log_logendoffset", "gauge", "The offset behind its last record.")
+LOG_SIZE = Metric("kafka_log_log_size", "gauge", "Bytes of its segments.")
+LOG_SEGMENTS = Metric("kafka_log_log_numlogsegments", "gauge", "Its segments.")
+
+_CONTROLLER = "kafka_controller_kafkacontroller"
+ACTIVE = Metric(f"{_CONTROLLER}_activecontrollercount", "gauge", "1: the node is the controller.")
+TOPICS = Metric(f"{_CONTROLLER}_globaltopiccount", "gauge", "Topics.")
+PARTITIONS = Metric(f"{_CONTROLLER}_globalpartitioncount", "gauge", "Partitions.")
+OFFLINE = Metric(
+    f"{_CONTROLLER}_offlinepartitionscount",
+    "gauge",
+    "Partitions without a leader, since their log directory is offline.",
+)
+OFFLINE_DIRECTORIES = Metric(
+    "kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Log directories that are offline."
+)
+
+_GROUPS = "kafka_coordinator_group_groupmetadatamanager"
+GROUPS = Metric(f"{_GROUPS}_numgroups", "gauge", "Groups.")
+GROUP_STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
+GROUPS_BY_STATE: Final = {
+    state: Metric(f"{_GROUPS}_numgroups{state.lower()}", "gauge", f"Groups that are {state}.")
+    for state in GROUP_STATES
+}
+
+BUILD = Metric("kafkalite_build_info", "gauge", "1, with the version.")
+CPU = Metric("process_cpu_seconds_total", "counter", "CPU time of user and system.")
+RESIDENT = Metric("process_resident_memory_bytes", "gauge", "Resident memory.")
+VIRTUAL = Metric("process_virtual_memory_bytes", "gauge", "Virtual memory.")
+DESCRIPTORS = Metric("process_open_fds", "gauge", "Open descriptors.")
+DESCRIPTORS_MAX = Metric("process_max_fds", "gauge", "The limit of descriptors.")
+STARTED = Metric("process_start_time_seconds", "gauge", "When the process began, since 1970.")
+
+
+HOT_KEYS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 18: "ApiVersions"}
+"""What Rust answers without Python; the others are named by their handlers."""
+
+
+class Host(Protocol):
+    """What is asked beside the figures; any thread may (`kafkalite.context.Context`)."""
+
+    def topic_counts(self) -> tuple[int, int]:
+        """Topics, and partitions of all of them."""
+
+    def group_states(self) -> Mapping[str, int]:
+        """How many groups are in each state."""
+
+
+def page(families: Iterable[Family]) -> bytes:
+    """Prometheus' text format. A metric without a sample is left out."""
+    lines = []
+    for metric, samples in families:
+        rows = [f"{metric.name}{_braced(labels)} {value!r}" for labels, value in samples]
+        if rows:
+            lines.append(f"# HELP {metric.name} {metric.doc}")
+            lines.append(f"# TYPE {metric.name} {metric.kind}")
+            lines += rows
+    return "\n".join([*lines, ""]).encode()
+
+
+def _braced(labels: Labels) -> str:
+    if not labels:
+        return ""
+    words = (f'{name}="{_escaped(value)}"' for name, value in labels)
+    return "{" + ",".join(words) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def families(plane: _native.BrokerPlane, host: Host, key_names: Mapping[int, str]) -> list[Family]:
+    """All metrics as they are now."""
+    figures = plane.figures()
+    partitions = figures.partitions()
+    return [
+        *_of_node(plane, host, len(partitions)),
+        *_of_requests(figures, key_names),
+        *_of_groups(host.group_states()),
+        *_of_topics(partitions),
+        *_of_partitions(partitions),
+        *_of_process(),
+    ]
+
+
+def _one(metric: Metric, value: float) -> Family:
+    return metric, [((), value)]
+
+
+def _of_node(plane: _native.BrokerPlane, host: Host, online_count: int) -> Iterator[Family]:
+    topic_count, partition_count = host.topic_counts()
+    yield BUILD, [((("version", _native.__version__),), 1)]
+    yield _one(ACTIVE, 1)
+    yield _one(TOPICS, topic_count)
+    yield _one(PARTITIONS, partition_count)
+    # One may have come or gone between the two looks.
+    yield _one(OFFLINE, max(0, partition_count - online_count))
+    yield _one(OFFLINE_DIRECTORIES, len(plane.offline_log_dirs()))
+
+
+def _of_requests(figures: _native.Figures, key_names: Mapping[int, str]) -> Iterator[Family]:
+    counts = figures.counts()
+    for name, metric in COUNTS.items():
+        yield _one(metric, counts[name])
+    requests = sorted(figures.requests().items())
+    names = ((key_names.get(key, str(key)), count) for key, count in requests)
+    yield REQUESTS, [((("request", name),), count) for name, count in names]
+    kinds = zip(("Produce", "Fetch"), figures.waiting(), strict=True)
+    yield WAITING, [((("delayedOperation", kind),), count) for kind, count in kinds]
+    flushes = [((("log_dir", str(path)),), each) for path, *each in figures.flushes()]
+    yield FLUSHES, [(labels, count) for labels, (count, _) in flushes]
+    yield FLUSH_SECONDS, [(labels, seconds) for labels, (_, seconds) in flushes]
+
+
+def _of_groups(states: Mapping[str, int]) -> Iterator[Family]:
+    yield _one(GROUPS, sum(states.values()))
+    for state, metric in GROUPS_BY_STATE.items():
+        yield _one(metric, states.get(state, 0))
+
+
+def _of_topics(partitions: Sequence[_native.PartitionFigures]) -> Iterator[Family]:
+    sums: dict[str, list[int]] = {}
+    for each in partitions:
+        counts = sums.setdefault(each.topic, [0, 0, 0])
+        for at, more in enumerate((each.appended_records, each.appended_bytes, each.fetched_bytes)):
+            counts[at] += more
+    topics = sorted(sums.items())
+    for at, metric in enumerate((MESSAGES_IN, BYTES_IN, BYTES_OUT)):
+        yield metric, [((("topic", topic),), counts[at]) for topic, counts in topics]
+
+
+def _of_partitions(partitions: list[_native.PartitionFigures]) -> Iterator[Family]:
+    partitions.sort(key=lambda each: (each.topic, each.partition))
+    labels = [(("topic", each.topic), ("partition", str(each.partition))) for each in partitions]
+    for metric, values in (
+        (LOG_START, [each.log_start_offset for each in partitions]),
+        (LOG_END, [each.log_end_offset for each in partitions]),
+        (LOG_SIZE, [each.size_bytes for each in partitions]),
+        (LOG_SEGMENTS, [each.segments for each in partitions]),
+    ):
+        yield metric, list(zip(labels, values, strict=True))
+
+
+def _of_process() -> Iterator[Family]:
+    import resource
+
+    yield _one(CPU, time.process_time())
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - see config/keys.py
+        virtual, resident, *_ = map(int, file.read().split())
+    page_bytes = resource.getpagesize()
+    yield _one(RESIDENT, resident * page_bytes)
+    yield _one(VIRTUAL, virtual * page_bytes)
+    yield _one(DESCRIPTORS, len(os.listdir("/proc/self/fd")))  # noqa: PTH208
+    yield _one(DESCRIPTORS_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    yield _one(STARTED, _started_s())
+
+
+def _started_s() -> float:
+    """When this process began, seconds since 1970, to some hundredths."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        # Behind the name of the program, in which there may be anything; the 22nd of all.
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s
+
+
+class Endpoint:
+    """Answers `GET /metrics` on a listening socket, one client after the other, on a thread of its
+    own, until `stop`. `make_page` is called for each; what it raises is answered with 500, and
+    `tell` is told."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make_page: Callable[[], bytes],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._listener = listener
+        self._make_page = make_page
+        self._tell = tell
+        self._client: socket.socket | None = None
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread, whatever its client does."""
+        self._is_stopping = True
+        for each in (self._listener, self._client):
+            if each is not None:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+        self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        with self._listener:
+            while not self._is_stopping:
+                try:
+                    client, _ = self._listener.accept()
+                except OSError as error:
+                    if not self._is_stopping:
+                        self._tell(f"metrics: a connection could not be taken: {error.strerror}")
+                        time.sleep(1)  # descriptors may come back
+                    continue
+                self._client = client
+                with client, contextlib.suppress(OSError):
+                    # Or the stop has looked for a client before there was this one.
+                    if not self._is_stopping:
+                        self._serve(client)
+                self._client = None
+
+    def _serve(self, client: socket.socket) -> None:
+        words = _request_line(client).split()
+        match words:
+            case [b"GET", path, *_] if path.partition(b"?")[0] == b"/metrics":
+                status, content = self._page()
+            case [b"GET", _, *_]:
+                status, content = "404 Not Found", b"the metrics are at /metrics\n"
+            case _:
+                status, content = "400 Bad Request", b"only GET /metrics is answered\n"
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+            f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        )
+        client.settimeout(CLIENT_S)
+        client.sendall(head.encode() + content)
+
+    def _page(self) -> tuple[str, bytes]:
+        try:
+            return "200 OK", self._make_page()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the broker goes on without
+            self._tell(f"metrics: {type(error).__name__}: {error}")
+            return "500 Internal Server Error", b"the broker's log says why\n"
+
+
+def _request_line(client: socket.socket) -> bytes:
+    """The first line, once all headers have come; empty for a client that is too slow or says too
+    much."""
+    deadline = time.monotonic() + CLIENT_S
+    request = b""
+    while b"\r\n\r\n" not in request:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or len(request) > REQUEST_BYTES_MAX:
+            return b""
+        client.settimeout(left_s)
+        received = client.recv(REQUEST_BYTES_MAX)
+        if not received:
+            return b""
+        request += received
+    return request.split(b"\r\n", 1)[0]

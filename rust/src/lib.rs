@@ -48,6 +48,8 @@ mod _native {
         SegmentInfo,
     };
     #[pymodule_export]
+    use crate::py::figures::{Figures, PartitionFigures};
+    #[pymodule_export]
     use crate::py::log::{
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };

@@ -276,6 +276,8 @@ pub struct Node {
     /// If it is not one of `directories`.
     metadata_directory: Option<Arc<LogDirectory>>,
     housekeepers: Mutex<Vec<HousekeeperThread>>,
+    /// Of all directories.
+    cleaner: Arc<Mutex<CleanerSettings>>,
     image: RwLock<Arc<Image>>,
     /// One change of the image at a time.
     changing: Mutex<()>,
@@ -309,6 +311,7 @@ impl Node {
             directories,
             metadata_directory: (!is_shared).then_some(metadata),
             housekeepers: Mutex::default(),
+            cleaner: Arc::default(),
             image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
             changing: Mutex::new(()),
             waker,
@@ -352,9 +355,11 @@ impl Node {
         now_ms: i64,
         tell: impl Fn(&dyn Display) + Clone + Send + 'static,
     ) -> std::io::Result<()> {
+        *self.cleaner.lock() = cleaner;
         for directory in &self.directories.online {
+            let settings = self.cleaner.clone();
             let cleaner =
-                HousekeeperThread::start_cleaner(directory.clone(), cleaner, tell.clone())?;
+                HousekeeperThread::start_cleaner(directory.clone(), settings, tell.clone())?;
             self.housekeepers.lock().push(cleaner);
             let tell = tell.clone();
             let on_error = Box::new(move |error: &Error| tell(error));
@@ -364,6 +369,14 @@ impl Node {
                 .push(HousekeeperThread::start(keeper)?);
         }
         Ok(())
+    }
+
+    /// How the cleaners work from now on; a log that is being compacted ends as it began.
+    pub fn set_cleaner(&self, settings: CleanerSettings) {
+        *self.cleaner.lock() = settings;
+        for housekeeper in self.housekeepers.lock().iter() {
+            housekeeper.wake();
+        }
     }
 
     /// The log directories that could not be taken, or have failed since.

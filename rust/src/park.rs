@@ -115,6 +115,13 @@ impl Waiters {
         }
     }
 
+    /// All that wait here, and what for.
+    pub fn look(&self, mut at: impl FnMut(Parked, WaitFor)) {
+        for (parked, wait_for) in self.list.lock().iter() {
+            at(*parked, *wait_for);
+        }
+    }
+
     pub fn count(&self) -> usize {
         self.list.lock().len()
     }

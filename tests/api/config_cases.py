@@ -50,6 +50,12 @@ PER_LISTENER = (
     "These security configs can be dynamically updated only per-listener using the listener prefix:"
 )
 THROTTLED = "leader.replication.throttled.replicas"
+OF_LISTENER = "listener.name.plaintext"
+OVERRIDES = "max.connections.per.ip.overrides"
+NOBODY_MAY_CONNECT = (
+    "requirement failed: max.connections.per.ip can be set to zero only if "
+    "max.connections.per.ip.overrides property is set."
+)
 
 CASES = [
     Case(ALTERED, [("retention.ms", SET, "77")]),
@@ -205,6 +211,52 @@ CASES = [
         42,
         invalid_dynamic("Invalid max.connection.creation.rate 0"),
     ),
+    Case(NODE, [("max.connections", SET, "0")], 42, invalid_dynamic("Invalid max.connections 0")),
+    Case(ALL_NODES, [("max.connections", SET, "-1")], 42, at_least("max.connections", "-1", 0)),
+    Case(ALL_NODES, [("max.connections", SET, "1000")]),
+    Case(NODE, [(f"{OF_LISTENER}.max.connections", SET, "900")]),
+    Case(
+        NODE,
+        [(f"{OF_LISTENER}.max.connections", SET, "0")],
+        42,
+        invalid_dynamic("Invalid max.connections 0"),
+    ),
+    Case(
+        ALL_NODES,
+        [(f"{OF_LISTENER}.max.connection.creation.rate", SET, "x")],
+        42,
+        not_a_number("max.connection.creation.rate", "x", "INT"),
+    ),
+    # Nobody listens there.
+    Case(ALL_NODES, [("listener.name.none.max.connections", SET, "0")]),
+    Case(ALL_NODES, [("listener.name.none.max.connections", DELETE, None)]),
+    Case(NODE, [("max.connections.per.ip", SET, "0")], 42, NOBODY_MAY_CONNECT),
+    Case(
+        NODE,
+        [("max.connections.per.ip", SET, "0"), (OVERRIDES, SET, "127.0.0.1:90, ::1:-1,")],
+    ),
+    Case(NODE, [("max.connections.per.ip", SET, "80")]),
+    Case(
+        NODE,
+        [(OVERRIDES, SET, "here")],
+        42,
+        f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 4",
+    ),
+    Case(NODE, [(OVERRIDES, SET, "here:x")], 42, 'For input string: "x"'),
+    Case(
+        NODE,
+        [(OVERRIDES, SET, "[::1]:3")],
+        42,
+        f"{OVERRIDES} contains invalid addresses : [::1]",
+    ),
+    Case(
+        ALL_NODES,
+        [("log.cleaner.dedupe.buffer.size", SET, "1000")],
+        42,
+        "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner "
+        "thread.",
+    ),
+    Case(NODE, [("log.cleaner.io.buffer.load.factor", SET, "0.5")]),
     Case(
         NODE,
         [("log.roll.jitter.ms", SET, "-1")],
@@ -424,10 +476,17 @@ SET_AT_LAST = {
         "retention.ms": "88",
         "unclean.leader.election.enable": "true",
     },
-    NODE: {"num.io.threads": "9"},
+    NODE: {
+        "log.cleaner.io.buffer.load.factor": "0.5",
+        "num.io.threads": "9",
+        OVERRIDES: "127.0.0.1:90, ::1:-1,",
+        "max.connections.per.ip": "80",
+        f"{OF_LISTENER}.max.connections": "900",
+    },
     ALL_NODES: {
         "leader.replication.throttled.rate": "1000",
         "log.retention.ms": "30000",
+        "max.connections": "1000",
         "min.insync.replicas": "1",
         "num.io.threads": "10",
     },

@@ -181,8 +181,8 @@ def test_what_cannot_take_effect_while_the_broker_runs_is_refused(connection: Co
     for name, text in [
         ("num.network.threads", "2"),
         ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT"),
-        ("log.cleaner.dedupe.buffer.size", "99999999"),
-        ("listener.name.plaintext.max.connections", "5"),
+        ("num.recovery.threads.per.data.dir", "3"),
+        ("listener.name.plaintext.ssl.keystore.location", "/x"),
         ("metric.reporters", "com.example.Reporter"),
     ]:
         ((code, sentence),) = change(connection, (BROKER, "1", [(name, SET, text)]))

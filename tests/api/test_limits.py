@@ -78,6 +78,102 @@ def test_beyond_the_brokers_limit_a_connection_waits_for_another_to_close(key: s
             connection.socket.close()
 
 
+@pytest.mark.parametrize("key", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_a_connection_that_waits_comes_in_when_the_limit_is_raised(key: str) -> None:
+    with (
+        kafkalite.Broker(config={key: "1"}) as broker,
+        Connection(broker.bootstrap_servers) as admin,
+    ):
+        assert is_served(admin)
+        with Connection(broker.bootstrap_servers) as waiting:
+            correlation_id = waiting.send(18, 0, b"")
+            assert is_silent(waiting, 0.3)
+            assert change(admin, (BROKER, "1", [(key, SET, "2")])) == [(0, None)]
+            waiting.receive(18, 0, correlation_id)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_when_the_limit_is_lowered_those_go_that_have_been_used_least_recently(
+    threads: str,
+) -> None:
+    """Not one too many, whichever threads have them, and the administrator stays."""
+    config = {"num.network.threads": threads, "connections.max.idle.ms": "-1"}
+    with (
+        kafkalite.Broker(config=config) as broker,
+        Connection(broker.bootstrap_servers) as admin,
+        contextlib.ExitStack() as stack,
+    ):
+        others = [stack.enter_context(Connection(broker.bootstrap_servers)) for _ in range(8)]
+        for limit in (4, 1):
+            assert all(map(is_served, others))
+            # Whose flushes take longer than the millisecond by which times of use are told apart.
+            assert admin.create_topic(f"before-{limit}").error_code == 0
+            lower = (BROKER, "", [("max.connections", SET, str(limit))])
+            assert change(admin, lower) == [(0, None)]
+            closed = closed_of(others, len(others) + 1 - limit)
+            others = [each for each in others if each not in closed]
+            assert len(others) == limit - 1
+            assert is_served(admin)
+            assert all(map(is_served, others))
+        assert change(admin, (BROKER, "", [("max.connections", DELETE, None)])) == [(0, None)]
+        with Connection(broker.bootstrap_servers) as another:
+            assert is_served(another)
+
+
+def closed_of(connections: list[Connection], count: int) -> list[Connection]:
+    """Waits until so many are closed."""
+    poll = select.poll()
+    by_descriptor = {each.socket.fileno(): each for each in connections}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    closed: list[Connection] = []
+    while len(closed) < count:
+        ended = poll.poll(60_000)
+        assert ended, f"{len(closed)} of {count} are closed"
+        for descriptor, _ in ended:
+            poll.unregister(descriptor)
+            assert by_descriptor[descriptor].is_closed()
+            closed.append(by_descriptor[descriptor])
+    return closed
+
+
+def test_limits_of_addresses_may_change_while_the_broker_runs() -> None:
+    with kafkalite.Broker() as broker, Connection(broker.bootstrap_servers) as admin:
+        assert is_served(admin)
+        for limits, is_let_in in [
+            ({"max.connections.per.ip": "1"}, False),
+            ({"max.connections.per.ip.overrides": "127.0.0.1:2"}, True),
+            ({"max.connections.per.ip": "100"}, True),
+            ({"max.connections.per.ip.overrides": "localhost:1"}, False),
+            ({"max.connections.per.ip.overrides": "10.0.0.1:1"}, True),
+        ]:
+            operations = [(key, SET, text) for key, text in limits.items()]
+            assert change(admin, (BROKER, "1", list(operations))) == [(0, None)]
+            assert is_served_at_last(broker) == is_let_in, limits
+
+
+def is_served_at_last(broker: kafkalite.Broker) -> bool:
+    """Whether one more connection is let in; one that has gone may still count for a moment."""
+    with Connection(broker.bootstrap_servers) as another:
+        another.send(18, 0, b"")
+        return not another.is_closed()
+
+
+def test_limits_that_are_set_while_the_broker_runs_hold_after_a_restart(tmp_path: Path) -> None:
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Connection(broker.bootstrap_servers) as admin:
+            limit = (BROKER, "1", [("max.connections.per.ip.overrides", SET, "127.0.0.1:1")])
+            assert change(admin, limit) == [(0, None)]
+        broker.kill()
+        broker.start()
+        with (
+            Connection(broker.bootstrap_servers) as only,
+            Connection(broker.bootstrap_servers) as second,
+        ):
+            assert is_served(only)
+            assert second.is_closed()
+
+
 @pytest.mark.parametrize(
     "key", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
 )

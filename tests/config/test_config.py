@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.config import Config
-from kafkalite.config.keys import KeyTable
+from kafkalite.config.keys import REASONS, KeyTable
 from kafkalite.config.properties import read_properties
 from kafkalite.config.values import is_duration, parse, text_of
 from kafkalite.errors import InvalidArgumentError
@@ -28,6 +28,7 @@ def test_every_row_can_be_read_and_its_default_is_allowed(file_name: str) -> Non
         key = table[name]
         assert key.doc.endswith(".")
         assert key.support in ("obeyed", "at-start", "taken", "refused"), name
+        assert (key.reason in REASONS) == (key.support == "taken"), name
         if key.default is not None:
             value = parse(key, key.default)
             assert text_of(value) == key.default, name
@@ -112,6 +113,19 @@ def test_strangers_get_a_warning() -> None:
         "unknown configuration key num.partitons: is num.partitions meant?"
     ]
     assert "no effect in a file" in Config({"leader.replication.throttled.rate": "1"}).warnings[0]
+
+
+def test_who_sets_what_has_no_effect_and_expects_one_is_told() -> None:
+    given = {
+        "offsets.topic.replication.factor": "3",
+        "log.cleaner.io.max.bytes.per.second": "1000",
+        # What is set to the default, and what no program can notice, is not worth a line.
+        "transaction.state.log.replication.factor": "1",
+        "num.io.threads": "16",
+    }
+    nodes, cleaner = Config(given).warnings
+    assert nodes == "offsets.topic.replication.factor=3 has no effect: there is one node"
+    assert cleaner.startswith("log.cleaner.io.max.bytes.per.second=1000 has no effect: kafkalite ")
 
 
 def test_two_names_of_the_id_must_agree() -> None:

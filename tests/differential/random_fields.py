@@ -28,12 +28,16 @@ INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 # Tiering is refused here; what another codec makes of records has another size at each broker.
 TABLE = KeyTable("topic.txt")
 TOPIC_KEYS = tuple(key for key in TABLE if not key.startswith(("remote.", "compression.type")))
-# Others are refused here, or cannot be changed while the broker runs.
+# Others are refused here, or cannot be changed while the broker runs; limits of connections would
+# close those by which the brokers are asked.
 BROKER_TABLE = KeyTable("broker.txt")
 BROKER_KEYS = tuple(
     key
     for key, row in BROKER_TABLE.items()
-    if row.is_dynamic and row.support in ("obeyed", "taken") and not row.is_sensitive
+    if row.is_dynamic
+    and row.support in ("obeyed", "taken")
+    and not row.is_sensitive
+    and not key.startswith("max.connections")
 )
 GROUP_TABLE = KeyTable("group.txt")
 

@@ -14,6 +14,7 @@ use kafkalite::log::log::Log;
 use kafkalite::log::names;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
+use parking_lot::Mutex;
 
 use crate::log_directory;
 
@@ -274,10 +275,7 @@ fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
     }
     log.flush().unwrap();
     let before = log.size_bytes();
-    let settings = CleanerSettings {
-        dedupe_buffer_bytes: 1 << 20,
-        ..CleanerSettings::default()
-    };
+    let settings = small_map();
     let tell = |trouble: &dyn std::fmt::Display| panic!("{trouble}");
     let cleaner = HousekeeperThread::start_cleaner(directory.clone(), settings, tell).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(100);
@@ -290,6 +288,79 @@ fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
     }
     cleaner.stop();
     assert_eq!(log.offsets().log_end_offset, 20);
+}
+
+#[test]
+fn a_log_is_flushed_after_so_many_records_as_its_configuration_says_at_that_time() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), LogConfig::default(), START_MS)
+        .unwrap();
+    append(&log, START_MS);
+    assert_eq!(log.offsets().flushed_offset, 0);
+    let every = |flush_messages| {
+        log.set_config(LogConfig {
+            flush_messages,
+            ..LogConfig::default()
+        });
+    };
+    every(3);
+    append(&log, START_MS);
+    assert_eq!(log.offsets().flushed_offset, 0);
+    append(&log, START_MS);
+    assert_eq!(log.offsets().flushed_offset, 3);
+    every(i64::MAX);
+    append(&log, START_MS);
+    assert_eq!(log.offsets().flushed_offset, 3);
+    every(1);
+    append(&log, START_MS);
+    assert_eq!(log.offsets().flushed_offset, 5);
+}
+
+fn small_map() -> Arc<Mutex<CleanerSettings>> {
+    Arc::new(Mutex::new(CleanerSettings {
+        dedupe_buffer_bytes: 1 << 20,
+        ..CleanerSettings::default()
+    }))
+}
+
+/// A pause of more than a minute was a minute; and a key that Kafka lets change needed a restart.
+#[test]
+fn the_cleaner_pauses_as_long_as_it_is_told_to_and_hears_of_a_change_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let settings = small_map();
+    settings.lock().backoff_ms = i64::MAX;
+    let tell = |trouble: &dyn std::fmt::Display| panic!("{trouble}");
+    let cleaner =
+        HousekeeperThread::start_cleaner(directory.clone(), settings.clone(), tell).unwrap();
+    let config = LogConfig {
+        segment_bytes: 2_000,
+        min_cleanable_dirty_ratio: 0.0,
+        ..LogConfig::default()
+    };
+    let log = directory
+        .create_log("t", 0, Uuid([1; 16]), config.clone(), START_MS)
+        .unwrap();
+    (0..10).for_each(|number| append(&log, START_MS + number));
+    log.flush().unwrap();
+    log.set_config(LogConfig {
+        cleanup_policy: CleanupPolicy {
+            delete: false,
+            compact: true,
+        },
+        ..config
+    });
+    let before = log.size_bytes();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(100);
+    while log.size_bytes() == before {
+        assert!(std::time::Instant::now() < deadline, "nobody heard of it");
+        settings.lock().backoff_ms = 1;
+        cleaner.wake();
+        std::thread::yield_now();
+    }
+    cleaner.stop();
 }
 
 #[test]
@@ -313,10 +384,7 @@ fn old_segments_of_a_compacted_log_go_with_the_cleaner_and_not_when_retention_is
     log.set_config(config);
     housekeeper(&directory).tick(START_MS + 300_000);
     assert_eq!(log.offsets().log_start_offset, 0);
-    let settings = CleanerSettings {
-        dedupe_buffer_bytes: 1 << 20,
-        ..CleanerSettings::default()
-    };
+    let settings = small_map();
     let tell = |trouble: &dyn std::fmt::Display| panic!("{trouble}");
     let cleaner = HousekeeperThread::start_cleaner(directory.clone(), settings, tell).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(100);

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkalite.api.deadline import CHANGE_WAIT_MS, Deadline, in_turn, left_ms
-from kafkalite.config import changes
+from kafkalite.config import changes, key_of_listener
 from kafkalite.config.changes import ChangeRefusedError, Changes
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, name_refusal
@@ -275,7 +275,8 @@ def _sentence(context: Context, kind: int, made: Changes) -> str:
     for name, text in made.items():
         keys = context.config.broker_keys
         # A broker's key without a row may be a password (`KafkaConfigSchema.isSensitive`).
-        is_secret = kind == BROKER and (name not in keys or keys[name].is_sensitive)
+        key = key_of_listener(name) or name
+        is_secret = kind == BROKER and (key not in keys or keys[key].is_sensitive)
         words.append(
             f"{name} unset" if text is None else f"{name}={'[hidden]' if is_secret else text}"
         )

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from kafkalite.config.keys import Key, KeyTable
-from kafkalite.config.values import canonical, parse, text_of
+from kafkalite.config.keys import REASONS, Key, KeyTable
+from kafkalite.config.values import PER_HOST, canonical, connections_by_host, parse, text_of
 from kafkalite.errors import InvalidArgumentError
 
 # Starts of keys that have no row, and would change what clients or operators get.
@@ -89,6 +89,11 @@ class Config(Mapping[str, Any]):
             if name in layer:
                 return layer[name]
         return self.default_text(name)
+
+    def text_of_listener(self, listener: str, key: str) -> str | None:
+        """The text that a key of `LISTENER_KEYS` has now for a listener alone."""
+        name = f"listener.name.{listener.lower()}.{key}"
+        return next((layer[name] for _, layer in self.layers() if name in layer), None)
 
     def default_text(self, name: str) -> str | None:
         """The text of a key that nobody has set. Raises KeyError for a name without a row."""
@@ -203,7 +208,7 @@ class Config(Mapping[str, Any]):
 
     def _check_given(self, name: str, text: str) -> None:
         if name not in self.broker_keys:
-            if _is_limit_of_listener(name):
+            if key_of_listener(name):
                 return
             if name.startswith(_REFUSED_STARTS):
                 raise InvalidArgumentError(f"{name} is not supported: remove it to start")
@@ -216,6 +221,8 @@ class Config(Mapping[str, Any]):
         value = parse(key, text)
         if key.support == "refused" and text_of(value) != key.default:
             raise InvalidArgumentError(f"{name} is not supported: remove it to start")
+        if key.is_told and text_of(value) != key.default:
+            self.warnings.append(f"{name}={text} has no effect: {REASONS[key.reason]}")
 
     def _nearest(self, name: str) -> str:
         """What may have been meant by a key that there is not."""
@@ -227,9 +234,12 @@ class Config(Mapping[str, Any]):
     def _readable(self, texts: Mapping[str, str]) -> dict[str, str]:
         readable = {}
         for name, text in texts.items():
-            if name in self.broker_keys:
+            base = key_of_listener(name) or name
+            if base in self.broker_keys:
                 try:
-                    parse(self.broker_keys[name], text)
+                    parse(self.broker_keys[base], text)
+                    if name == PER_HOST:
+                        connections_by_host(text)
                 except InvalidArgumentError as error:
                     self.warnings.append(f"{error} (set while the broker ran); it is left out")
                     continue
@@ -237,9 +247,11 @@ class Config(Mapping[str, Any]):
         return readable
 
 
-def _is_limit_of_listener(name: str) -> bool:
+def key_of_listener(name: str) -> str | None:
+    """The key of `LISTENER_KEYS` that `listener.name.<name>.<key>` is; None for any other."""
     start, _, rest = name.partition("listener.name.")
-    return not start and rest.partition(".")[2] in LISTENER_KEYS
+    key = rest.partition(".")[2]
+    return key if not start and key in LISTENER_KEYS else None
 
 
 def _absolute(key: str, name: str) -> str:

@@ -10,9 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafkalite.config import Config
+from kafkalite.config import (
+    DYNAMIC_BROKER_SOURCE,
+    DYNAMIC_DEFAULT_SOURCE,
+    LISTENER_KEYS,
+    Config,
+    key_of_listener,
+)
 from kafkalite.config.keys import Key, KeyTable
-from kafkalite.config.values import parse
+from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import hash_map_order
@@ -181,6 +187,9 @@ PATTERNS_CHARACTERS_MAX = 1_000
 character of one."""
 
 CLEANER_THREAD_BYTES_MIN = 1 << 20
+
+# What is judged together, by `_check_limits_of_addresses`.
+_OF_ADDRESSES = frozenset({"max.connections.per.ip", PER_HOST})
 
 # What is judged together, by `_check_local_retention`.
 _LOCAL_RETENTION = frozenset(
@@ -402,7 +411,8 @@ def check_broker(
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
     )
-    values = _parsed_as(codes.INVALID_REQUEST, known, _ordered(after, _BROKER_ORDER))
+    of_listeners = {name: table[key] for name in after if (key := key_of_listener(name))}
+    values = _parsed_as(codes.INVALID_REQUEST, known | of_listeners, _ordered(after, _BROKER_ORDER))
     if for_all:
         _refuse_all(
             [name for name, key in known.items() if key.mode == "per-broker"],
@@ -414,8 +424,10 @@ def check_broker(
         if name in known and known[name].support in ("refused", "at-start"):
             sentence = f"kafkalite cannot change {name} while it runs"
             raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-        if name.startswith("listener.name.") and name in after:
+        if name.startswith("listener.name.") and name in after and name not in of_listeners:
             raise ChangeRefusedError(codes.INVALID_REQUEST, f"kafkalite does not support {name}")
+    if not _OF_ADDRESSES.isdisjoint(changes):
+        _check_limits_of_addresses(config, after, for_all=for_all)
     if not _LOCAL_RETENTION.isdisjoint(changes):
         _check_local_retention(config, values)
 
@@ -434,7 +446,7 @@ def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
 
 def _check_live(config: Config, name: str, value: Any) -> None:
     """Raises ChangeRefusedError where a key that may change cannot be changed to this."""
-    current = config[name]
+    current = config[key_of_listener(name) or name]
     least = {"log.roll.ms": 1, "log.roll.jitter.ms": 0}
     if name in least and value < least[name]:
         sentence = f"requirement failed: {name} must be greater than or equal to {least[name]}"
@@ -447,13 +459,16 @@ def _check_live(config: Config, name: str, value: Any) -> None:
     if name == "log.cleaner.threads" and value < 1:
         # Where the buffer of all threads is divided by their number.
         raise ChangeRefusedError(codes.INVALID_REQUEST, "/ by zero")
-    buffer = "log.cleaner.dedupe.buffer.size"
-    if name == "log.cleaner.threads" and config[buffer] // value <= CLEANER_THREAD_BYTES_MIN:
-        sentence = f"requirement failed: {buffer} must be at least 1MB per cleaner thread."
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    buffer, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
+    sizes = {buffer: config[buffer], threads: config[threads]}
+    if name in sizes:
+        sizes[name] = value
+        if sizes[buffer] // max(1, sizes[threads]) <= CLEANER_THREAD_BYTES_MIN:
+            sentence = f"requirement failed: {buffer} must be at least 1MB per cleaner thread."
+            raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     _check_assignment_interval(config, name, value)
-    if name == "max.connection.creation.rate" and value == 0:
-        raise _invalid_dynamic(f"Invalid {name} 0")
+    if value == 0 and _key_of_our_listener(config, name) in LISTENER_KEYS:
+        raise _invalid_dynamic(f"Invalid {_key_of_our_listener(config, name)} 0")
     if name == "log.cleaner.threads" and value > current * 2:
         reason = "Log cleaner threads cannot be increased to more than double"
     elif name in _THREAD_COUNTS and value > current * 2:
@@ -463,6 +478,35 @@ def _check_live(config: Config, name: str, value: Any) -> None:
     else:
         return
     raise _invalid_dynamic(f"{reason} the current value {current}")
+
+
+def _key_of_our_listener(config: Config, name: str) -> str | None:
+    """The key that a name is for all listeners, or for one that there is; None for others."""
+    key = key_of_listener(name)
+    if key is None:
+        return name
+    listeners = [text.partition("://")[0].strip().lower() for text in config["listeners"]]
+    return key if name.removeprefix("listener.name.").removesuffix(f".{key}") in listeners else None
+
+
+def _check_limits_of_addresses(config: Config, after: Mapping[str, str], *, for_all: bool) -> None:
+    """What Kafka says of the broker as it will be (`KafkaConfig`)."""
+    layers = dict(config.layers())
+    layers[DYNAMIC_DEFAULT_SOURCE if for_all else DYNAMIC_BROKER_SOURCE] = after
+
+    def text_of(name: str) -> str:
+        found = (layer[name] for layer in layers.values() if name in layer)
+        return next(found, config.default_text(name) or "")
+
+    try:
+        by_host = connections_by_host(text_of(PER_HOST))
+        per_address = parse(
+            config.broker_keys["max.connections.per.ip"], text_of("max.connections.per.ip")
+        )
+        if per_address == 0 and not by_host:
+            raise InvalidArgumentError(NOBODY_MAY_CONNECT)
+    except InvalidArgumentError as error:
+        raise ChangeRefusedError(codes.INVALID_REQUEST, str(error)) from error
 
 
 def _invalid_dynamic(reason: str) -> ChangeRefusedError:

@@ -13,7 +13,13 @@ entry is left of counts as default, whatever gave it its value.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kafkalite.config import DEFAULT_SOURCE, DYNAMIC_DEFAULT_SOURCE, TOPIC_SOURCE, Config
+from kafkalite.config import (
+    DEFAULT_SOURCE,
+    DYNAMIC_DEFAULT_SOURCE,
+    TOPIC_SOURCE,
+    Config,
+    key_of_listener,
+)
 from kafkalite.config.keys import Key, KeyTable
 from kafkalite.config.values import canonical, text_of
 
@@ -116,6 +122,11 @@ def _of_broker(config: Config, name: str, *, cluster_only: bool) -> Described:
     if cluster_only:
         synonyms = [each for each in synonyms if each.source == DYNAMIC_DEFAULT_SOURCE]
     source = synonyms[0].source if synonyms else DEFAULT_SOURCE
+    base = key_of_listener(name)
+    if base is not None:
+        value = synonyms[0].value if synonyms else None
+        kind = _KINDS.index(config.broker_keys[base].kind)
+        return Described(name, value, True, source, False, synonyms, kind, None)
     if name not in config.broker_keys:
         # Kafka takes what it does not know for a secret.
         return Described(name, None, True, source, True, synonyms, 0, None)
@@ -159,13 +170,17 @@ def _synonyms(config: Config, name: str) -> list[Synonym]:
 
 
 def _family(name: str) -> Iterable[str]:
+    base = key_of_listener(name)
+    if base is not None:
+        return (name, base)
     if name == "log.flush.interval.ms":
         return (name, "log.flush.scheduler.interval.ms")
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
 def _shown(config: Config, name: str, text: str) -> str | None:
-    is_secret = name not in config.broker_keys or config.broker_keys[name].is_sensitive
+    key = key_of_listener(name) or name
+    is_secret = key not in config.broker_keys or config.broker_keys[key].is_sensitive
     return None if is_secret else text
 
 

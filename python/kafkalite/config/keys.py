@@ -22,6 +22,10 @@ class Key(NamedTuple):
     """Of other keys: the broker's keys that give the default, each with its factor."""
     support: str
     """obeyed, at-start, taken or refused."""
+    reason: str
+    """Of a key that is taken: why it has no effect, one of REASONS."""
+    is_told: bool
+    """Whoever sets a key that has no effect expects one, and is told at the start."""
     doc: str
 
     @property
@@ -35,6 +39,14 @@ class Key(NamedTuple):
 
 
 _OBEYED = (" obeyed", " at-start")
+
+REASONS = {
+    "nodes": "there is one node",
+    "protocols": "the protocol that it belongs to is not there yet",
+    "tiers": "there is no tiered storage",
+    "inside": "kafkalite works without such a setting",
+}
+"""Why a key has no effect."""
 
 
 class KeyTable(Mapping[str, Key]):
@@ -72,7 +84,10 @@ class KeyTable(Mapping[str, Key]):
         return [name for name, (row, _) in self._lines.items() if row.endswith(_OBEYED)]
 
     def _parse(self, row: str, doc: str) -> Key:
-        name, kind, default, values, fifth, support = row.split()
+        name, kind, default, values, fifth, word = row.split()
+        support, told, reason = word.partition("!")
+        if not told:
+            support, _, reason = word.partition(":")
         synonyms = []
         if not self._has_mode and fifth != "-":
             for word in fifth.split(","):
@@ -86,5 +101,7 @@ class KeyTable(Mapping[str, Key]):
             fifth if self._has_mode else "",
             tuple(synonyms),
             support,
+            reason,
+            bool(told),
             doc.strip(),
         )

@@ -1,9 +1,18 @@
 """Texts of keys to values and back, with Kafka's types, bounds and words (`ConfigDef`)."""
 
+import re
 from typing import Any
 
 from kafkalite.config.keys import Key
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.protocol.java import java_int, java_length
+
+PER_HOST = "max.connections.per.ip.overrides"
+NOBODY_MAY_CONNECT = (
+    f"requirement failed: max.connections.per.ip can be set to zero only if {PER_HOST} property is "
+    "set."
+)
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 _BITS = {"short": 16, "int": 32, "long": 64}
 
@@ -36,6 +45,27 @@ def canonical(key: Key, text: str) -> str | None:
         return text_of(parse(key, text))
     except InvalidArgumentError:
         return text
+
+
+def connections_by_host(text: str) -> dict[str, int]:
+    """What `max.connections.per.ip.overrides` says: `HOST:NUMBER` each, a host by its name or
+    address, IPv6 too without brackets. Raises InvalidArgumentError in Kafka's words."""
+    limits = {}
+    for each in filter(None, map(str.strip, text.split(","))):
+        host, colon, number = each.rpartition(":")
+        if not colon:
+            raise InvalidArgumentError(
+                f"Error parsing configuration property '{PER_HOST}': "
+                f"begin 0, end -1, length {java_length(each)}"
+            )
+        limit = java_int(number.strip())
+        if limit is None:
+            raise InvalidArgumentError(f'For input string: "{number.strip()}"')
+        limits[host.strip()] = max(0, limit)
+    strange = [host for host in limits if not _HOST.fullmatch(host)]
+    if strange:
+        raise InvalidArgumentError(f"{PER_HOST} contains invalid addresses : {','.join(strange)}")
+    return limits
 
 
 def refusal(key: Key, value: Any, reason: str) -> InvalidArgumentError:

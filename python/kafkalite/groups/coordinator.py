@@ -8,6 +8,7 @@ The topic is made when somebody first asks for a coordinator.
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -457,6 +458,12 @@ class GroupCoordinator:
         if any(shard.state == LOADING for shard in self._shards):
             return codes.COORDINATOR_LOAD_IN_PROGRESS, []
         return codes.NONE, [group for shard in self._shards for group in shard.groups.values()]
+
+    def count_by_state(self) -> Mapping[str, int]:
+        """How many groups are in each state, of those that are loaded. Any thread may ask: what
+        changes meanwhile is copied first."""
+        groups = [group for shard in list(self._shards) for group in list(shard.groups.values())]
+        return Counter(group.state for group in groups)
 
     def delete_group(self, group_id: str, reply: Callable[[int], None]) -> None:
         """DeleteGroups, for one of them."""

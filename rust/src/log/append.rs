@@ -436,6 +436,9 @@ impl<'a, 'r> Appending<'a, 'r> {
             }
             return;
         }
+        let records = run.next_offset.saturating_sub(log_end_offset);
+        let traffic = &self.log.traffic;
+        traffic.note_appended(records.cast_unsigned(), run.size_bytes);
         self.appender.producers.commit(run.pending, run.next_offset);
         self.log.publish_end(self.appender);
         self.run = Run::new(self.appender.producers.prepare(), run.next_offset, 0);

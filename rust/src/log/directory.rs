@@ -32,7 +32,7 @@ use checkpoints::Checkpoints;
 use super::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown, partition_metadata};
 use super::config::LogConfig;
 use super::deadline::Deadline;
-use super::flusher::Flusher;
+use super::flusher::{FlushTotals, Flusher};
 use super::health::Health;
 use super::log::Log;
 use super::meta_properties::MetaProperties;
@@ -298,6 +298,10 @@ impl LogDirectory {
     /// Flushes `log` on this thread. Its failure is the directory's, and the log's observer is told.
     pub fn flush_here(&self, log: &Log) {
         self.flusher.flush_here(log);
+    }
+
+    pub fn flush_totals(&self) -> FlushTotals {
+        self.flusher.totals()
     }
 
     /// Flushes have lately been so fast that a network thread may wait for one.

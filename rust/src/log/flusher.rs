@@ -48,8 +48,24 @@ struct Queue {
     is_stopping: bool,
     /// What flushing one log takes, on a moving average.
     flush_time: Duration,
+    totals: FlushTotals,
     /// Until then the file system is not synced as a whole.
     rest_until: Option<Instant>,
+}
+
+/// What flushes have taken since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlushTotals {
+    /// A sync of the whole file system is one.
+    pub count: u64,
+    pub time: Duration,
+}
+
+impl FlushTotals {
+    fn note(&mut self, took: Duration) {
+        self.count += 1;
+        self.time += took;
+    }
 }
 
 impl Flusher {
@@ -100,6 +116,10 @@ impl Flusher {
     pub fn is_fast(&self) -> bool {
         let flush_time = self.shared.queue.lock().flush_time;
         !flush_time.is_zero() && flush_time <= FAST_FLUSH_MAX
+    }
+
+    pub fn totals(&self) -> FlushTotals {
+        self.shared.queue.lock().totals
     }
 
     /// Flushes what is queued and ends the threads.
@@ -186,11 +206,13 @@ impl Shared {
 
     fn note_flush(&self, took: Duration) {
         let mut queue = self.queue.lock();
+        queue.totals.note(took);
         queue.flush_time = (queue.flush_time * 7 + took) / 8;
     }
 
     fn note_shared_flush(&self, count: u32, took: Duration) {
         let mut queue = self.queue.lock();
+        queue.totals.note(took);
         let one_by_one = queue.flush_time * count / self.thread_count as u32;
         if took > one_by_one && !one_by_one.is_zero() {
             queue.rest_until = Some(Instant::now() + took * SYNC_FILE_SYSTEM_REST);

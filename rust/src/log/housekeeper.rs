@@ -214,7 +214,8 @@ pub struct HousekeeperThread {
 struct Shared {
     /// Looked at by a chore that takes long.
     is_stopping: AtomicBool,
-    lock: Mutex<()>,
+    /// Whether it was woken since the chore was called last.
+    is_woken: Mutex<bool>,
     wake: Condvar,
 }
 
@@ -224,16 +225,31 @@ impl HousekeeperThread {
     }
 
     /// Deletes what is too old in the directory's compacted logs, and compacts them, the dirtiest first, as
-    /// long as one is due. `tell` gets each failure, and each log that is left alone, when its reason is new.
+    /// long as one is due. `settings` may change meanwhile; `wake` has them looked at. `tell` gets each
+    /// failure, and each log that is left alone, when its reason is new.
     pub fn start_cleaner(
         directory: Arc<LogDirectory>,
-        settings: CleanerSettings,
+        settings: Arc<Mutex<CleanerSettings>>,
         tell: impl Fn(&dyn Display) + Send + 'static,
     ) -> std::io::Result<HousekeeperThread> {
-        let mut cleaner = Cleaner::new(settings.dedupe_buffer_bytes, settings.load_factor);
+        let mut known = *settings.lock();
+        let mut cleaner = Cleaner::new(known.dedupe_buffer_bytes, known.load_factor);
+        let mut pause: Option<Deadline> = None;
         let mut told: Option<String> = None;
         Self::repeat("cleaner", move |now_ms, is_stopping| {
-            let later_ms = now_ms.saturating_add(settings.backoff_ms);
+            let before = std::mem::replace(&mut known, *settings.lock());
+            if known != before {
+                cleaner.resize(known.dedupe_buffer_bytes, known.load_factor);
+            }
+            if let Some(pause) = &mut pause {
+                pause.wait_ms = known.backoff_ms;
+                if !pause.is_over(now_ms) {
+                    return pause.due_ms();
+                }
+            }
+            let later_ms = pause
+                .insert(Deadline::after(known.backoff_ms, now_ms))
+                .due_ms();
             if directory.health().is_offline() {
                 return later_ms;
             }
@@ -250,7 +266,10 @@ impl HousekeeperThread {
             }
             told = failure;
             match cleaned {
-                Ok(Some(_)) => now_ms,
+                Ok(Some(_)) => {
+                    pause = None;
+                    now_ms
+                }
                 Ok(None) | Err(_) => later_ms,
             }
         })
@@ -271,10 +290,11 @@ impl HousekeeperThread {
                     // At least a pause, whatever the intervals are; at most a minute, should the clock
                     // be set back meanwhile.
                     let pause_ms = next_ms.saturating_sub(wall_ms()).clamp(10, 60_000);
-                    let mut lock = own.lock.lock();
-                    if !own.is_stopping.load(Ordering::Acquire) {
+                    let mut is_woken = own.is_woken.lock();
+                    if !std::mem::take(&mut *is_woken) {
                         own.wake
-                            .wait_for(&mut lock, Duration::from_millis(pause_ms as u64));
+                            .wait_for(&mut is_woken, Duration::from_millis(pause_ms as u64));
+                        *is_woken = false;
                     }
                 }
             })?;
@@ -284,6 +304,12 @@ impl HousekeeperThread {
         })
     }
 
+    /// Has the chore called now, or once more if it is under way.
+    pub fn wake(&self) {
+        *self.shared.is_woken.lock() = true;
+        self.shared.wake.notify_all();
+    }
+
     /// Waits for what is under way, which a long chore cuts short.
     pub fn stop(mut self) {
         self.end();
@@ -291,8 +317,7 @@ impl HousekeeperThread {
 
     fn end(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Release);
-        drop(self.shared.lock.lock());
-        self.shared.wake.notify_all();
+        self.wake();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported by its own message.
             let _ = thread.join();

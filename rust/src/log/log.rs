@@ -76,9 +76,47 @@ pub struct Log {
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
     pub(super) condemned: Mutex<Vec<Condemned>>,
+    pub(super) traffic: Traffic,
     /// A `Phase`; set under the append lock.
     pub(super) phase: AtomicU8,
     pub(super) observer: RwLock<Option<Arc<dyn LogObserver>>>,
+}
+
+/// What has gone in and out since the log was opened.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    appended_records: AtomicU64,
+    appended_bytes: AtomicU64,
+    fetched_bytes: AtomicU64,
+}
+
+impl Traffic {
+    /// Under the append lock: nobody else adds.
+    pub(super) fn note_appended(&self, records: u64, bytes: u64) {
+        for (count, more) in [
+            (&self.appended_records, records),
+            (&self.appended_bytes, bytes),
+        ] {
+            count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        }
+    }
+
+    /// So many bytes of records are in an answer.
+    pub fn note_fetched(&self, bytes: u64) {
+        self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn appended_records(&self) -> u64 {
+        self.appended_records.load(Ordering::Relaxed)
+    }
+
+    pub fn appended_bytes(&self) -> u64 {
+        self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn fetched_bytes(&self) -> u64 {
+        self.fetched_bytes.load(Ordering::Relaxed)
+    }
 }
 
 /// How often names were made, renamed or removed in the directory, and how many of these changes are on
@@ -188,6 +226,10 @@ impl Log {
         self.ends.read().high_watermark.offset
     }
 
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     /// All segments, oldest first.
     pub fn segments(&self) -> Vec<Arc<Segment>> {
         self.segments.read().values().cloned().collect()
@@ -200,11 +242,14 @@ impl Log {
     }
 
     pub fn size_bytes(&self) -> u64 {
-        self.segments
-            .read()
-            .values()
-            .map(|segment| segment.size_bytes())
-            .sum()
+        self.size().0
+    }
+
+    /// Bytes and number of the segments.
+    pub fn size(&self) -> (u64, usize) {
+        let segments = self.segments.read();
+        let sizes = segments.values().map(|segment| segment.size_bytes());
+        (sizes.sum(), segments.len())
     }
 
     pub fn leader_epochs(&self) -> LeaderEpochs {

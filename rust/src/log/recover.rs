@@ -23,7 +23,7 @@ use super::checkpoint::{self, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::log::{Appender, Log, LogEnds, NameChanges, Phase, next_jitter};
+use super::log::{Appender, Log, LogEnds, NameChanges, Phase, Traffic, next_jitter};
 use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
@@ -648,6 +648,7 @@ impl Loader<'_> {
             flushing: Mutex::new(()),
             names: NameChanges::default(),
             flush_is_queued: AtomicBool::new(false),
+            traffic: Traffic::default(),
             condemned: Mutex::new(Vec::new()),
             phase: AtomicU8::new(Phase::Open as u8),
             observer: RwLock::new(None),

@@ -2,7 +2,8 @@
 //! listener, and `max.connections.per.ip` (`ConnectionQuotas`).
 //!
 //! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog until
-//! another one closes. Beyond a rate, one waits until its time has come. Beyond the limit of its address,
+//! another one closes, or until the limit is raised; where that of the broker is lowered, those that have
+//! been used least recently are closed (`closeExcessConnections`). Beyond a rate, one waits until its time has come. Beyond the limit of its address,
 //! a connection is closed at once.
 
 use std::collections::HashMap;
@@ -46,10 +47,10 @@ impl Default for ConnectionLimits {
 }
 
 struct Counts {
+    limits: ConnectionLimits,
     total: usize,
     by_listener: HashMap<usize, usize>,
     by_address: HashMap<IpAddr, usize>,
-    rate_max: u32,
     rate: Rate,
     rate_by_listener: HashMap<usize, Rate>,
     /// A listener looks away until a connection closes.
@@ -58,7 +59,6 @@ struct Counts {
 
 /// The connections of all network threads, counted.
 pub struct Admission {
-    limits: ConnectionLimits,
     counts: Mutex<Counts>,
 }
 
@@ -68,21 +68,28 @@ impl Admission {
             total: 0,
             by_listener: HashMap::new(),
             by_address: HashMap::new(),
-            rate_max: limits.rate,
             rate: Rate::new(limits.windows),
             rate_by_listener: HashMap::new(),
             somebody_waits: false,
+            limits,
         };
         Admission {
-            limits,
             counts: Mutex::new(counts),
         }
     }
 
-    /// `max.connection.creation.rate` from now on, and of what has come of late. One that waits goes on
-    /// waiting as long as it was told.
-    pub fn set_rate(&self, max_per_s: u32) {
-        self.counts.lock().rate_max = max_per_s;
+    /// Limits from now on; those of rates hold for what has come of late too. One that waits for its time
+    /// goes on waiting as long as it was told. The windows stay what they were.
+    pub fn set_limits(&self, limits: ConnectionLimits) {
+        let counts = &mut *self.counts.lock();
+        let windows = counts.limits.windows;
+        counts.limits = ConnectionLimits { windows, ..limits };
+    }
+
+    /// There are more connections than the broker may have since `set_limits`.
+    pub fn is_exceeded(&self) -> bool {
+        let counts = self.counts.lock();
+        counts.total > counts.limits.total
     }
 
     /// How long a connection has to wait that a listener has taken just now, milliseconds. To be asked
@@ -90,8 +97,8 @@ impl Admission {
     #[must_use]
     pub fn wait_ms(&self, listener: usize, now_ms: u64) -> u64 {
         let counts = &mut *self.counts.lock();
-        let limits = &self.limits;
-        let all_ms = counts.rate.record(counts.rate_max, now_ms);
+        let limits = &counts.limits;
+        let all_ms = counts.rate.record(limits.rate, now_ms);
         let Some(own_max) = limits.rate_by_listener.get(listener) else {
             return all_ms;
         };
@@ -107,14 +114,10 @@ impl Admission {
     /// Whether the listener may take a connection now. If not, `leave` says when to look again.
     pub fn has_room(&self, listener: usize) -> bool {
         let mut counts = self.counts.lock();
-        let listener_max = self
-            .limits
-            .by_listener
-            .get(listener)
-            .copied()
-            .unwrap_or(usize::MAX);
+        let by_listener = &counts.limits.by_listener;
+        let listener_max = by_listener.get(listener).copied().unwrap_or(usize::MAX);
         let of_listener = counts.by_listener.get(&listener).copied().unwrap_or(0);
-        let has_room = counts.total < self.limits.total && of_listener < listener_max;
+        let has_room = counts.total < counts.limits.total && of_listener < listener_max;
         counts.somebody_waits |= !has_room;
         has_room
     }
@@ -122,8 +125,8 @@ impl Admission {
     /// Counts a connection in. False: its address has too many; it is not counted and has to go.
     #[must_use]
     pub fn enter(&self, listener: usize, address: IpAddr) -> bool {
-        let mut counts = self.counts.lock();
-        let limits = &self.limits;
+        let counts = &mut *self.counts.lock();
+        let limits = &counts.limits;
         let max = limits
             .by_address
             .get(&address)
@@ -194,7 +197,10 @@ mod tests {
         assert_eq!(come(0, 1), Some(1_000), "its own rate");
         assert_eq!(come(1, 9), Some(0));
         assert_eq!(come(1, 1), Some(500), "the broker's rate");
-        admission.set_rate(u32::MAX);
+        admission.set_limits(ConnectionLimits {
+            rate_by_listener: vec![1, u32::MAX],
+            ..ConnectionLimits::default()
+        });
         assert_eq!(come(1, 1), Some(0));
         assert_eq!(come(0, 1), Some(1_000));
     }
@@ -213,5 +219,25 @@ mod tests {
         assert!(admission.leave(1, HERE), "somebody waits");
         assert!(!admission.leave(0, HERE), "and was told");
         assert!(admission.has_room(0));
+    }
+
+    #[test]
+    fn limits_that_change_hold_for_the_connections_that_there_are() {
+        let admission = Admission::new(ConnectionLimits::default());
+        for _ in 0..3 {
+            assert!(admission.enter(0, HERE));
+        }
+        assert!(!admission.is_exceeded());
+        admission.set_limits(ConnectionLimits {
+            total: 2,
+            per_address: 3,
+            ..ConnectionLimits::default()
+        });
+        assert!(admission.is_exceeded() && !admission.has_room(0));
+        assert!(!admission.enter(0, HERE), "of its address");
+        assert!(admission.leave(0, HERE) && !admission.is_exceeded());
+        assert!(!admission.has_room(0));
+        admission.set_limits(ConnectionLimits::default());
+        assert!(admission.has_room(0) && admission.enter(0, HERE));
     }
 }

@@ -45,6 +45,10 @@ impl ReceiveBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
+    pub fn size_bytes(&self) -> i64 {
+        self.size_bytes
+    }
+
     pub fn is_exhausted(&self) -> bool {
         self.used_bytes() >= self.size_bytes
     }

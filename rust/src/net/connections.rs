@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::pace::{Duty, Pace};
-use super::plane::Shared;
+use super::plane::{Excess, Message, Shared};
 use super::poller::Readiness;
 use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
@@ -281,10 +281,6 @@ impl Reactor {
             work_in_turn: 0,
         };
         self.connections.put(index, connection);
-        self.shared
-            .counts
-            .connections
-            .fetch_add(1, Ordering::Relaxed);
         let idle_ms_max = self.shared.settings.idle_ms_max;
         let due_ms = self.now_ms.saturating_add(idle_ms_max);
         self.next_idle_ms = self.next_idle_ms.min(due_ms);
@@ -381,10 +377,6 @@ impl Reactor {
         self.shared.release_memory(held_bytes);
         self.buffers
             .recycle(std::mem::take(&mut connection.session.input.buffer));
-        self.shared
-            .counts
-            .connections
-            .fetch_sub(1, Ordering::Relaxed);
         self.count_out(connection.listener, connection.peer);
     }
 
@@ -444,6 +436,50 @@ impl Reactor {
             self.close(index);
         }
         self.next_idle_ms = next_ms.max(now_ms + IDLE_CHECK_MS);
+    }
+
+    /// While the broker has more connections than it may, those go that have been used least recently: all
+    /// threads say theirs, then the one that has the oldest closes it, and so on, so that it is not one
+    /// too many (each of Kafka's processors closes its own).
+    pub(super) fn close_excess(&mut self, excess: Excess) {
+        if !self.shared.admission.is_exceeded() {
+            return;
+        }
+        let threads = self.shared.mailboxes.len();
+        let mine = self.least_recent();
+        if excess.looked < threads {
+            let mine = mine.map(|(used_ms, _)| (used_ms, self.index()));
+            let oldest = [excess.oldest, mine].into_iter().flatten().min();
+            let looked = excess.looked + 1;
+            let next = (self.index() + 1) % threads;
+            return self
+                .shared
+                .post(next, Message::Excess(Excess { looked, oldest }));
+        }
+        let Some((_, thread)) = excess.oldest else {
+            return;
+        };
+        if thread != self.index() {
+            return self.shared.post(thread, Message::Excess(excess));
+        }
+        // It may be another one by now, or none.
+        if let Some((_, index)) = mine {
+            self.close(index);
+        }
+        self.shared.post(thread, Message::Excess(Excess::default()));
+    }
+
+    /// When the connection was used that has been used least recently, and its place.
+    fn least_recent(&mut self) -> Option<(u64, usize)> {
+        let places = 0..self.connections.places();
+        let used = places.filter_map(|index| {
+            let connection = self.connections.get(index)?;
+            Some((
+                connection.last_active_ms.max(connection.last_sent_ms),
+                index,
+            ))
+        });
+        used.min()
     }
 
     /// Brings what a connection takes of the budget up to date. A frame reserves its whole size; if

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::node::{Node, random_u64};
 use crate::park::{Parked, Wake};
 use crate::quota::{Quotas, Unlimited};
+use crate::wire::frame;
 
 /// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config/`.
 #[derive(Clone, Debug)]
@@ -57,6 +58,15 @@ pub struct Settings {
     pub cleaner: CleanerSettings,
 }
 
+/// The search for the connection that has been used least recently, which goes from thread to thread.
+#[derive(Clone, Copy, Default)]
+pub struct Excess {
+    /// Threads that have said theirs.
+    pub looked: usize,
+    /// When it was used, and whose it is.
+    pub oldest: Option<(u64, usize)>,
+}
+
 /// What a network thread is told from outside.
 pub enum Message {
     Accepted {
@@ -70,8 +80,10 @@ pub enum Message {
     Control(Parked, ControlAnswer),
     /// What became of a storage call.
     Done(Done),
-    /// A connection was closed for which a listener waits.
+    /// A connection was closed for which a listener waits, or there may be more than before.
     Room,
+    /// There may be more connections than the broker may have.
+    Excess(Excess),
     /// Those that wait for memory may ask again.
     Memory,
     Stop,
@@ -156,12 +168,13 @@ impl Wake for Mailboxes {
     }
 }
 
+/// Keys are below; Kafka 4.3's highest is 92.
+pub const COUNTED_KEYS: usize = 128;
+
 /// Counters since the start; the names are in `python/kafkalite/metrics.py`.
-#[derive(Default)]
 pub struct Counts {
-    /// Open connections.
-    pub connections: AtomicUsize,
-    pub requests: AtomicU64,
+    /// Begun, by their key.
+    pub requests: [AtomicU64; COUNTED_KEYS],
     pub received_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
     /// Storage calls that did not return in time, so that another thread went on.
@@ -172,6 +185,33 @@ pub struct Counts {
     pub idle_closed: AtomicU64,
     pub hoarders_closed: AtomicU64,
 }
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            requests: std::array::from_fn(|_| AtomicU64::default()),
+            received_bytes: AtomicU64::default(),
+            sent_bytes: AtomicU64::default(),
+            hand_overs: AtomicU64::default(),
+            refused_connections: AtomicU64::default(),
+            idle_closed: AtomicU64::default(),
+            hoarders_closed: AtomicU64::default(),
+        }
+    }
+}
+
+impl Counts {
+    /// Another request has begun. `frame` is all of it, from its size on.
+    pub fn note_request(&self, frame: &[u8]) {
+        let low_byte = frame.get(KEY_BYTE).copied().unwrap_or_default();
+        if let Some(count) = self.requests.get(usize::from(low_byte)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The lower of the two that the key is, behind the size of the frame.
+const KEY_BYTE: usize = frame::SIZE_BYTES + 1;
 
 /// What the network threads share.
 pub struct Shared {
@@ -215,6 +255,14 @@ impl Shared {
         if let Some(mailbox) = self.mailboxes.get(thread) {
             mailbox.post(messages);
         }
+    }
+
+    /// Limits of connections from now on: whoever waits for room may ask again, and those that are too
+    /// many go.
+    pub fn set_connection_limits(&self, limits: ConnectionLimits) {
+        self.admission.set_limits(limits);
+        self.post(0, Message::Room);
+        self.post(0, Message::Excess(Excess::default()));
     }
 
     pub fn listener_name(&self, listener: usize) -> Arc<str> {

@@ -425,6 +425,7 @@ impl Reactor {
             Message::Control(parked, answer) => self.on_control_answer(parked, answer),
             Message::Done(done) => self.complete(done),
             Message::Room => self.listen_again(),
+            Message::Excess(excess) => self.close_excess(excess),
             Message::Memory => {
                 let waiting = std::mem::take(&mut self.wait_for_memory);
                 self.touched.extend(waiting);

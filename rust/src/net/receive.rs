@@ -207,7 +207,7 @@ impl Reactor {
             if !self.dispatch(index, bytes, content, (&image, &shared))? {
                 return Ok((at, true));
             }
-            shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+            shared.counts.note_request(rest);
             at += size;
         }
         Ok((at, false))

@@ -11,6 +11,7 @@ pub mod client;
 pub mod codec;
 pub mod door;
 pub mod engine;
+pub mod figures;
 pub mod log;
 pub mod plane;
 pub mod uuid;

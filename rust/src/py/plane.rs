@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +19,7 @@ use super::claim::ClaimedDirectories;
 use super::codec::{AnswerRoom, MessageCodec};
 use super::door::{enter, raise};
 use super::engine::{Configs, Log, ProducerEntry, log_config};
+use super::figures::Figures;
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
@@ -124,12 +124,13 @@ pub struct BrokerPlane {
 impl BrokerPlane {
     /// Takes over the log directories and loads the logs of `topics`.
     #[new]
-    #[pyo3(signature = (*, claimed, topics, settings))]
+    #[pyo3(signature = (*, claimed, topics, settings, cleaner))]
     fn new(
         py: Python<'_>,
         claimed: &ClaimedDirectories,
         topics: HashMap<String, TopicFacts>,
         settings: HashMap<String, i64>,
+        cleaner: GivenCleaner,
     ) -> PyResult<BrokerPlane> {
         enter(py, || {
             let setting = |key: &str| match settings.get(key) {
@@ -150,13 +151,10 @@ impl BrokerPlane {
                 answer_bytes_max: ANSWER_BYTES_MAX,
                 listener_names: Vec::new(),
                 connections: ConnectionLimits {
-                    total: count("max.connections")?,
-                    rate: per_second(setting("max.connection.creation.rate")?),
                     windows: Windows {
                         window_ms: 1_000 * count("quota.window.size.seconds")?.max(1) as u64,
                         count: count("quota.window.num")?.max(1) as u64,
                     },
-                    per_address: count_or("max.connections.per.ip", usize::MAX),
                     ..ConnectionLimits::default()
                 },
                 queued_bytes_max: settings
@@ -182,11 +180,7 @@ impl BrokerPlane {
                     producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
                     ..Intervals::default()
                 },
-                cleaner: CleanerSettings {
-                    dedupe_buffer_bytes: count("log.cleaner.dedupe.buffer.size")?,
-                    backoff_ms: setting("log.cleaner.backoff.ms")?,
-                    ..CleanerSettings::default()
-                },
+                cleaner: cleaner.into(),
             };
             let mailboxes = Mailboxes::new(plane_settings.network_threads)
                 .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
@@ -235,13 +229,9 @@ impl BrokerPlane {
     ///
     /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
     /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
-    /// flexible version) of the keys that Python answers; `names` those of the listeners, and
-    /// `connections_by_listener`, `rates_by_listener` (connections a second) and
-    /// `connections_by_address` their limits, where there are some.
-    #[pyo3(signature = (
-        listeners, endpoints, rack, control_keys, *, names=vec![], connections_by_listener=vec![],
-        rates_by_listener=vec![], connections_by_address=HashMap::new(),
-    ))]
+    /// flexible version) of the keys that Python answers; `names` those of the listeners, and `limits`
+    /// those of their connections.
+    #[pyo3(signature = (listeners, endpoints, rack, control_keys, *, names, limits))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn start(
         &self,
@@ -251,24 +241,14 @@ impl BrokerPlane {
         rack: Option<String>,
         control_keys: Vec<(i16, i16, i16, i16, i16)>,
         names: Vec<String>,
-        connections_by_listener: Vec<usize>,
-        rates_by_listener: Vec<i64>,
-        connections_by_address: HashMap<String, usize>,
+        limits: GivenLimits,
     ) -> PyResult<()> {
         let mut settings = self.settings.clone();
         settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
-        settings.connections.by_listener = connections_by_listener;
-        settings.connections.rate_by_listener =
-            rates_by_listener.into_iter().map(per_second).collect();
-        for (address, limit) in connections_by_address {
-            let parsed: IpAddr = address.parse().map_err(|_| {
-                raise(
-                    py,
-                    &Error::InvalidArgument(format!("{address} is no address")),
-                )
-            })?;
-            settings.connections.by_address.insert(parsed, limit);
-        }
+        settings.connections = ConnectionLimits {
+            windows: settings.connections.windows,
+            ..limits.parsed().map_err(|error| raise(py, &error))?
+        };
         // SAFETY: the caller gives up the descriptors, each of a listening TCP socket.
         let listeners: Vec<TcpListener> = listeners
             .into_iter()
@@ -484,11 +464,20 @@ impl BrokerPlane {
         Ok(())
     }
 
-    /// `max.connection.creation.rate` from now on.
-    fn set_connection_rate(&self, py: Python<'_>, rate: i64) -> PyResult<()> {
-        let plane = self.started(py)?;
-        plane.shared.admission.set_rate(per_second(rate));
+    /// Limits of connections from now on.
+    fn set_connection_limits(&self, py: Python<'_>, limits: GivenLimits) -> PyResult<()> {
+        let shared = &self.started(py)?.shared;
+        let limits = limits.parsed().map_err(|error| raise(py, &error))?;
+        shared.set_connection_limits(limits);
         Ok(())
+    }
+
+    /// How the cleaners work from now on.
+    fn set_cleaner(&self, py: Python<'_>, cleaner: GivenCleaner) -> PyResult<()> {
+        enter(py, || {
+            self.node.set_cleaner(cleaner.into());
+            Ok(())
+        })
     }
 
     /// Closes the connection of a request that cannot be answered.
@@ -614,32 +603,9 @@ impl BrokerPlane {
         Ok(result)
     }
 
-    /// The counters of `kafkalite.metrics`.
-    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let plane = self.started(py)?;
-        let counts = &plane.shared.counts;
-        let result = PyDict::new(py);
-        result.set_item("connections", counts.connections.load(Ordering::Relaxed))?;
-        result.set_item("requests", counts.requests.load(Ordering::Relaxed))?;
-        result.set_item(
-            "received_bytes",
-            counts.received_bytes.load(Ordering::Relaxed),
-        )?;
-        result.set_item("sent_bytes", counts.sent_bytes.load(Ordering::Relaxed))?;
-        for (name, count) in [
-            ("storage_hand_overs", &counts.hand_overs),
-            ("refused_connections", &counts.refused_connections),
-            ("idle_closed_connections", &counts.idle_closed),
-            ("hoarding_closed_connections", &counts.hoarders_closed),
-        ] {
-            result.set_item(name, count.load(Ordering::Relaxed))?;
-        }
-        result.set_item("held_bytes", plane.shared.budget.used_bytes())?;
-        let (sessions, partitions, evicted) = plane.shared.fetch_sessions.counts();
-        result.set_item("fetch_sessions", sessions)?;
-        result.set_item("fetch_session_partitions", partitions)?;
-        result.set_item("fetch_sessions_evicted", evicted)?;
-        Ok(result)
+    /// What the node counts and holds, from `start` on.
+    fn figures(&self, py: Python<'_>) -> PyResult<Figures> {
+        Ok(Figures::new(self.node.clone(), self.started(py)?))
     }
 
     /// Takes no more requests, has those that are parked answered, and ends the threads. Frames
@@ -723,6 +689,55 @@ impl BrokerPlane {
 fn codec_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, MessageCodec>> {
     let codec = message.getattr(pyo3::intern!(message.py(), "_codec"))?;
     Ok(codec.cast_into::<MessageCodec>()?)
+}
+
+/// `kafkalite.listeners.ConnectionLimits`.
+#[derive(FromPyObject)]
+struct GivenLimits {
+    total: usize,
+    by_listener: Vec<usize>,
+    rate: i64,
+    rate_by_listener: Vec<i64>,
+    per_address: usize,
+    by_address: HashMap<String, usize>,
+}
+
+impl GivenLimits {
+    fn parsed(self) -> Result<ConnectionLimits> {
+        let by_address = self.by_address.into_iter().map(|(address, limit)| {
+            let parsed: IpAddr = address
+                .parse()
+                .map_err(|_| Error::InvalidArgument(format!("{address} is no address")))?;
+            Ok((parsed, limit))
+        });
+        Ok(ConnectionLimits {
+            total: self.total,
+            by_listener: self.by_listener,
+            rate: per_second(self.rate),
+            rate_by_listener: self.rate_by_listener.into_iter().map(per_second).collect(),
+            per_address: self.per_address,
+            by_address: by_address.collect::<Result<_>>()?,
+            ..ConnectionLimits::default()
+        })
+    }
+}
+
+/// `kafkalite.broker.CleanerSettings`.
+#[derive(FromPyObject)]
+struct GivenCleaner {
+    dedupe_buffer_bytes: i64,
+    load_factor: f64,
+    backoff_ms: i64,
+}
+
+impl From<GivenCleaner> for CleanerSettings {
+    fn from(given: GivenCleaner) -> CleanerSettings {
+        CleanerSettings {
+            dedupe_buffer_bytes: usize::try_from(given.dedupe_buffer_bytes).unwrap_or_default(),
+            load_factor: given.load_factor,
+            backoff_ms: given.backoff_ms,
+        }
+    }
 }
 
 /// A rate of connections; beyond what a number of Kafka's may be, there is none.

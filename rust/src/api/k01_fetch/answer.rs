@@ -147,6 +147,7 @@ impl Fetch {
                 let diverging = part.diverging;
                 let range = part.range.filter(|range| !range.is_empty());
                 if let (Some(range), Some(partition)) = (range, &asked.partition) {
+                    partition.log.traffic().note_fetched(range.length_bytes);
                     chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
                     chunks.push(Chunk::File(range, partition.directory.clone()));
                 }

@@ -85,6 +85,11 @@ impl Cleaner {
         }
     }
 
+    /// The map of keys from the next log on.
+    pub fn resize(&mut self, dedupe_buffer_bytes: usize, load_factor: f64) {
+        self.map = OffsetMap::new(dedupe_buffer_bytes, load_factor);
+    }
+
     /// Logs that could not be looked after since the last call, or for another reason than then.
     pub fn take_news(&mut self) -> Vec<NotCompacted> {
         self.left_alone.take_news()
