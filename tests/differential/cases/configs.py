@@ -275,6 +275,35 @@ OTHER_CONFIGS = [
         "1048600",
     ),
     altered("all brokers back", BROKER, "", ("message.max.bytes", DELETE, None)),
+    *[
+        case
+        for name, broker, key, value in [
+            ("connections", "", "max.connections", "5000"),
+            ("connections of a listener", "1", "listener.name.plaintext.max.connections", "4000"),
+            (
+                "connections by address",
+                "1",
+                "max.connections.per.ip.overrides",
+                "::1:70, 10.0.0.1:7",
+            ),
+            ("the cleaner", "", "log.cleaner.io.buffer.load.factor", "0.7"),
+        ]
+        for case in (
+            altered(f"a limit of {name}", BROKER, broker, (key, SET, value)),
+            applied(
+                shown(f"the limit of {name}", BROKER, "1", [key], include_synonyms=True), value
+            ),
+            altered(f"the limit of {name} back", BROKER, broker, (key, DELETE, None)),
+        )
+    ],
+    altered("no connections", BROKER, "", ("max.connections", SET, "0")),
+    altered(
+        "no connections of a listener",
+        BROKER,
+        "1",
+        ("listener.name.plaintext.max.connections", SET, "0"),
+    ),
+    altered("no address", BROKER, "1", ("max.connections.per.ip.overrides", SET, "[::1]:5")),
     altered("what a broker only reads", BROKER, "1", ("broker.id", SET, "2")),
     altered("what a broker only reads, of all", BROKER, "", ("log.dirs", SET, "/elsewhere")),
     altered(
