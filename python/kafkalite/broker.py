@@ -22,7 +22,7 @@ from kafkalite.api import Handler, find_handlers
 from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
 from kafkalite.config import Config
 from kafkalite.config.environment import notify_socket
-from kafkalite.context import Context, Log
+from kafkalite.context import Context
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (
     ConnectionLimits,
@@ -43,6 +43,7 @@ from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.store import Limits
 from kafkalite.metadata.takeover import Registration
 from kafkalite.server import ControlServer
+from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor
 
 if TYPE_CHECKING:

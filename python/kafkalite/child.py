@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from kafkalite.config import Config
-from kafkalite.context import Log
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import SYSTEM_BUFFER, Buffers, Endpoint, address, bind
+from kafkalite.stderr_log import Log
 
 FORGOTTEN_STOP_S = 10.0
 """A program that ends waits so long for the clean stop of a broker that it has not closed."""

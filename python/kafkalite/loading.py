@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafkalite._native import ClaimedDirectories
-from kafkalite.context import Log
+from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor
 
 TOLD_EVERY_S = 5.0

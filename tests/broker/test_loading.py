@@ -10,8 +10,8 @@ import pytest
 import kafkalite
 from kafkalite.client import Admin
 from kafkalite.client.producer import Producer
-from kafkalite.context import Log
 from kafkalite.loading import loading_told
+from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor
 
 

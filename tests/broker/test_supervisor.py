@@ -13,8 +13,8 @@ import pytest
 import kafkalite
 from broker.test_serve import Serving
 from kafkalite import supervisor
-from kafkalite.context import Log
 from kafkalite.loading import loading_told
+from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor
 
 TIMEOUT_S = 60

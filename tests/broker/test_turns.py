@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from kafkalite.context import Context, Log
+from kafkalite.context import Context
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
+from kafkalite.stderr_log import Log
 
 KEY = 60
 

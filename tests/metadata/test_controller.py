@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.context import Context, Log
+from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.metadata.controller import (
     RECORDS_PER_OPERATION_MAX,
@@ -19,6 +19,7 @@ from kafkalite.metadata.controller import (
 )
 from kafkalite.metadata.image import GROUP, TOPIC, AlikeNames, Fold
 from kafkalite.protocol import codes, messages
+from kafkalite.stderr_log import Log
 
 NODE = 1
 POLICY_VIOLATION = 44
