@@ -237,6 +237,19 @@ impl Validated {
     pub fn size_bytes(&self) -> usize {
         self.replacement.as_ref().map_or(self.valid_bytes, Vec::len)
     }
+
+    /// How many offsets the batches take where the log gives them.
+    pub fn offsets_count(&self) -> i64 {
+        let batches = self.batches.iter();
+        let counts = batches.map(|batch| i64::from(batch.header.last_offset_delta) + 1);
+        counts.sum()
+    }
+
+    /// The greatest of the batches' max timestamps; `NO_TIMESTAMP` where none has one.
+    pub fn max_timestamp(&self) -> i64 {
+        let timestamps = self.batches.iter().map(|batch| batch.header.max_timestamp);
+        timestamps.max().unwrap_or(NO_TIMESTAMP)
+    }
 }
 
 /// Accepts or refuses the batches in `records`, the records field of one partition.

@@ -100,16 +100,11 @@ impl Log {
     /// requests are about to cause one, the wait is made here, before the append lock is taken; under
     /// it, what others have appended meanwhile is left to wait for, most often nothing.
     fn flush_before_roll(&self, judged: &[Result<Validated>], config: &LogConfig, now_ms: i64) {
-        let batches = judged.iter().flatten().flat_map(|good| good.batches.iter());
-        let max_timestamp = batches
-            .clone()
-            .map(|batch| batch.header.max_timestamp)
-            .max();
-        let records = batches
-            .clone()
-            .map(|b| i64::from(b.header.last_offset_delta) + 1);
-        let size_bytes = batches.clone().map(|batch| batch.size_bytes as u64).sum();
-        let last_offset = self.ends.read().log_end.offset + records.sum::<i64>() - 1;
+        let accepted = judged.iter().flatten();
+        let max_timestamp = accepted.clone().map(Validated::max_timestamp).max();
+        let size_bytes = accepted.clone().map(|good| good.size_bytes() as u64).sum();
+        let offsets_count: i64 = accepted.map(Validated::offsets_count).sum();
+        let last_offset = self.ends.read().log_end.offset + offsets_count - 1;
         let (Some(max_timestamp), Ok(active)) = (max_timestamp, self.active_segment()) else {
             return;
         };
@@ -279,24 +274,7 @@ impl<'a, 'r> Appending<'a, 'r> {
                 max_bytes: self.config.segment_bytes as usize,
             });
         }
-        let (first_offset, last_offset) = match (good.batches.first(), good.batches.last()) {
-            (Some(first), Some(last)) if self.is_follower(request) => (
-                first.header.base_offset.max(self.run.next_offset),
-                last.header.last_offset(),
-            ),
-            _ => {
-                let counts = good
-                    .batches
-                    .iter()
-                    .map(|b| i64::from(b.header.last_offset_delta) + 1);
-                (
-                    self.run.next_offset,
-                    self.run.next_offset + counts.sum::<i64>() - 1,
-                )
-            }
-        };
-        let timestamps = good.batches.iter().map(|batch| batch.header.max_timestamp);
-        let max_timestamp = timestamps.max().unwrap_or(NO_TIMESTAMP);
+        let (first_offset, last_offset) = self.offsets_of(request, good);
         let staged_bytes = self.run.size_bytes;
         let room = match &self.room {
             Some(room) => room,
@@ -305,7 +283,7 @@ impl<'a, 'r> Appending<'a, 'r> {
                 self.room.insert(room)
             }
         };
-        if room.holds(staged_bytes, size_bytes, last_offset, max_timestamp) {
+        if room.holds(staged_bytes, size_bytes, last_offset, good.max_timestamp()) {
             return Ok(room.size_bytes + staged_bytes);
         }
         self.write_run(before);
@@ -324,6 +302,18 @@ impl<'a, 'r> Appending<'a, 'r> {
         let room = self.active.room(self.config, self.now_ms)?;
         self.room = Some(room);
         Ok(room.size_bytes)
+    }
+
+    /// First and last offset of the request: those that it brings, as a follower's does, or will get.
+    fn offsets_of(&self, request: usize, good: &Validated) -> (i64, i64) {
+        let next_offset = self.run.next_offset;
+        match (good.batches.first(), good.batches.last()) {
+            (Some(first), Some(last)) if self.is_follower(request) => (
+                first.header.base_offset.max(next_offset),
+                last.header.last_offset(),
+            ),
+            _ => (next_offset, next_offset + good.offsets_count() - 1),
+        }
     }
 
     /// Gives the batches their offsets and leader epoch, or checks those that a leader gave. Returns
