@@ -175,7 +175,7 @@ class Connection(Closing):
         self._awaited: deque[_Awaited] = deque()
         self._chunks: list[bytes] = []
         self._buffered = 0
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[bytes | memoryview] = deque()
         self._writable: select.epoll | None = None
         """Readable when the socket takes more, or has something."""
         self.throttled_until = 0.0
@@ -308,7 +308,7 @@ class Connection(Closing):
         if waits:
             self._send_all(frame)
         else:
-            self._unsent.append(memoryview(frame))
+            self._unsent.append(frame)
             self.push()
         if answered:
             self._awaited.append(
@@ -346,7 +346,7 @@ class Connection(Closing):
             while unsent:
                 count = self._socket.send(unsent[0])
                 if count < len(unsent[0]):
-                    unsent[0] = unsent[0][count:]
+                    unsent[0] = memoryview(unsent[0])[count:]
                 else:
                     unsent.popleft()
         except BlockingIOError:

@@ -68,6 +68,8 @@ RECORD_OVERHEAD_BYTES = 21
 """A record without key, value and headers takes no more of a batch."""
 HEADER_OVERHEAD_BYTES = 10
 """A header without name and content takes no more of a record."""
+TURN_MS = 100
+"""A wait of this length needs no look at what is to be given up meanwhile."""
 TOPICS_AGE_S = 300.0
 """Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says, and
 forgotten if nothing was sent to them (`metadata.max.idle.ms`)."""
@@ -292,7 +294,7 @@ class Producer:
                 )
             if not any(lane.ready or lane.flying for lane in self._lanes.values()):
                 self._close_all()  # nothing else makes room before linger_ms is over
-            self._poll(100)
+            self._poll(TURN_MS)
 
     def send_batch(
         self,
@@ -319,8 +321,9 @@ class Producer:
         self._turn(now)
         if timeout_ms <= 0 or not self.pending_count:
             return
-        deadline = min(now + timeout_ms / 1000, self._next_linger, self._sender.due)
-        deadline = min(deadline, max(self._leaders.due, now))
+        deadline = min(now + timeout_ms / 1000, self._next_linger)
+        if timeout_ms > TURN_MS:
+            deadline = min(deadline, self._sender.due, max(self._leaders.due, now))
         resumes = [
             lane.paused_until for lane in self._lanes.values() if lane.ready and not lane.flying
         ]
@@ -342,7 +345,7 @@ class Producer:
                 raise RequestTimedOutError(
                     f"{self.pending_count} batches were not acknowledged within {timeout_ms} ms"
                 )
-            self._poll(100)
+            self._poll(TURN_MS)
         self._call_back()
         self._raise_callback_error()
         if self.first_error is not None:

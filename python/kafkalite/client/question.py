@@ -133,6 +133,8 @@ class Links(Closing):
 
     def go_on(self, now: float) -> None:
         """Moves all of them on, also those that nobody wants any more."""
+        if not self._begun:
+            return
         for node_id, connecting in list(self._begun.items()):
             try:
                 made: Connection | ClientError | None = connecting.take(now)

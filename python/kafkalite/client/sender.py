@@ -74,11 +74,13 @@ class _Link:
     """A connection of the producer's own, and what was sent on it and not answered, oldest first,
     each with the moment at which that is too late."""
 
-    __slots__ = ("connection", "flights")
+    __slots__ = ("connection", "flights", "late")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.flights: deque[tuple[float, list[Batch]]] = deque()
+        self.late = float("inf")
+        """The first of those moments, or an earlier one."""
 
 
 class Sender(Closing):
@@ -129,7 +131,7 @@ class Sender(Closing):
     def due(self) -> float:
         """Monotonic seconds by which to `take` and to `send` though nothing is readable: something
         may go again, or is given up."""
-        moments = [late for link in self._links.values() for late, _ in link.flights]
+        moments = [link.late for link in self._links.values() if link.flights]
         moments += [link.connection.throttled_until for link in self._links.values()]
         moments += [lane.ready[0].deadline for lane in self.lanes.values() if lane.ready]
         moments.append(self._connecting.due)
@@ -218,8 +220,10 @@ class Sender(Closing):
                 return
             # Who sent the records is told by `delivery_timeout_ms`, whatever the broker does.
             late = now + self._options.request_timeout_ms / 1000
-            late = min(late, *(batch.deadline for batch in batches))
+            for batch in batches:
+                late = min(late, batch.deadline)
             link.flights.append((late, batches))
+            link.late = min(link.late, late)
             try:
                 request, is_answered = self._request(batches), self._options.acks != 0
                 link.connection.send(
@@ -341,7 +345,9 @@ class Sender(Closing):
             except ClientError as error:
                 self._lose(link, error, now)
                 continue
-            if flights and now >= min(late for late, _ in flights):
+            if flights and now >= link.late:
+                link.late = min(moment for moment, _ in flights)
+            if flights and now >= link.late:
                 late = RequestTimedOutError(f"no answer from {connection.peer} to Produce in time")
                 self._lose(link, late, now)
 
