@@ -11,7 +11,7 @@ from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
-from kafkalite.client import Cluster, Connection, Consumer, Producer, connecting
+from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, Producer, connecting
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -320,6 +320,46 @@ def test_whoever_assigns_in_the_midst_of_a_join_reads_what_they_assigned() -> No
         logs.may_answer.set()
         assert consumer.poll(10) == []
         assert consumer.assignment == [ONE]
+
+
+def test_whoever_assigns_waits_for_no_coordinator_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka's consumer commits without waiting there."""
+    monkeypatch.setattr("kafkalite.client.consumer.CLOSE_S", 0.3)
+    monkeypatch.setattr("kafkalite.client.consumer.LEAVE_S", 0.1)
+    logs = Held("OffsetCommit")
+    with FakeBroker(logs, partitions=2) as broker:
+        logs.address = (broker.host, broker.port)
+        consumer = Consumer(
+            broker.servers, group="assigns", timeout_ms=FOR_EVER_MS, request_timeout_ms=FOR_EVER_MS
+        )
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        consumer.assign({ONE: 0})
+        assert len(values(consumer, 3)) == 3
+        consumer.close()
+        logs.may_answer.set()
+
+
+def test_a_commit_keeps_its_time_where_a_heartbeat_is_not_answered() -> None:
+    logs = Held("Heartbeat")
+    options = GroupOptions("beats", heartbeat_interval_ms=10)
+    with FakeBroker(logs, partitions=2) as broker:
+        logs.address = (broker.host, broker.port)
+        with Consumer(
+            broker.servers, group=options, timeout_ms=5_000, request_timeout_ms=FOR_EVER_MS
+        ) as consumer:
+            consumer.subscribe(TOPIC)
+            assert len(values(consumer, 6)) == 6
+            assert logs.came.wait(60)
+            with pytest.raises(RequestTimedOutError, match="waits for its coordinator"):
+                consumer.commit()
+            with pytest.raises(RequestTimedOutError, match="waits for its coordinator"):
+                consumer.committed([ZERO])
+            logs.may_answer.set()
+            consumer.commit()
+        assert logs.commits[-1] == {0: 3, 1: 3}
 
 
 # --- interrupts -----------------------------------------------------------------------------------

@@ -239,9 +239,10 @@ class Consumer(Closing):
         """The group goes on without this member, which would not join again when it has to."""
         self._topics.close()
         if self._group is not None and self._subscription is not None:
-            if not self._stop_joining(time.monotonic() + CLOSE_S):
-                self._commit_quietly()
-            self._group.leave()
+            deadline = time.monotonic() + CLOSE_S
+            if not self._stop_joining(deadline):
+                self._commit_quietly(deadline=deadline)
+            self._group.leave(max(deadline, time.monotonic() + LEAVE_S))
         self._subscription = None
 
     @property

@@ -460,8 +460,12 @@ class Membership:
             with self._alone(time.monotonic() + wait_ms / 1000):
                 self._attempt(ask)
         else:
-            with self._alone(deadline):
+            with self._alone(self._within_time() if deadline is None else deadline):
                 self._retry(ask)
+
+    def _within_time(self) -> float:
+        """Until when a whole operation may take, the wait for a heartbeat before it included."""
+        return time.monotonic() + self._cluster.timeout_ms / 1000
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The committed offsets, of those partitions that have one."""
@@ -476,7 +480,7 @@ class Membership:
                     offsets[each.partition] = each.offset
             return offsets
 
-        with self._alone(time.monotonic() + self._cluster.timeout_ms / 1000):
+        with self._alone(self._within_time()):
             return self._retry(ask)
 
     # --- asking -----------------------------------------------------------------------------------
