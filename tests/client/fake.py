@@ -160,8 +160,11 @@ class FakeBroker:
             ]
         )
 
-    def metadata(self, others: dict[int, tuple[str, int]] | None = None, leads: int = 1) -> Any:
-        """What it says of itself, of other brokers, by id, and of who is the controller."""
+    def metadata(
+        self, others: dict[int, tuple[str, int]] | None = None, leads: int = 1, leader: int = 1
+    ) -> Any:
+        """What it says of itself, of other brokers, by id, of who is the controller, and of who
+        leads all partitions."""
         kind = messages.MetadataResponse
         inner = kind.MetadataResponseTopic
         nodes = {1: (self.host, self.port)} | (others or {})
@@ -178,7 +181,7 @@ class FakeBroker:
                     partitions=[
                         inner.MetadataResponsePartition(
                             partition_index=index,
-                            leader_id=1,
+                            leader_id=leader,
                             leader_epoch=self.leader_epoch,
                             replica_nodes=[1],
                             isr_nodes=[1],

@@ -200,3 +200,18 @@ def test_the_highest_version_of_both_is_spoken() -> None:
         with pytest.raises(UnsupportedVersionError, match="does not know AlterConfigs"):
             connection.version_for("AlterConfigs")
         assert not connection.supports("AlterConfigs")
+
+
+def test_a_broker_that_is_to_be_spared_is_asked_later() -> None:
+    """`throttle_time_ms` (KIP-219) was not looked at."""
+
+    def throttle(name: str, _request: Any) -> Any:
+        if name != "DescribeCluster":
+            return ...
+        return messages.DescribeClusterResponse(throttle_time_ms=500)
+
+    with FakeBroker(throttle) as broker, Connection(broker.host, broker.port) as connection:
+        started = time.monotonic()
+        connection.request(CLUSTER)
+        connection.request(CLUSTER)
+        assert time.monotonic() - started >= 0.5

@@ -1,6 +1,7 @@
 """`kafkalite.write_arrow`: tables of other libraries into topics, and what brokers can do to it."""
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 import kafkalite
 from client.fake import Close, FakeBroker
+from client.silent import mute
 from client.test_producer import Log, produce_response
-from kafkalite.client import Admin
+from kafkalite.client import LATEST, Admin, Producer
 from kafkalite.client.producer_settings import ProducerSettings
 from kafkalite.errors import BrokerError, ConnectionFailedError, InvalidArgumentError
 
@@ -250,3 +252,39 @@ def test_a_setting_that_merely_begins_like_one_without_effect_is_unknown() -> No
         "security.providersx",
     )
     assert ProducerSettings.of(dict.fromkeys(misspelt, "1")).unknown == misspelt
+
+
+def test_rows_are_sent_while_the_next_ones_are_awaited(servers: str) -> None:
+    """Where the first of them had to wait for a connection they went with the next."""
+    topic = make_topic(servers, "slow-rows", 1)
+    place = (topic, 0)
+
+    def rows() -> Iterator[pyarrow.RecordBatch]:
+        with Admin(servers) as admin:
+            for number in range(3):
+                yield pyarrow.record_batch({"value": [str(number)]})
+                deadline = time.monotonic() + 30
+                while admin.list_offsets({place: LATEST})[place].offset <= number:
+                    assert time.monotonic() < deadline
+
+    schema = pyarrow.schema({"value": pyarrow.string()})
+    reader = pyarrow.RecordBatchReader.from_batches(schema, rows())
+    written = kafkalite.write_arrow(reader, topic, servers, batch_size=0)
+    assert written.records_count == 3
+
+
+def test_rows_wait_no_longer_for_a_broker_that_is_silent_than_it_takes_to_see_that() -> None:
+    with mute() as (host, port), FakeBroker(partitions=1) as broker:
+        broker._handler = lambda name, _: (
+            broker.metadata({2: (host, port)}, leader=2) if name == "Metadata" else ...
+        )
+        with Producer(broker.servers, request_timeout_ms=3_600_000) as producer:
+            producer.send("orders", b"value", partition=0)
+            producer._close_all()
+            producer.poll()
+            producer.start()
+            assert producer.pending_count == 1
+            started = producer._sender.starting_since
+            assert started is not None
+            assert time.monotonic() - started >= 2
+            producer._lanes.clear()

@@ -192,6 +192,7 @@ class ArrowWriter(Closing):
                 producer.poll(100)
             if producer.first_error is not None:
                 raise producer.first_error.with_traceback(None)
+        producer.start()  # the next rows may be long in coming
 
     def _note(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
         if error is not None:

@@ -68,6 +68,8 @@ RECORD_OVERHEAD_BYTES = 21
 """A record without key, value and headers takes no more of a batch."""
 HEADER_OVERHEAD_BYTES = 10
 """A header without name and content takes no more of a record."""
+START_S = 2.0
+"""What a broker that does not answer costs the others at most, each time that it is tried."""
 TURN_MS = 100
 """A wait of this length needs no look at what is to be given up meanwhile."""
 TOPICS_AGE_S = 300.0
@@ -315,6 +317,14 @@ class Producer:
         as there is nothing else to do. Raises what a callback has raised."""
         self._poll(timeout_ms)
         self._raise_callback_error()
+
+    def start(self) -> None:
+        """For whoever is to do something else for long: what is ready is on its way then, unless a
+        broker takes more than `START_S` to be connected to."""
+        while (since := self._sender.starting_since) is not None:
+            if not self.pending_count or time.monotonic() >= since + START_S:
+                return
+            self._poll(TURN_MS)
 
     def _poll(self, timeout_ms: int) -> None:
         now = time.monotonic()

@@ -111,6 +111,8 @@ class Links(Closing):
     def __init__(self, cluster: Cluster) -> None:
         """Connects to nobody yet."""
         self._cluster = cluster
+        self.begun_at = 0.0
+        """Monotonic seconds at which the last of them was begun."""
         self._begun: dict[int, Connecting] = {}
         self._ended: dict[int, Connection | ClientError] = {}
 
@@ -121,6 +123,11 @@ class Links(Closing):
                 each.close()
         self._begun.clear()
         self._ended.clear()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether any is being made."""
+        return bool(self._begun)
 
     def descriptors(self) -> list[int]:
         """Readable when there is something to do for `go_on`."""
@@ -149,6 +156,7 @@ class Links(Closing):
         `ClientError` if there will be none: the next call tries again."""
         if node_id not in self._begun and node_id not in self._ended:
             self._begun[node_id] = self._cluster.begin(node_id)
+            self.begun_at = now
             self.go_on(now)
         made = self._ended.pop(node_id, None)
         if isinstance(made, ClientError):

@@ -104,6 +104,7 @@ class Sender(Closing):
         self._wants_id = options.wants_id
         self._producer_id, self._epoch = -1, 0
         self._id_question: Question | None = None
+        self._id_asked_at = 0.0
         self._connecting = Links(cluster)
         self._transaction = transaction
         self._transaction_error: KafkaliteError | None = None
@@ -126,6 +127,14 @@ class Sender(Closing):
         flying = [link.connection.fileno() for link in self._links.values() if link.flights]
         asked = [] if self._id_question is None else self._id_question.descriptors()
         return flying + asked + self._connecting.descriptors()
+
+    @property
+    def starting_since(self) -> float | None:
+        """Since when (monotonic seconds) a connection is being made, or a producer id asked for,
+        without which nothing can be sent; None if nothing of that is under way."""
+        if self._id_question is None and not self._connecting.is_under_way:
+            return None
+        return max(self._id_asked_at, self._connecting.begun_at)
 
     @property
     def due(self) -> float:
@@ -315,6 +324,7 @@ class Sender(Closing):
                 transactional_id=None, transaction_timeout_ms=60_000
             )
             question = Question(self._cluster, request, now)
+            self._id_asked_at = now
         response = question.take(now)
         if response is None:
             self._id_question = question
