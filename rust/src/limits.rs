@@ -52,9 +52,13 @@ pub const PRODUCER_BATCHES_MAX: usize = 5;
 /// Default of `kafkalite.open.segments.max`: descriptors (and maps) held for segments.
 pub const OPEN_SEGMENTS_MAX: usize = 1024;
 
-/// Descriptors that a process is to have beside those of segments: connections, and files that are
-/// open for the length of a call. Where the system allows fewer, segments get at most half of all.
+/// Descriptors that a process is to have beside those of segments, for connections. Where the system
+/// allows fewer, segments get at most half of all; connections beyond what is left wait.
 pub const DESCRIPTORS_RESERVED: u64 = 16_384;
+
+/// What of a process's descriptors is neither for segments nor for connections, at most: files that
+/// are open for the length of a call, segments whose answers leave slowly. Half of it where few are left.
+pub const DESCRIPTORS_SPARE: u64 = 128;
 
 /// Logs that wait for a flush, from which on one `syncfs` replaces a `fdatasync` each.
 pub const SYNC_FILE_SYSTEM_LOGS_MIN: usize = 10;

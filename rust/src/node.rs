@@ -346,6 +346,12 @@ impl Node {
         moved
     }
 
+    /// How many connections the process may hold beside its files.
+    pub fn connections_max(&self) -> usize {
+        let directory = self.directories.online.first();
+        directory.map_or(usize::MAX, |directory| directory.connections_max())
+    }
+
     /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `tell`
     /// gets what goes wrong.
     pub fn keep_house(

@@ -1,6 +1,7 @@
 """`kafkalite serve` and `kafkalite.Broker`: start, refusals, stop."""
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -8,6 +9,7 @@ import pickle
 import platform
 import re
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -21,6 +23,7 @@ from pathlib import Path
 import pytest
 
 import kafkalite
+from api.batches import batch
 from api.raw import Connection
 from kafkalite.child import READY_PREFIX, BrokerFailedError
 from kafkalite.protocol import messages
@@ -794,6 +797,50 @@ def test_a_start_without_room_for_its_threads_says_so(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         told = "kafkalite: can't start new thread: the limit of threads (ulimit -u, pids.max) or"
         assert done.stderr.splitlines()[-1].startswith(told), done.stderr
+
+
+def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
+    """Clients that did no more than connect took the last descriptors. The next segment could not
+    be opened, and its log directory was offline until the next start."""
+    partitions = 100  # more than the segments that stay open
+    serve = shlex.join([*SERVE, "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"])
+    process = subprocess.Popen(
+        ["sh", "-c", f"ulimit -n 128; exec {serve}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    servers = process.stdout.readline().removeprefix(READY_PREFIX).split()[0]
+    host, _, port = servers.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        stack.callback(process.kill)
+        client = stack.enter_context(Connection(servers))
+        assert client.create_topic("t", partitions).error_code == 0
+        with contextlib.ExitStack() as crowd:
+            for _ in range(200):
+                one = crowd.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex((host, int(port)))
+            while "ulimit -n" not in (line := process.stderr.readline()):
+                assert line, "it ended"
+            data = messages.ProduceRequest.TopicProduceData
+            each = [
+                data.PartitionProduceData(index=index, records=batch([b"x"]))
+                for index in range(partitions)
+            ]
+            request = messages.ProduceRequest(
+                acks=-1, timeout_ms=60_000, topic_data=[data(name="t", partition_data=each)]
+            )
+            (answer,) = client.ask("Produce", 9, request).responses
+            assert {each.error_code for each in answer.partition_responses} == {0}
+            assert client.create_topic("u").error_code == 0
+        with Connection(servers) as later:
+            assert later.create_topic("v").error_code == 0, "there is room again"
+        process.terminate()
+        _, log = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert " ERROR " not in log, "it is told once"
 
 
 def test_network_threads_ask_the_scheduler_for_short_slices(tmp_path: Path) -> None:

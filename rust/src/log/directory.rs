@@ -258,6 +258,11 @@ impl LogDirectory {
         &self.health
     }
 
+    /// How many connections the process may hold beside its files.
+    pub fn connections_max(&self) -> usize {
+        self.open_segments.connections_max()
+    }
+
     /// So many logs will be made soon: they count for where the next ones go.
     pub fn expect_logs(&self, count: usize) {
         self.expected.fetch_add(count, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::batch::validate::ScratchPool;
 use crate::error::{Error, Result};
-use crate::limits::DESCRIPTORS_RESERVED;
+use crate::limits::{DESCRIPTORS_RESERVED, DESCRIPTORS_SPARE};
 
 use super::names::{self, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
 use super::storage::{Mapping, OpenMode, Storage, StorageFile};
@@ -24,6 +24,7 @@ pub struct OpenSegments {
     pub storage: Arc<dyn Storage>,
     pub scratches: ScratchPool,
     segments_max: usize,
+    connections_max: usize,
     clock: AtomicU64,
     next_id: AtomicU64,
     open: Mutex<HashMap<u64, Weak<SegmentFiles>>>,
@@ -54,20 +55,30 @@ impl OpenSegments {
     /// Raises the process's limit of descriptors to what is asked for; where that may not be, fewer
     /// segments stay open, but at least 16.
     pub fn new(storage: Arc<dyn Storage>, segments_max: usize) -> Arc<OpenSegments> {
-        let wanted = (segments_max as u64).saturating_add(DESCRIPTORS_RESERVED);
+        let reserved = DESCRIPTORS_RESERVED + DESCRIPTORS_SPARE;
+        let wanted = (segments_max as u64).saturating_add(reserved);
         let descriptors = storage.allow_descriptors(wanted);
         let affordable = match descriptors >= wanted {
             true => segments_max,
             false => segments_max.min((descriptors / 2) as usize),
         };
+        let left = descriptors.saturating_sub(affordable as u64);
+        let spare = DESCRIPTORS_SPARE.min(left / 2);
         Arc::new(OpenSegments {
             storage,
             scratches: ScratchPool::default(),
             segments_max: affordable.max(16),
+            connections_max: usize::try_from(left - spare).unwrap_or(usize::MAX),
             clock: AtomicU64::new(1),
             next_id: AtomicU64::new(1),
             open: Mutex::new(HashMap::new()),
         })
+    }
+
+    /// How many connections leave enough descriptors for files: one that cannot be opened may take its
+    /// log directory offline.
+    pub fn connections_max(&self) -> usize {
+        self.connections_max
     }
 
     /// Names the files of a segment; nothing is opened.

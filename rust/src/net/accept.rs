@@ -2,7 +2,8 @@
 //! (`admission.rs`), and given to the threads in turn.
 //!
 //! ```text
-//! no room for one more       it waits in the listener's backlog, until another connection closes
+//! no room for one more       it waits in the listener's backlog, until another connection closes; so it
+//!                            does where files would lack descriptors
 //! came too soon              it is held until its time has come, and those behind it wait in the backlog
 //! its address has too many   it is closed at once
 //! ```
@@ -23,6 +24,8 @@ pub(super) struct Listeners {
     next_thread: usize,
     /// When a connection that is held may go on.
     pub due_ms: u64,
+    /// That descriptors are short.
+    has_told: bool,
 }
 
 struct Listener {
@@ -50,6 +53,7 @@ impl Listeners {
             all: sockets.into_iter().map(listener).collect(),
             next_thread: 0,
             due_ms: u64::MAX,
+            has_told: false,
         }
     }
 
@@ -69,6 +73,7 @@ impl Reactor {
     pub(super) fn accept(&mut self, number: usize) {
         for _ in 0..ACCEPTS_PER_TURN {
             if !self.shared.admission.has_room(number) {
+                self.tell_of_descriptors();
                 return self.listen(number, false);
             }
             let Some(listener) = self.listeners.all.get_mut(number) else {
@@ -97,6 +102,19 @@ impl Reactor {
                 // Out of descriptors: the listener stays readable, so look away for a while.
                 Err(_) => return self.listen(number, false),
             }
+        }
+    }
+
+    /// Has the log say once that it is no limit of Kafka's for which connections wait.
+    fn tell_of_descriptors(&mut self) {
+        let count = self.shared.admission.count();
+        if count >= self.shared.node.connections_max()
+            && !std::mem::replace(&mut self.listeners.has_told, true)
+        {
+            self.shared.control().notice(format!(
+                "{count} connections are all for which there are descriptors (ulimit -n): more \
+                 wait until one closes"
+            ));
         }
     }
 
