@@ -2,8 +2,9 @@
 
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import pyarrow
@@ -98,6 +99,37 @@ def test_tasks_read_what_the_driver_planned(servers: str, topic: str) -> None:
     found = rows(reader, partitions)
     assert numbers(found) == list(range(100))
     assert found[0] == {"offset": 0, "value": b"0", "value_size": 1}
+
+
+def first_offsets(reader: StreamReader) -> object:
+    try:
+        return reader.initialOffset()
+    finally:
+        reader.stop()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda servers: source(servers, "none", value__format="json").schema(),
+        lambda servers: source(servers, "none", startingOffsets="latest").reader(SCHEMA),
+        lambda servers: source(servers, "none").reader(SCHEMA).partitions(),
+        lambda _: source("127.0.0.1:1", "none").reader(SCHEMA).partitions(),
+        lambda servers: first_offsets(stream(servers, "none")),
+        lambda servers: (
+            source(servers, "none", endingOffsets="{").streamReader(SCHEMA).initialOffset()
+        ),
+    ],
+)
+def test_a_refusal_is_told_without_the_way_that_it_took(
+    servers: str, ask: Callable[[str], object]
+) -> None:
+    """PySpark shows the traceback of what is raised: a topic that is not there took 31 lines."""
+    with pytest.raises(KafkaliteError) as caught:
+        ask(servers)
+    passed = [Path(each.filename) for each in extract_tb(caught.value.__traceback__)]
+    assert {path.name for path in passed} == {Path(__file__).name, "sentence.py"}
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
 
 
 def test_text_is_text_before_spark_sees_it(servers: str, topic: str) -> None:

@@ -19,6 +19,7 @@ from kafkalite.spark.filters import push
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.planner import open_log, plan_batch, tell
 from kafkalite.spark.ranges import Cut, Range, name_of, within
+from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.workers import settle_for_rows
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class BatchReader(DataSourceReader):
         """Tasks get what they need to read."""
         return {**self.__dict__, "_cut": Cut()}
 
+    @in_a_sentence
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""
         tell(self._options.warnings)

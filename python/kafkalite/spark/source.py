@@ -13,6 +13,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.batch import BatchReader, PushingReader
 from kafkalite.spark.options import ReadOptions
 from kafkalite.spark.schema import ddl
+from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.stream import RefusedStream, StreamReader
 from kafkalite.spark.workers import settle
 from kafkalite.spark.write_options import WriteOptions
@@ -36,14 +37,13 @@ class KafkaliteDataSource(DataSource):
         """What `format` takes."""
         return "kafkalite"
 
+    @in_a_sentence
     def schema(self) -> str:
         """That of Spark's Kafka connector, cut and typed by the options, as DDL."""
         settle()
-        try:
-            return ddl(ReadOptions.of(self.options, streaming=None))
-        except KafkaliteError as refusal:
-            raise refusal.with_traceback(None) from None
+        return ddl(ReadOptions.of(self.options, streaming=None))
 
+    @in_a_sentence
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Of a batch query; `schema` may be any choice of the columns, in any order."""
         settle()
@@ -58,6 +58,7 @@ class KafkaliteDataSource(DataSource):
             return RefusedStream(refusal)
         return StreamReader(options, schema)
 
+    @in_a_sentence
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """Of a batch query. Topics are only appended to."""
         from kafkalite.spark.sink import BatchWriter
@@ -67,11 +68,9 @@ class KafkaliteDataSource(DataSource):
             raise InvalidArgumentError(
                 "Save mode Overwrite not allowed for kafkalite. The allowed save mode is Append."
             )
-        try:
-            return BatchWriter(WriteOptions.of(self.options, schema))
-        except KafkaliteError as refusal:
-            raise refusal.with_traceback(None) from None  # PySpark shows it, before the sentence
+        return BatchWriter(WriteOptions.of(self.options, schema))
 
+    @in_a_sentence
     def streamWriter(  # noqa: N802
         self,
         schema: StructType,
@@ -80,10 +79,7 @@ class KafkaliteDataSource(DataSource):
         """Of a streaming query; in every output mode rows are appended, as by the connector."""
         from kafkalite.spark.sink import StreamWriter
 
-        try:
-            return StreamWriter(WriteOptions.of(self.options, schema))
-        except KafkaliteError as refusal:
-            raise refusal.with_traceback(None) from None
+        return StreamWriter(WriteOptions.of(self.options, schema))
 
     def _options(self, *, streaming: bool) -> ReadOptions:
         """With the jar on its class path Spark does not come here but for `engine=python`."""

@@ -42,6 +42,7 @@ from kafkalite.spark.ranges import (
     offsets_from_json,
     offsets_to_json,
 )
+from kafkalite.spark.sentence import in_a_sentence
 
 __all__ = ["RefusedStream", "StreamReader"]
 
@@ -78,6 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- on the driver ----------------------------------------------------------------------------
 
+    @in_a_sentence
     def initialOffset(self) -> Json:  # noqa: N802
         """Where a new query starts; Spark asks more than once and must hear the same."""
         if self._start is None:
@@ -99,6 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is there when the query first asks is read, and nothing that comes later."""
         self._is_available_now = True
 
+    @in_a_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the next micro-batch ends; `start`, if there is none yet."""
         log, begin = self._opened(), offsets_from_json(start)
@@ -181,10 +184,12 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, refusal: KafkaliteError) -> None:
         self._refusal = refusal
 
+    @in_a_sentence
     def initialOffset(self) -> Json:  # noqa: N802
         """Raises the refusal."""
         raise self._refusal
 
+    @in_a_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: ARG002, N802
         """Raises the refusal: a query with a checkpoint asks this first."""
         raise self._refusal

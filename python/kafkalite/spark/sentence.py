@@ -1,0 +1,24 @@
+"""A refusal is told by its sentence: PySpark prints a traceback before it, and the way that a wrong
+option took through this package is of no use to who wrote it."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from kafkalite.errors import KafkaliteError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_a_sentence(method: Callable[P, R]) -> Callable[P, R]:
+    """What Spark calls, with a KafkaliteError that has neither traceback nor cause."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except KafkaliteError as refusal:
+            raise refusal.with_traceback(None) from None
+
+    return call
