@@ -132,7 +132,7 @@ class MessageCodec:
         """Sets all fields of a new object, to what is given or else to their defaults. Raises
         TypeError for a field that there is not."""
 
-    def decode(self, version: int, body: bytes) -> Any:
+    def decode(self, body: bytes, version: int) -> Any:
         """An object of the class."""
 
     def encode(self, object: Any, version: int) -> bytes:  # noqa: A002

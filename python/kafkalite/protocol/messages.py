@@ -10,6 +10,7 @@ Types: integers int, string str, uuid and bytes bytes, arrays list; null is None
 may have tuples for structs: their fields in the table's order.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 from kafkalite._native import MessageCodec, message_layout
@@ -25,6 +26,11 @@ class Message:
     _structs: ClassVar[tuple[type["Message"] | None, ...]]
     _codec: ClassVar[MessageCodec]
 
+    decode: ClassVar[Callable[[bytes, int], Any]]
+    """The message in a body of a version; raises MalformedRequestError where the bytes are none."""
+    pack: ClassVar[Callable[[tuple[Any, ...], int], bytes]]
+    """The body, in a version, of the message that has these fields, in the table's order."""
+
     def __init__(self, **fields: Any) -> None:
         self._codec.fill(self, fields)
 
@@ -39,19 +45,9 @@ class Message:
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{self._name}({fields})"
 
-    @classmethod
-    def decode(cls, body: bytes, version: int) -> Any:
-        """The message in `body`. Raises MalformedRequestError where the bytes are not one."""
-        return cls._codec.decode(version, body)
-
     def encode(self, version: int) -> bytes:
         """The body of the message in `version`."""
         return self._codec.encode(self, version)
-
-    @classmethod
-    def pack(cls, fields: tuple[Any, ...], version: int) -> bytes:
-        """The body of the message that has these fields, in the table's order."""
-        return cls._codec.encode(fields, version)
 
 
 def _make(layout: tuple[str, list[Any]], *, is_message: bool) -> type[Message]:
@@ -72,7 +68,8 @@ def _make(layout: tuple[str, list[Any]], *, is_message: bool) -> type[Message]:
         (field, default, None if struct is None else struct._codec)
         for (field, default, _), struct in zip(fields, structs, strict=True)
     ]
-    made._codec = MessageCodec(made, name, is_message, inside)
+    codec = made._codec = MessageCodec(made, name, is_message, inside)
+    made.decode, made.pack = codec.decode, codec.encode
     return made
 
 

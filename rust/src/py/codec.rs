@@ -23,6 +23,9 @@ use crate::error::Error;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer};
 
+/// Most bodies are no larger.
+const BODY_BYTES: usize = 128;
+
 /// What Python makes a class of: (name, [(field, default, layout of its struct or None)]).
 #[pyo3::pyfunction]
 pub fn message_layout<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyTuple>> {
@@ -176,8 +179,8 @@ impl MessageCodec {
     pub fn decode<'py>(
         &self,
         py: Python<'py>,
-        version: i16,
         body: &[u8],
+        version: i16,
     ) -> PyResult<Bound<'py, PyAny>> {
         let codec = Some(self);
         let maker = ObjectMaker { py, codec };
@@ -192,7 +195,7 @@ impl MessageCodec {
         version: i16,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let py = object.py();
-        let mut writer = Writer::default();
+        let mut writer = Writer::with_capacity(BODY_BYTES);
         self.write(object, version, &mut writer, &AnswerRoom::endless())?;
         Ok(PyBytes::new(py, &writer.bytes))
     }

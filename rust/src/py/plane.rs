@@ -102,7 +102,7 @@ impl Request {
         let (py, frame) = (kind.py(), &self.frame);
         codec_of(kind)?
             .get()
-            .decode(py, frame.api_version, &frame.body)
+            .decode(py, &frame.body, frame.api_version)
     }
 }
 
