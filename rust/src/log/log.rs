@@ -93,12 +93,11 @@ pub struct Traffic {
 impl Traffic {
     /// Under the append lock: nobody else adds.
     pub(super) fn note_appended(&self, records: u64, bytes: u64) {
-        for (count, more) in [
-            (&self.appended_records, records),
-            (&self.appended_bytes, bytes),
-        ] {
+        let add = |count: &AtomicU64, more| {
             count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-        }
+        };
+        add(&self.appended_records, records);
+        add(&self.appended_bytes, bytes);
     }
 
     /// So many bytes of records are in an answer.

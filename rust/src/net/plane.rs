@@ -203,8 +203,9 @@ impl Default for Counts {
 impl Counts {
     /// Another request has begun. `frame` is all of it, from its size on.
     pub fn note_request(&self, frame: &[u8]) {
-        let low_byte = frame.get(KEY_BYTE).copied().unwrap_or_default();
-        if let Some(count) = self.requests.get(usize::from(low_byte)) {
+        if let Some(low_byte) = frame.get(KEY_BYTE)
+            && let Some(count) = self.requests.get(usize::from(*low_byte))
+        {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
