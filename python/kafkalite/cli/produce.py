@@ -238,10 +238,10 @@ def _is_ready(stdin: int, producer: Producer) -> bool:
         return True  # the read waits
     wait_s = min(max(producer.next_due - time.monotonic(), 0.0), 0.1)
     try:
-        ready, _, _ = select.select([stdin], [], [], wait_s)
+        ready, _, _ = select.select([stdin, *producer.fileno_list()], [], [], wait_s)
     except (OSError, ValueError):
         return True  # a file is always ready
-    return bool(ready)
+    return stdin in ready
 
 
 def _fixed_header(text: str) -> tuple[str, bytes | None]:
