@@ -420,8 +420,9 @@ impl Reactor {
             }
             let last_ms = connection.last_active_ms.max(connection.last_sent_ms);
             let mut due_ms = last_ms.saturating_add(idle_ms_max);
-            // What came while this process was stopped has not been looked at yet.
-            if due_ms <= now_ms && !connection.is_full && connection.has_come() {
+            // What came while this process was stopped has not been looked at yet. What is not read for
+            // another reason is no sign of life.
+            if due_ms <= now_ms && connection.interest.readable && connection.has_come() {
                 connection.last_active_ms = now_ms;
                 due_ms = now_ms.saturating_add(idle_ms_max);
             }
