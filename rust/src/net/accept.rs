@@ -107,10 +107,9 @@ impl Reactor {
 
     /// Has the log say once that it is no limit of Kafka's for which connections wait.
     fn tell_of_descriptors(&mut self) {
-        let count = self.shared.admission.count();
-        if count >= self.shared.node.connections_max()
-            && !std::mem::replace(&mut self.listeners.has_told, true)
-        {
+        let admission = &self.shared.admission;
+        if admission.lacks_descriptors() && !std::mem::replace(&mut self.listeners.has_told, true) {
+            let count = admission.count();
             self.shared.control().notice(format!(
                 "{count} connections are all for which there are descriptors (ulimit -n): more \
                  wait until one closes"

@@ -3,8 +3,8 @@
 //!
 //! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog until
 //! another one closes, or until the limit is raised; where that of the broker is lowered, those that have
-//! been used least recently are closed (`closeExcessConnections`). Beyond a rate, one waits until its time has come. Beyond the limit of its address,
-//! a connection is closed at once.
+//! been used least recently are closed (`closeExcessConnections`). Beyond a rate, one waits until its
+//! time has come. Beyond the limit of its address, a connection is closed at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -59,11 +59,14 @@ struct Counts {
 
 /// The connections of all network threads, counted.
 pub struct Admission {
+    /// All for which there are descriptors, whatever the limits are.
+    total_max: usize,
     counts: Mutex<Counts>,
 }
 
 impl Admission {
-    pub fn new(limits: ConnectionLimits) -> Admission {
+    /// `total_max` connections are all for which there are descriptors.
+    pub fn new(limits: ConnectionLimits, total_max: usize) -> Admission {
         let counts = Counts {
             total: 0,
             by_listener: HashMap::new(),
@@ -74,6 +77,7 @@ impl Admission {
             limits,
         };
         Admission {
+            total_max,
             counts: Mutex::new(counts),
         }
     }
@@ -117,9 +121,15 @@ impl Admission {
         let by_listener = &counts.limits.by_listener;
         let listener_max = by_listener.get(listener).copied().unwrap_or(usize::MAX);
         let of_listener = counts.by_listener.get(&listener).copied().unwrap_or(0);
-        let has_room = counts.total < counts.limits.total && of_listener < listener_max;
+        let total_max = counts.limits.total.min(self.total_max);
+        let has_room = counts.total < total_max && of_listener < listener_max;
         counts.somebody_waits |= !has_room;
         has_room
+    }
+
+    /// No further connection is taken, whatever the limits are: files need the descriptors that are left.
+    pub fn lacks_descriptors(&self) -> bool {
+        self.count() >= self.total_max
     }
 
     /// Counts a connection in. False: its address has too many; it is not counted and has to go.
@@ -170,9 +180,13 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
+    fn admission(limits: ConnectionLimits) -> Admission {
+        Admission::new(limits, usize::MAX)
+    }
+
     #[test]
     fn an_address_has_its_own_limit_or_the_common_one() {
-        let admission = Admission::new(ConnectionLimits {
+        let admission = admission(ConnectionLimits {
             per_address: 1,
             by_address: HashMap::from([(THERE, 2)]),
             ..ConnectionLimits::default()
@@ -187,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_connection_waits_for_the_brokers_rate_or_for_that_of_its_listener() {
-        let admission = Admission::new(ConnectionLimits {
+        let admission = admission(ConnectionLimits {
             rate: 2,
             rate_by_listener: vec![1, u32::MAX],
             ..ConnectionLimits::default()
@@ -207,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_full_listener_waits_and_is_told_when_one_leaves() {
-        let admission = Admission::new(ConnectionLimits {
+        let admission = admission(ConnectionLimits {
             total: 2,
             by_listener: vec![1, usize::MAX],
             ..ConnectionLimits::default()
@@ -223,7 +237,7 @@ mod tests {
 
     #[test]
     fn limits_that_change_hold_for_the_connections_that_there_are() {
-        let admission = Admission::new(ConnectionLimits::default());
+        let admission = admission(ConnectionLimits::default());
         for _ in 0..3 {
             assert!(admission.enter(0, HERE));
         }
@@ -239,5 +253,15 @@ mod tests {
         assert!(!admission.has_room(0));
         admission.set_limits(ConnectionLimits::default());
         assert!(admission.has_room(0) && admission.enter(0, HERE));
+    }
+    /// A change of any limit had the broker take as many connections as `max.connections` allows.
+    #[test]
+    fn no_limit_lets_connections_take_the_descriptors_of_files() {
+        let admission = Admission::new(ConnectionLimits::default(), 1);
+        assert!(admission.has_room(0) && !admission.lacks_descriptors());
+        assert!(admission.enter(0, HERE));
+        admission.set_limits(ConnectionLimits::default());
+        assert!(!admission.has_room(0) && admission.lacks_descriptors());
+        assert!(!admission.is_exceeded());
     }
 }

@@ -347,13 +347,11 @@ impl Plane {
             by_key[key.key as usize] = Some(*key);
         }
         let seed = random_u64()?;
-        let mut connections = settings.connections.clone();
-        connections.total = connections.total.min(node.connections_max());
         let shared = Arc::new(Shared {
             fetch_sessions: FetchSessions::new(settings.fetch_sessions_max, seed),
             authorizer: Box::new(AllowAll),
             quotas: Box::new(Unlimited),
-            admission: Admission::new(connections),
+            admission: Admission::new(settings.connections.clone(), node.connections_max()),
             budget: ReceiveBudget::new(settings.queued_bytes_max, memory_bytes()),
             gates: Gates::new(node.directories()),
             seats: mailboxes.iter().map(|_| Seat::default()).collect(),
