@@ -256,6 +256,14 @@ CASES = [
         "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner "
         "thread.",
     ),
+    # Either alone would do.
+    Case(
+        NODE,
+        [("log.cleaner.threads", SET, "2"), ("log.cleaner.dedupe.buffer.size", SET, "2097153")],
+        42,
+        "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner "
+        "thread.",
+    ),
     Case(NODE, [("log.cleaner.io.buffer.load.factor", SET, "0.5")]),
     Case(
         NODE,

@@ -7,7 +7,7 @@ and what is asked for, with Kafka's refusals, codes and words.
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkalite.config import (
@@ -187,6 +187,9 @@ PATTERNS_CHARACTERS_MAX = 1_000
 character of one."""
 
 CLEANER_THREAD_BYTES_MIN = 1 << 20
+
+# What is judged together, by `_check_cleaner`.
+_OF_CLEANER = frozenset({"log.cleaner.dedupe.buffer.size", "log.cleaner.threads"})
 
 # What is judged together, by `_check_limits_of_addresses`.
 _OF_ADDRESSES = frozenset({"max.connections.per.ip", PER_HOST})
@@ -418,7 +421,17 @@ def check_broker(
             [name for name, key in known.items() if key.mode == "per-broker"],
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
+
+    def text_of(name: str) -> str:
+        """As it will be."""
+        found = (layer[name] for layer in layers.values() if name in layer)
+        return next(found, config.default_text(name) or "")
+
+    layers = dict(config.layers())
+    layers[DYNAMIC_DEFAULT_SOURCE if for_all else DYNAMIC_BROKER_SOURCE] = after
     for name in changes:
+        if name in _OF_CLEANER:
+            _check_cleaner(table, text_of)
         if name in values:
             _check_live(config, name, values[name])
         if name in known and known[name].support in ("refused", "at-start"):
@@ -427,7 +440,7 @@ def check_broker(
         if name.startswith("listener.name.") and name in after and name not in of_listeners:
             raise ChangeRefusedError(codes.INVALID_REQUEST, f"kafkalite does not support {name}")
     if not _OF_ADDRESSES.isdisjoint(changes):
-        _check_limits_of_addresses(config, after, for_all=for_all)
+        _check_limits_of_addresses(table, text_of)
     if not _LOCAL_RETENTION.isdisjoint(changes):
         _check_local_retention(config, values)
 
@@ -456,16 +469,6 @@ def _check_live(config: Config, name: str, value: Any) -> None:
             codes.INVALID_REQUEST,
             f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1",
         )
-    if name == "log.cleaner.threads" and value < 1:
-        # Where the buffer of all threads is divided by their number.
-        raise ChangeRefusedError(codes.INVALID_REQUEST, "/ by zero")
-    buffer, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
-    sizes = {buffer: config[buffer], threads: config[threads]}
-    if name in sizes:
-        sizes[name] = value
-        if sizes[buffer] // max(1, sizes[threads]) <= CLEANER_THREAD_BYTES_MIN:
-            sentence = f"requirement failed: {buffer} must be at least 1MB per cleaner thread."
-            raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     _check_assignment_interval(config, name, value)
     if value == 0 and _key_of_our_listener(config, name) in LISTENER_KEYS:
         raise _invalid_dynamic(f"Invalid {_key_of_our_listener(config, name)} 0")
@@ -489,20 +492,23 @@ def _key_of_our_listener(config: Config, name: str) -> str | None:
     return key if name.removeprefix("listener.name.").removesuffix(f".{key}") in listeners else None
 
 
-def _check_limits_of_addresses(config: Config, after: Mapping[str, str], *, for_all: bool) -> None:
+def _check_cleaner(table: KeyTable, text_of: Callable[[str], str]) -> None:
     """What Kafka says of the broker as it will be (`KafkaConfig`)."""
-    layers = dict(config.layers())
-    layers[DYNAMIC_DEFAULT_SOURCE if for_all else DYNAMIC_BROKER_SOURCE] = after
+    buffer, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
+    buffer_bytes, count = (parse(table[name], text_of(name)) for name in (buffer, threads))
+    if count < 1:
+        # The buffer of all threads is divided by their number.
+        raise ChangeRefusedError(codes.INVALID_REQUEST, "/ by zero")
+    if buffer_bytes // count <= CLEANER_THREAD_BYTES_MIN:
+        sentence = f"requirement failed: {buffer} must be at least 1MB per cleaner thread."
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
 
-    def text_of(name: str) -> str:
-        found = (layer[name] for layer in layers.values() if name in layer)
-        return next(found, config.default_text(name) or "")
 
+def _check_limits_of_addresses(table: KeyTable, text_of: Callable[[str], str]) -> None:
+    """As well."""
     try:
         by_host = connections_by_host(text_of(PER_HOST))
-        per_address = parse(
-            config.broker_keys["max.connections.per.ip"], text_of("max.connections.per.ip")
-        )
+        per_address = parse(table["max.connections.per.ip"], text_of("max.connections.per.ip"))
         if per_address == 0 and not by_host:
             raise InvalidArgumentError(NOBODY_MAY_CONNECT)
     except InvalidArgumentError as error:
