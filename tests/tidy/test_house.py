@@ -31,7 +31,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
-    {"config", "disks", "metrics", "protocol", "timers"},
+    {"config", "disks", "metrics", "protocol", "stderr_log", "timers"},
     {"listeners", "metadata", "groups"},
     {"context"},
     {"api"},
