@@ -215,3 +215,24 @@ def test_a_broker_that_is_to_be_spared_is_asked_later() -> None:
         connection.request(CLUSTER)
         connection.request(CLUSTER)
         assert time.monotonic() - started >= 0.5
+
+
+def test_a_request_to_a_broker_that_is_to_be_spared_keeps_its_time() -> None:
+    """It was sent when its time was over, and then had as much time again. What an earlier answer
+    has asked for, a later one with less does not take back."""
+    asked_ms = [3_600_000, 1]
+
+    def throttle(name: str, _request: Any) -> Any:
+        if name != "DescribeCluster":
+            return ...
+        return messages.DescribeClusterResponse(throttle_time_ms=asked_ms.pop(0))
+
+    with FakeBroker(throttle) as broker, Connection(broker.host, broker.port) as connection:
+        for _ in range(2):
+            connection.send(CLUSTER)
+        for _ in range(2):
+            connection.receive(10_000)
+        with pytest.raises(RequestTimedOutError, match="wants no request for 3"):
+            connection.request(CLUSTER, timeout_ms=50)
+        assert connection.is_open
+        assert len([each for each in broker.seen if each.name == "DescribeCluster"]) == 2

@@ -12,6 +12,7 @@ been answered out of order is closed and stays so; whoever holds it makes a new 
     response   correlation id i32 (flexible: + tags; never for ApiVersions)
 """
 
+import math
 import select
 import socket
 import struct
@@ -267,6 +268,11 @@ class Connection(Closing):
         throttled_s = self.throttled_until - time.monotonic()
         if throttled_s > 0:
             time.sleep(min(throttled_s, timeout_ms / 1000))
+            timeout_ms -= math.ceil(throttled_s * 1000)
+            if timeout_ms <= 0:
+                raise RequestTimedOutError(
+                    f"{self.peer} wants no request for {throttled_s:.1f} s (its quota is used up)"
+                )
         try:
             self.send(message, version=version, at_most=at_most)
             return self.receive(timeout_ms)
@@ -519,7 +525,8 @@ class Connection(Closing):
         response = kind.decode(received[start:end], version)
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            self.throttled_until = time.monotonic() + throttle_ms / 1000
+            until = time.monotonic() + throttle_ms / 1000
+            self.throttled_until = max(self.throttled_until, until)
         return response
 
     def _fill(self, wanted: int, deadline: float | None) -> bool:
