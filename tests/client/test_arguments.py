@@ -215,6 +215,14 @@ def test_a_wrong_type_is_named_with_its_argument(
         (lambda lite: lite.read_arrow("t", NOWHERE, mode="x"), "mode"),
         (lambda lite: lite.read_arrow("t", NOWHERE, value_format="x"), "value.format"),
         (lambda lite: lite.read_arrow("t", isolation="x"), "unknown isolation 'x': it is read_un"),
+        (
+            lambda lite: lite.write_arrow(ROWS, "t", NOWHERE, max_request_size=0),
+            "max.request.size is 0, it must be 1 to",
+        ),
+        (
+            lambda lite: lite.write_arrow(ROWS, "t", NOWHERE, request_timeout_ms=0),
+            "request.timeout.ms is 0, it must be 1 to",
+        ),
         (lambda lite: lite.read_arrow("t", batch_rows=2**31), "batch_rows=2147483648 is more than"),
     ],
 )

@@ -24,10 +24,10 @@ GZIP_LEVEL_DEFAULT = -1
 NUMBERS = {
     "batch.size": ("batch_bytes", 0, 1 << 29),
     "buffer.memory": ("buffer_bytes", 0, 1 << 40),
-    "max.request.size": ("request_bytes_max", 0, 1 << 29),
+    "max.request.size": ("request_bytes_max", 1, 1 << 29),
     "max.in.flight.requests.per.connection": ("max_in_flight", 1, 1_000),
     "delivery.timeout.ms": ("delivery_timeout_ms", 0, (1 << 31) - 1),
-    "request.timeout.ms": ("request_timeout_ms", 0, (1 << 31) - 1),
+    "request.timeout.ms": ("request_timeout_ms", 1, (1 << 31) - 1),
     "transaction.timeout.ms": ("transaction_timeout_ms", 1, (1 << 31) - 1),
     "compression.gzip.level": ("gzip_level", 1, 9),
     "compression.lz4.level": ("lz4_level", 1, 17),
