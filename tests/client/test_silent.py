@@ -18,6 +18,7 @@ from kafkalite.errors import (
     KafkaliteError,
     RequestTimedOutError,
 )
+from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS
 
 FOR_EVER_MS = 3_600_000
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
@@ -310,6 +311,36 @@ def test_whoever_closes_waits_for_no_join(held: str) -> None:
         assert bool(broker.of("LeaveGroup")) == (held == "SyncGroup")
         names = [each.name for each in threading.enumerate()]
         assert not [name for name in names if name.endswith(f"held-{held}")]
+
+
+def test_what_was_read_is_committed_though_the_join_that_was_to_do_so_is_ended() -> None:
+    """It was committed by nobody, and read again: `close` ended the commit with the join."""
+    logs, came, may_go = Logs({0: 1, 1: 1}), threading.Event(), threading.Event()
+
+    def lose_first_commit(name: str, request: Any) -> Any:
+        if name != "OffsetCommit" or came.is_set():
+            return logs(name, request)
+        came.set()
+        may_go.wait(60)
+        return None
+
+    options = GroupOptions("closes-in-a-commit", heartbeat_interval_ms=10)
+    with FakeBroker(lose_first_commit, partitions=2) as broker:
+        logs.address = (broker.host, broker.port)
+        consumer = Consumer(
+            broker.servers,
+            group=options,
+            auto_commit_interval_ms=FOR_EVER_MS,
+            request_timeout_ms=FOR_EVER_MS,
+        )
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        logs.heartbeat_code = REBALANCE_IN_PROGRESS
+        while not came.is_set():
+            assert consumer.poll(10) == []
+        consumer.close()
+        may_go.set()
+    assert logs.commits == [{0: 3, 1: 3}]
 
 
 def test_whoever_assigns_in_the_midst_of_a_join_reads_what_they_assigned() -> None:

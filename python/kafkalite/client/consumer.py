@@ -136,6 +136,9 @@ class Consumer(Closing):
         """Topics have changed since the group was joined, or what it gave was not taken: an
         interrupt may have come between."""
         self._joining: Joining[list[Partition]] | None = None
+        self._commits_in: int | None = None
+        """The generation in which what was read has to be committed before the group is joined;
+        None where that has been done."""
         self._counting: Cluster | None = None
         """Who is asked for partitions to share out, while the group is joined."""
         self._topics_wait_until = 0.0
@@ -178,7 +181,7 @@ class Consumer(Closing):
             if self._group is not None:
                 deadline = time.monotonic() + CLOSE_S
                 try:
-                    if not self._stop_joining(deadline):
+                    if self._stop_joining(deadline):
                         self._commit_quietly(deadline=deadline)
                 finally:
                     self._group.close(max(deadline, time.monotonic() + LEAVE_S))
@@ -240,7 +243,7 @@ class Consumer(Closing):
         self._topics.close()
         if self._group is not None and self._subscription is not None:
             deadline = time.monotonic() + CLOSE_S
-            if not self._stop_joining(deadline):
+            if self._stop_joining(deadline):
                 self._commit_quietly(deadline=deadline)
             self._group.leave(max(deadline, time.monotonic() + LEAVE_S))
         self._subscription = None
@@ -476,6 +479,7 @@ class Consumer(Closing):
         topics = sorted(self._counts)
         offsets = {} if self._commit_s is None else self._uncommitted()
         epochs = self._places.read_epochs(offsets)
+        self._commits_in = group.generation if offsets else None
 
         def join() -> list[Partition]:
             if offsets:
@@ -483,6 +487,7 @@ class Consumer(Closing):
                 wait_s = group.options.max_poll_interval_ms / 1000
                 with suppress(ClientError):
                     group.commit(offsets, read_epochs=epochs, deadline=time.monotonic() + wait_s)
+                    self._commits_in = None
             if topics:
                 return group.join(topics, self._partition_counts)
             group.leave()  # others may have what it had
@@ -491,19 +496,20 @@ class Consumer(Closing):
         return Joining(join, f"join of {group.options.group}")
 
     def _stop_joining(self, deadline: float) -> bool:
-        """Whether the group was being joined, which has ended, or goes on unseen behind the
-        deadline. What was read before has been committed then."""
+        """Ends a join that is under way, which behind the deadline goes on unseen. Whether what was
+        read is still to be committed: there was no join, or it has ended before that was done. In
+        the next generation others may have the partitions."""
         joining, group = self._joining, self._group
         if joining is None or group is None:
-            return False
+            return True
         group.interrupt()
         counting = self._counting  # which that thread may put away at any moment
         if counting is not None:
             counting.interrupt()
-        joining.wait(deadline - time.monotonic())
+        is_over = joining.wait(deadline - time.monotonic())
         group.resume(deadline)
         self._joining = None
-        return True
+        return is_over and self._commits_in == group.generation
 
     def _topics_changed(self, is_joined: bool) -> bool | None:
         """Looks the subscribed topics up now and then, beside all else. None while there is no
