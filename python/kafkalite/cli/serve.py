@@ -21,8 +21,8 @@ DESCRIPTION = """Runs a broker until SIGTERM or Ctrl-C.
 
 When it can serve it prints one line on stdout: kafkalite ready bootstrap.servers=HOST:PORT pid=N.
 Its log goes to stderr. Every key of a running broker, with its value and default: kafkalite configs
-describe --broker 1 --all. Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start, 2 for a
-wrong command line."""
+describe --broker 1 --all. Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start or
+something failed, 2 for a wrong command line."""
 
 EXAMPLES = """
 kafkalite serve --data /var/lib/kafkalite
