@@ -137,6 +137,20 @@ def test_the_first_records_of_a_topic_are_deleted(run: Run, servers: str, tmp_pa
 
 
 @pytest.mark.parametrize(
+    "wrong", ['"offset": 5.9', '"offset": "5"', '"offset": true', '"offset": -2']
+)
+def test_records_are_deleted_before_whole_offsets_alone(
+    run: Run, tmp_path: Path, wrong: str
+) -> None:
+    """5.9 was taken for 5."""
+    file = tmp_path / "offsets.json"
+    file.write_text(f'{{"partitions": [{{"topic": "orders", "partition": 0, {wrong}}}]}}')
+    told = run("topics", "delete-records", "--offset-json-file", str(file))
+    assert told.exit == 2
+    assert "is not of the form" in told.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["orders"], "name a topic and --before, or an --offset-json-file"),

@@ -17,6 +17,7 @@ from kafkalite.cli.options import (
     read_text,
 )
 from kafkalite.client.admin import Admin
+from kafkalite.client.arguments import text, whole
 from kafkalite.errors import BrokerError
 
 HIGH_WATERMARK = -1
@@ -45,10 +46,10 @@ def add(actions: Actions) -> None:
     )
 
 
-def _offset(text: str) -> int:
-    found = HIGH_WATERMARK if text == "latest" else decimal(text)
+def _offset(word: str) -> int:
+    found = HIGH_WATERMARK if word == "latest" else decimal(word)
     if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is neither an offset nor latest")
+        raise argparse.ArgumentTypeError(f"'{word}' is neither an offset nor latest")
     return found
 
 
@@ -96,7 +97,14 @@ def _from_file(options: argparse.Namespace) -> dict[tuple[str, int], int] | None
         raise UsageError("an --offset-json-file names topics, partitions and offsets by itself")
     try:
         rows: Any = json.loads(read_text(path))["partitions"]
-        places = [((str(row["topic"]), int(row["partition"])), int(row["offset"])) for row in rows]
+        # As Kafka's tool: 5.9 is no offset, nor is "5".
+        places = [
+            (
+                (text("topic", row["topic"]), whole("partition", row["partition"])),
+                whole("offset", row["offset"], HIGH_WATERMARK),
+            )
+            for row in rows
+        ]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f'{path} is not of the form {{"partitions": [{{"topic": "orders", "partition": 0, '
