@@ -72,6 +72,13 @@ def test_a_session_without_a_java_for_it_is_refused_in_a_sentence(
     assert done.stderr.splitlines()[-1].startswith(wanted)
 
 
+def test_a_java_that_is_no_program_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert columnar.java_wrong() == f"Spark needs Java 17 or newer, not: {java} does not run"
+
+
 @pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names another Spark")
 def test_workers_import_the_pyspark_that_is_installed(spark: SparkSession) -> None:
     """Each compiled all of PySpark out of an archive: 1.4 s of CPU for every stream that began."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,7 +143,9 @@ def java_wrong() -> str:
             f"Spark needs Java {JAVA_VERSION_MIN} or newer and {where} "
             "(Debian: openjdk-17-jdk-headless)"
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr  # noqa: S603 - the user's own
+    told = ""
+    with suppress(OSError):  # it is no program
+        told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr  # noqa: S603 - the user's own
     version = re.search(r'version "(\d+)', told)
     if version is not None and int(version[1]) >= JAVA_VERSION_MIN:
         return ""
