@@ -553,3 +553,12 @@ def test_what_has_been_closed_is_not_used_again(servers: str) -> None:
         with pytest.raises(ValueError, match=r"the (producer|consumer) has been closed"):
             call()
     producer.flush()
+
+
+def test_a_producer_that_has_been_closed_waits_for_no_room(servers: str) -> None:
+    """It waited a minute for what was under way, and said that there was no room."""
+    producer = Producer(servers, buffer_bytes=0, linger_ms=60_000)
+    producer.send("orders", b"lost")
+    producer.close()
+    with pytest.raises(ValueError, match="the producer has been closed"):
+        producer.send("orders", b"value")

@@ -208,6 +208,10 @@ class Producer:
         if self._owns:
             self.cluster.close()
 
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise InvalidArgumentError("the producer has been closed")
+
     # --- sending ----------------------------------------------------------------------------------
 
     def send(
@@ -286,6 +290,7 @@ class Producer:
 
     def _wait_for_room(self) -> None:
         """As long as `max.block.ms` of Kafka's producer says. Raises `RequestTimedOutError`."""
+        self._refuse_closed()
         wait_ms = self.cluster.timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         while self.pending_bytes > self._buffer_bytes:
@@ -399,8 +404,7 @@ class Producer:
         if known is not None and not self._is_closed:
             return known
         short_text("topic", name)
-        if self._is_closed:
-            raise InvalidArgumentError("the producer has been closed")
+        self._refuse_closed()
         self._used.add(name)
         began = time.monotonic()
         while True:
