@@ -14,7 +14,8 @@ asks.
 # Python's `socket` wraps this one, and its import takes as long as reading the configuration.
 import _socket
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from kafkalite.config import LISTENER_KEYS, Config
@@ -276,7 +277,7 @@ class ConnectionLimits(NamedTuple):
     rate: int
     rate_by_listener: list[int]
     per_address: int
-    by_address: dict[str, int]
+    by_address: Mapping[str, int]
 
 
 def connection_limits(config: Config, names: Sequence[str]) -> ConnectionLimits:
@@ -308,16 +309,24 @@ def limit_of_listener(config: Config, listener: str, key: str) -> int:
         ) from error
 
 
-def connections_by_address(config: Config) -> dict[str, int]:
+def connections_by_address(config: Config) -> Mapping[str, int]:
     """`max.connections.per.ip.overrides`, hosts by their addresses."""
-    limits = {}
+    limits = _limits_by_address(config[PER_HOST])
+    if config["max.connections.per.ip"] == 0 and not limits:
+        raise InvalidArgumentError(NOBODY_MAY_CONNECT)
+    return limits
+
+
+@lru_cache(maxsize=1)
+def _limits_by_address(text: str) -> Mapping[str, int]:
+    """Names are looked up when the text has changed, as Kafka does: whatever else of the broker is
+    changed must neither wait for a name server nor need one."""
     try:
-        by_host = connections_by_host(config[PER_HOST])
+        by_host = connections_by_host(text)
     except InvalidArgumentError as error:
         sentence = f"{PER_HOST} is not of the form HOST:NUMBER: {error}"
         raise InvalidArgumentError(sentence) from error
-    if config["max.connections.per.ip"] == 0 and not by_host:
-        raise InvalidArgumentError(NOBODY_MAY_CONNECT)
+    limits = {}
     for host, limit in by_host.items():
         try:
             _, (address, *_) = _addresses(host.strip("[]"), 0, _socket.AF_INET)[0]

@@ -19,6 +19,7 @@ from kafkalite.listeners import (
     advertised_listeners,
     bind,
     client_listeners,
+    connection_limits,
     connections_by_address,
     limit_of_listener,
     socket_buffers,
@@ -132,6 +133,29 @@ def test_a_name_stands_for_its_address_of_ipv4_as_in_java() -> None:
     bound.close()
     keys = config(**{"max.connections.per.ip.overrides": "localhost:3"})
     assert connections_by_address(keys) == {"127.0.0.1": 3}
+
+
+def test_names_of_limits_are_looked_up_when_they_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any change of the broker's keys asked the name server anew, on the thread that answers all
+    but the hot requests; one that did not know a name kept every other limit as it was."""
+    asked = []
+
+    def known(host: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, 1, 6, "", V4)]
+
+    monkeypatch.setattr("kafkalite.listeners._socket.getaddrinfo", known)
+    changing = config(**{"max.connections.per.ip.overrides": "once.example:1"})
+    for total in ("5", "6"):
+        changing.set_dynamic({"max.connections": total}, {})
+        limits = connection_limits(changing, [])
+        assert (limits.total, limits.by_address) == (int(total), {"127.0.0.1": 1})
+    assert asked == [b"once.example"]
+    changing.set_dynamic({"max.connections.per.ip.overrides": "else.example:2"}, {})
+    assert connection_limits(changing, []).by_address == {"127.0.0.1": 2}
+    assert asked == [b"once.example", b"else.example"]
 
 
 @pytest.mark.usefixtures("both_kinds")
