@@ -151,6 +151,14 @@ struct Queue {
     is_closed: bool,
 }
 
+impl Queue {
+    /// There is nothing to do for the control thread.
+    fn is_empty(&self) -> bool {
+        let has_work = !self.frames.is_empty() || !self.woken.is_empty() || !self.calls.is_empty();
+        !has_work && self.notices.is_empty()
+    }
+}
+
 #[derive(Default)]
 pub struct ControlQueue {
     queue: Mutex<Queue>,
@@ -269,8 +277,7 @@ impl ControlQueue {
     pub fn take(&self, timeout: Option<Duration>) -> Option<Taken> {
         let mut queue = self.queue.lock();
         queue.away_since = None;
-        let is_idle = queue.frames.is_empty() && queue.woken.is_empty() && queue.calls.is_empty();
-        if is_idle && queue.notices.is_empty() && !queue.is_closed {
+        if queue.is_empty() && !queue.is_closed {
             match timeout {
                 Some(timeout) => {
                     self.has_frames.wait_for(&mut queue, timeout);
@@ -279,8 +286,7 @@ impl ControlQueue {
             }
         }
         queue.away_since = Some(Instant::now());
-        let is_empty = queue.frames.is_empty() && queue.woken.is_empty() && queue.calls.is_empty();
-        match queue.is_closed && is_empty {
+        match queue.is_closed && queue.is_empty() {
             true => None,
             false => Some(Taken {
                 frames: queue.frames.drain(..).collect(),
@@ -303,6 +309,17 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    /// What failed while the broker stopped was in no log.
+    #[test]
+    fn a_closed_queue_gives_the_sentences_that_are_left() {
+        let control = ControlQueue::default();
+        control.notice("the disk has failed".to_owned());
+        control.close();
+        let taken = control.take(None).expect("a sentence");
+        assert_eq!(taken.notices.errors, ["the disk has failed"]);
+        assert!(control.take(None).is_none());
+    }
 
     #[test]
     fn the_turn_stays_with_its_thread_until_that_is_stuck_and_is_had_by_one_at_a_time() {
