@@ -172,7 +172,8 @@ def page(families: Iterable[Family]) -> bytes:
             lines.append(f"# HELP {metric.name} {metric.doc}")
             lines.append(f"# TYPE {metric.name} {metric.kind}")
             lines += rows
-    return "\n".join([*lines, ""]).encode()
+    # A path may have bytes that are no text.
+    return "\n".join([*lines, ""]).encode(errors="replace")
 
 
 def _braced(labels: Labels) -> str:

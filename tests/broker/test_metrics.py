@@ -1,6 +1,7 @@
 """`kafkalite.metrics.listener`: what Prometheus is told, and what it costs the others."""
 
 import contextlib
+import os
 import socket
 import time
 import urllib.error
@@ -159,6 +160,8 @@ def test_labels_hold_any_path() -> None:
     )
     (sample,) = family.samples
     assert (sample.labels, sample.value) == ({"log_dir": path}, 0.5)
+    no_text = os.fsdecode(b"/data/\xff")
+    assert b'"/data/?"' in metrics.page([(row, [((("log_dir", no_text),), 1)])])
 
 
 @pytest.mark.parametrize(
