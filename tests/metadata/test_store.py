@@ -330,21 +330,22 @@ def test_a_quorum_state_of_bytes_that_are_no_text_is_refused(world: World) -> No
         store.read(world.path)
 
 
+def append(log: store.MetadataLog, number: int) -> None:
+    """A topic, as the broker does it while it serves."""
+    appending = log.prepare(topic(number), NOW_MS)
+    epoch = log.leader_epoch
+    for each in appending.batches:
+        log.native_log.append(each, now_ms=NOW_MS, origin="replication", leader_epoch=epoch)
+    log.native_log.flush()
+    assert log.is_written(appending)
+    log.finish(appending, None)
+
+
 def test_a_snapshot_that_takes_long_holds_up_no_change_and_there_is_one_at_a_time(
     world: World,
 ) -> None:
     """Its file was written, and flushed, before the change that it was due with was answered."""
     log = world.open(store.Limits(snapshot_after_bytes=1))
-
-    def append(log: store.MetadataLog, number: int) -> None:
-        appending = log.prepare(topic(number), NOW_MS)
-        epoch = log.leader_epoch
-        for each in appending.batches:
-            log.native_log.append(each, now_ms=NOW_MS, origin="replication", leader_epoch=epoch)
-        log.native_log.flush()
-        assert log.is_written(appending)
-        log.finish(appending, None)
-
     append(log, 1)
     snapshot = log.due_snapshot(NOW_MS)
     assert snapshot is not None
@@ -359,6 +360,19 @@ def test_a_snapshot_that_takes_long_holds_up_no_change_and_there_is_one_at_a_tim
     found = store.read(world.path)
     assert (found.snapshot_end_offset, same(found.image)) == (snapshot.end_offset, same(image))
     assert found.record_count == found.end_offset - snapshot.end_offset
+
+
+def test_a_stop_begins_no_snapshot_beside_one_that_takes_long(world: World) -> None:
+    """Both removed what was old, and the stop did not wait for the first one any more."""
+    log = world.open(store.Limits(snapshot_after_bytes=1))
+    append(log, 1)
+    snapshot = log.due_snapshot(NOW_MS)
+    assert snapshot is not None
+    log.append(topic(2), NOW_MS)
+    assert not list(world.folder.glob("*.checkpoint"))
+    snapshot.write()
+    log.close(NOW_MS)
+    assert len(list(world.folder.glob("*.checkpoint"))) == 1
 
 
 def test_segments_that_no_snapshot_needs_go(world: World) -> None:

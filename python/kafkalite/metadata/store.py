@@ -398,7 +398,8 @@ class MetadataLog:
         except KafkaliteError as failure:
             error = failure
         self.finish(appending, error)
-        if self._is_snapshot_due(now_ms):
+        # At a stop one may be under way still.
+        if self._snapshot is None and self._is_snapshot_due(now_ms):
             self._try_snapshot(now_ms)
         return self.image
 
