@@ -167,14 +167,19 @@ class Context:
     ) -> None:
         """Has `work()` done by a thread of its own; then as `append`. For what is rare. Raises
         StorageError where no thread can be started."""
-        outcome: list[Exception] = []
+        outcome: list[KafkaliteError] = []
 
         def begin(number: int) -> None:
             def run() -> None:
                 try:
                     work()
-                except Exception as error:  # noqa: BLE001 - raised by the control thread
+                except KafkaliteError as error:
                     outcome.append(error)
+                except Exception:  # noqa: BLE001 - who waits for it must hear of that, too
+                    import traceback
+
+                    sentence = f"a defect:\n{traceback.format_exc()}"
+                    outcome.append(KafkaliteError(sentence))
                 self.plane.wake(number)
 
             try:

@@ -1,9 +1,11 @@
 """A turn of the control thread: in which order it does what there is to do."""
 
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
 from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
 from kafkalite.stderr_log import Log
@@ -43,3 +45,23 @@ def test_what_is_put_off_is_done_before_the_next_request() -> None:
     assert ControlServer(context, {KEY: handler}, lambda: None)._take_turn(0)
     turns = ("woken", "one", "two", "timer")
     assert done == [each for name in turns for each in (name, f"after {name}")]
+
+
+def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
+    """Only what Kafka has a code for was: who waited for anything else did so for ever, and the
+    metadata had no snapshot any more."""
+    woken: SimpleQueue[int] = SimpleQueue()
+    plane: Any = SimpleNamespace(cluster_id="cluster", wake=woken.put)
+    config: Any = {"node.id": 1}
+    controller: Any = SimpleNamespace(change_files_by=lambda _: None)
+    context = Context(plane, config, Log("error"), controller)
+    told: list[KafkaliteError | None] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    for work in (fail, lambda: None):
+        context.in_background(work, told.append)
+        context.woken(woken.get(timeout=60))
+    error, nothing = told
+    assert "ZeroDivisionError" in str(error) and nothing is None
