@@ -256,12 +256,35 @@ def test_nothing_is_left_of_who_waited_too_long_for_its_turn(
     assert len(host.turns._queue) == (ask is find)
 
 
-def test_a_request_that_fails_when_it_has_its_turn_closes_its_connection() -> None:
-    """Its handler has returned by then, and its client would wait for ever."""
+def test_who_names_a_topic_that_others_have_begun_to_make_meanwhile_waits_for_it() -> None:
+    """Who had waited for the turn was told at once that the topic is not there."""
     host = host_with_a_topic()
     host.turns.take()
-    asked = finalize(host)
-    with pytest.raises(AttributeError, match="finalized_features"):
+    name(host)
+    host.image.topics["by the way"] = Topic((Partition(0),))
+    host.turns.begin_change(["by the way"], are_new=True)
+    host.turns.give_back()
+    assert not host.answering.answers and not host.under_way
+    host.turns.settle(["by the way"])
+    assert len(host.answering.answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "fails"), [(finalize, "finalized_features"), (name, "check_new_topic")]
+)
+def test_a_request_that_fails_when_it_has_its_turn_closes_its_connection(
+    ask: Callable[[Any], weakref.ref[Request]], fails: str
+) -> None:
+    """Its handler has returned by then, and its client would wait for ever."""
+
+    def fail(*_: object) -> None:
+        raise AttributeError(fails)
+
+    host = host_with_a_topic()
+    setattr(host, fails, fail)
+    host.turns.take()
+    asked = ask(host)
+    with pytest.raises(AttributeError, match=fails):
         host.turns.give_back()
     assert host.answering.closed == [asked()]
     assert not host.answering.answers

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter, left_ms
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter, closing, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
@@ -28,7 +28,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
     turns, image = context.controller.turns, context.image
     names = list(dict.fromkeys(topic.name for topic in message.topics if topic.name is not None))
     missing = [name for name in names if name not in image.topics]
-    changing = [name for name in names if turns.is_changing(name)]
+    is_changing = any(map(turns.is_changing, names))
     due_ms = context.now_ms() + IMPATIENT_WAIT_MS
 
     def answer() -> None:
@@ -38,16 +38,17 @@ def handle(context: Context, request: Any, message: Any) -> None:
         return Waiter(context, left_ms(context, due_ms), answer, then, forget)
 
     def make() -> None:
-        made = _make(context, request, [each for each in missing if each != OFFSETS_TOPIC])
-        turns.when_settled([*changing, *made], wait(turns.forget, answer).end)
+        _make(context, request, [each for each in missing if each != OFFSETS_TOPIC])
+        # Also for those that others have begun to make meanwhile.
+        turns.when_settled(names, wait(turns.forget, answer).end)
 
     def make_in_turn() -> None:
         if missing == [OFFSETS_TOPIC] or not missing:
             make()
         else:
-            turns.in_turn((), wait(turns.forget, make).end)
+            turns.in_turn((), wait(turns.forget, closing(context, request, make)).end)
 
-    if not (missing or changing) or context.plane.is_change_held_up():
+    if not (missing or is_changing) or context.plane.is_change_held_up():
         answer()
     elif OFFSETS_TOPIC in missing:
         groups = context.groups
@@ -56,8 +57,8 @@ def handle(context: Context, request: Any, message: Any) -> None:
         make_in_turn()
 
 
-def _make(context: Context, request: Any, names: list[str]) -> list[str]:
-    """Has those made that can be; returns their names."""
+def _make(context: Context, request: Any, names: list[str]) -> None:
+    """Has those made that can be."""
     wanted: list[NewTopic] = []
     others = AlikeNames()
     for name in names:
@@ -76,7 +77,6 @@ def _make(context: Context, request: Any, names: list[str]) -> list[str]:
             context.create_topics(wanted, made)
         except ControllerError as refusal:
             made(refusal)
-    return [each.name for each in wanted]
 
 
 def _made(

@@ -14,6 +14,7 @@ and it has not begun, of which nothing is left then; what was begun goes on. So 
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 from kafkalite.context import Context
@@ -113,15 +114,23 @@ def in_turn(
         return
     due_ms = context.now_ms() + wait_ms
 
-    def begin() -> None:
+    begin = closing(context, request, partial(then, due_ms))
+    waiter = Waiter(context, wait_ms, late, begin, turns.forget)
+    turns.in_turn(names, waiter.end)
+
+
+def closing(context: Context, request: Any, then: Callable[[], None]) -> Callable[[], None]:
+    """`then`, for when the handler of the request has returned: if it fails, which is a defect, the
+    connection is closed."""
+
+    def call() -> None:
         try:
-            then(due_ms)
+            then()
         except Exception:
             context.plane.close_connection(request)
             raise
 
-    waiter = Waiter(context, wait_ms, late, begin, turns.forget)
-    turns.in_turn(names, waiter.end)
+    return call
 
 
 def left_ms(context: Context, due_ms: int) -> int:
