@@ -1,6 +1,8 @@
 """A broker that does not answer holds up nobody but those who want something of it."""
 
+import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -12,6 +14,8 @@ from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, Producer, connecting
+from kafkalite.client.cluster import metadata_request
+from kafkalite.client.question import Question
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -201,6 +205,17 @@ def test_a_record_for_which_there_is_no_room_is_refused_in_time() -> None:
             producer.send(TOPIC, b"no room", partition=0)
         assert producer.pending_count == 1
         producer._lanes.clear()
+
+
+def test_a_topic_is_not_waited_for_longer_than_said() -> None:
+    """Only the time of the request ended the wait, or that of all brokers one after the other."""
+    with (
+        FakeBroker(lambda name, *_: None if name == "Metadata" else ...) as broker,
+        Producer(broker.servers, request_timeout_ms=FOR_EVER_MS) as producer,
+    ):
+        producer.cluster.timeout_ms = 300
+        with pytest.raises(RequestTimedOutError, match="'orders' was not found within 300 ms"):
+            producer.send("orders", b"value")
 
 
 @pytest.mark.parametrize("silent", [unreachable, mute])
@@ -492,3 +507,25 @@ def test_a_broker_that_is_to_be_spared_gets_no_request_until_then() -> None:
             (connection,) = consumer._fetcher._links.values()
             connection.throttled_until = 0.0
             assert values(consumer, 3) == [value(0, offset) for offset in range(3, 6)]
+
+
+def test_a_question_on_a_connection_that_is_to_be_spared_waits_until_then() -> None:
+    def handle(name: str, _request: Any) -> Any:
+        if name != "Metadata":
+            return ...
+        answer = broker.metadata()
+        answer.throttle_time_ms = FOR_EVER_MS
+        return answer
+
+    with FakeBroker(handle) as broker, Cluster(broker.servers) as cluster:
+        cluster.refresh([])
+        now = time.monotonic()
+        with Question(cluster, metadata_request([], allow_auto_create=False), now) as question:
+            assert question.take(now) is None
+            assert question.due > now + FOR_EVER_MS / 2_000
+            later = question.due
+            while question.take(later) is None:
+                select.select(question.descriptors(), [], [], 1)
+        assert len(broker.of("Metadata")) == 2
+        (asked,) = [each for each in broker.seen if each.name == "ApiVersions"]
+        assert asked is broker.seen[0]

@@ -418,6 +418,9 @@ class Producer:
             else:
                 if found is not None:
                     return found
+                wait_ms = self.cluster.timeout_ms
+                if now - began >= wait_ms / 1000:
+                    raise RequestTimedOutError(f"topic '{name}' was not found within {wait_ms} ms")
             self._turn(now)
             self._wait(BACKOFF_MS / 1000)
 

@@ -95,6 +95,9 @@ class Question(Closing):
             if self._connection is None or self._is_sent:
                 return
             self._connecting = None
+            if now < self._connection.throttled_until:
+                self._deadline = self._connection.throttled_until
+                return
             self._deadline = now + self._cluster.request_timeout_ms / 1000
             name = self._request._name.removesuffix("Request")
             self.version = self._connection.version_for(name, self._at_most)
