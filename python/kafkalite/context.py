@@ -80,8 +80,9 @@ class Context:
             _ = self.groups
 
     def topic_counts(self) -> tuple[int, int]:
-        """Topics, and partitions of all of them. Any thread may ask."""
-        topics = self.image.topics.values()
+        """Topics whose logs have been made, and partitions of all of them. Any thread may ask."""
+        is_being_made = self.controller.turns.is_being_made
+        topics = [each for each in self.image.topics.values() if not is_being_made(each.name)]
         return len(topics), sum(len(topic.partitions) for topic in topics)
 
     def group_states(self) -> Mapping[str, int]:

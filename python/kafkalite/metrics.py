@@ -157,7 +157,7 @@ class Host(Protocol):
     """What is asked beside the figures; any thread may (`kafkalite.context.Context`)."""
 
     def topic_counts(self) -> tuple[int, int]:
-        """Topics, and partitions of all of them."""
+        """Topics whose logs have been made, and partitions of all of them."""
 
     def group_states(self) -> Mapping[str, int]:
         """How many groups are in each state."""

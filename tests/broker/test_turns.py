@@ -6,6 +6,7 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
+from kafkalite.metadata.turns import Turns
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
 from kafkalite.stderr_log import Log
@@ -45,6 +46,22 @@ def test_what_is_put_off_is_done_before_the_next_request() -> None:
     assert ControlServer(context, {KEY: handler}, lambda: None)._take_turn(0)
     turns = ("woken", "one", "two", "timer")
     assert done == [each for name in turns for each in (name, f"after {name}")]
+
+
+def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
+    """Its partitions were told as offline, by which operators are called: for as long as a log
+    directory hung."""
+    turns = Turns(lambda _: None)
+    topics = {name: SimpleNamespace(name=name, partitions=[0, 1]) for name in ("old", "new")}
+    image = SimpleNamespace(topics=topics)
+    controller: Any = SimpleNamespace(change_files_by=lambda _: None, turns=turns, image=image)
+    plane: Any = SimpleNamespace(cluster_id="cluster")
+    config: Any = {"node.id": 1}
+    context = Context(plane, config, Log("error"), controller)
+    turns.begin_change(["new"], are_new=True)
+    assert context.topic_counts() == (1, 2)
+    turns.settle(["new"])
+    assert context.topic_counts() == (2, 4)
 
 
 def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
