@@ -146,6 +146,7 @@ def test_limits_of_addresses_may_change_while_the_broker_runs() -> None:
             ({"max.connections.per.ip": "100"}, True),
             ({"max.connections.per.ip.overrides": "localhost:1"}, False),
             ({"max.connections.per.ip.overrides": "10.0.0.1:1"}, True),
+            ({"max.connections.per.ip.overrides": "::ffff:127.0.0.1:1"}, False),
         ]:
             operations = [(key, SET, text) for key, text in limits.items()]
             assert change(admin, (BROKER, "1", list(operations))) == [(0, None)]

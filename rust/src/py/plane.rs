@@ -708,7 +708,8 @@ impl GivenLimits {
             let parsed: IpAddr = address
                 .parse()
                 .map_err(|_| Error::InvalidArgument(format!("{address} is no address")))?;
-            Ok((parsed, limit))
+            // As those of connections are.
+            Ok((parsed.to_canonical(), limit))
         });
         Ok(ConnectionLimits {
             total: self.total,
