@@ -264,3 +264,14 @@ def test_a_null_within_an_array_is_refused() -> None:
             kind.decode(good.replace(name, null), version)
         with pytest.raises(InvalidArgumentError):
             kind(groups_names=[None]).encode(version)
+
+
+def test_what_can_be_read_once_is_written_whole_or_refused() -> None:
+    """One in a tagged field was used up by the question whether it is the default: an array of no
+    element was written."""
+    topics = [messages.DeleteTopicsRequest.DeleteTopicState(name="a")]
+    once = messages.DeleteTopicsRequest(topics=iter(topics))
+    assert once.encode(6) == messages.DeleteTopicsRequest(topics=topics).encode(6)
+    tagged = messages.ApiVersionsResponse(supported_features=iter([("a", 0, 1)]))
+    with pytest.raises(TypeError, match=r"ApiVersionsResponse\.supported_features"):
+        tagged.encode(3)

@@ -170,6 +170,13 @@ impl<'t> Source<'t> for Named<'t> {
         Ok(named.collect())
     }
 
+    fn is_empty(&self) -> Result<bool> {
+        match self.value {
+            Value::Array(values) => Ok(values.is_empty()),
+            _ => Err(self.wrong()),
+        }
+    }
+
     fn field(&self, of: &'t Struct, index: usize) -> Result<Self> {
         match self.value {
             Value::Struct(values) if values.len() == of.fields.len() => Ok(Named {

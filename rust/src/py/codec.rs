@@ -447,6 +447,10 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
             .collect()
     }
 
+    fn is_empty(&self) -> PyResult<bool> {
+        self.told(self.object.is_empty())
+    }
+
     fn field(&self, of: &'a Struct, index: usize) -> PyResult<Self> {
         let missing = || PyTypeError::new_err("a struct without a class");
         let field = self.codec.ok_or_else(missing)?.field(index)?;
