@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::pace::{Duty, Pace};
 use super::plane::{Excess, Message, Shared};
-use super::poller::Readiness;
+use super::poller::{self, Readiness};
 use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
 use super::work::{Work, deregister_fetch};
@@ -135,6 +135,16 @@ impl Connection {
     /// Bytes of its client wait in the socket.
     fn has_come(&self) -> bool {
         matches!(self.stream.peek(&mut [0]), Ok(1..))
+    }
+
+    /// The client will send no more, and the frame of `wanted` bytes that arrives will never be whole: the
+    /// rest of it is not in the socket either.
+    fn is_cut_off(&self, wanted: usize) -> bool {
+        let received = self.session.input.end - self.session.input.start;
+        self.peer_has_closed
+            && !self.has_ended
+            && poller::unread_bytes(self.stream.as_raw_fd())
+                .is_ok_and(|unread| received + unread < wanted.max(1))
     }
 
     /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
@@ -344,7 +354,7 @@ impl Reactor {
             let session = &connection.session;
             // Who has yet to take answers is not gone.
             let has_answers = connection.is_sending || !session.outbox.is_empty();
-            let is_held = connection.is_blocked && !has_answers;
+            let is_held = (connection.is_blocked || connection.waits_for_memory) && !has_answers;
             (session.has_open_slots() || is_held) && connection.progress() == progress
         });
         match waits {
@@ -421,8 +431,9 @@ impl Reactor {
             let last_ms = connection.last_active_ms.max(connection.last_sent_ms);
             let mut due_ms = last_ms.saturating_add(idle_ms_max);
             // What came while this process was stopped has not been looked at yet. What is not read for
-            // another reason is no sign of life.
-            if due_ms <= now_ms && connection.interest.readable && connection.has_come() {
+            // another reason is no sign of life, and what waits for memory is as idle as in Kafka.
+            let may_have_come = connection.interest.readable && !connection.waits_for_memory;
+            if due_ms <= now_ms && may_have_come && connection.has_come() {
                 connection.last_active_ms = now_ms;
                 due_ms = now_ms.saturating_add(idle_ms_max);
             }
@@ -509,12 +520,17 @@ impl Reactor {
         };
         let target = counted(wanted) + counted(unsent);
         let present = counted(received) + counted(unsent);
-        if std::mem::take(&mut connection.waits_for_memory) {
-            // It could send nothing so far.
-            connection.last_active_ms = self.now_ms;
+        let waited = std::mem::take(&mut connection.waits_for_memory);
+        if waited {
             connection.has_moved();
         }
         let waits_since_ms = connection.frame_waits_since_ms.take();
+        if target > connection.held_bytes {
+            // What an earlier frame had is in nobody's way while this one waits, least of all in its own.
+            let left_over = connection.held_bytes.saturating_sub(present);
+            connection.held_bytes -= left_over;
+            shared.release_memory(left_over);
+        }
         if target <= connection.held_bytes {
             shared.release_memory(connection.held_bytes - target);
             connection.held_bytes = target;
@@ -529,13 +545,21 @@ impl Reactor {
             connection.exceeds_memory = true;
         } else {
             // What has come in is in memory, room or not.
-            let held = connection.held_bytes.max(present);
-            shared.budget.charge(held - connection.held_bytes);
-            connection.held_bytes = held;
+            shared.budget.charge(present - connection.held_bytes);
+            connection.held_bytes = present;
             connection.waits_for_memory = true;
             connection.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
+            let is_cut_off = connection.is_cut_off(wanted);
             let token = self.connections.token_of(index);
-            self.wait_for_memory.push(token);
+            match is_cut_off {
+                true => self.end(token),
+                false => self.wait_for_memory.push(token),
+            }
+            return;
+        }
+        if waited {
+            // It could send nothing so far.
+            connection.last_active_ms = self.now_ms;
         }
     }
 

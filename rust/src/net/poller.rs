@@ -163,6 +163,14 @@ pub fn sendfile(socket: RawFd, file: RawFd, position: u64, count: usize) -> io::
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
+/// Bytes that have come in at a socket and were not received yet.
+pub fn unread_bytes(socket: RawFd) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the number lives through the call.
+    check(unsafe { libc::ioctl(socket, libc::FIONREAD, &mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 /// Waits for a socket to have room, or to be closed. False: it has had none for `timeout_ms`.
 pub fn wait_for_room(socket: RawFd, timeout_ms: i32) -> io::Result<bool> {
     let mut socket = libc::pollfd {

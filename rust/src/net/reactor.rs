@@ -588,11 +588,13 @@ impl Reactor {
             return;
         };
         let is_full = flushed == Flushed::Part;
-        if std::mem::replace(&mut connection.is_full, is_full) != is_full {
+        let turns = std::mem::replace(&mut connection.is_full, is_full) != is_full;
+        if turns {
             connection.pace = Pace::default();
         }
         connection.sent_bytes += sent_bytes as u64;
-        if sent_bytes > 0 || !connection.is_full {
+        // One that waits for memory is looked at again and again, and is idle meanwhile.
+        if sent_bytes > 0 || turns || !(is_full || connection.waits_for_memory) {
             connection.last_sent_ms = self.now_ms;
         }
         if flushed == Flushed::Elsewhere {
