@@ -40,12 +40,13 @@ class Supervisor:
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> None:
-        if self._address is None:
+        address = self._address  # which another thread may give up meanwhile
+        if address is None:
             return
         try:
-            _send(self._address, "\n".join(lines).encode())
+            _send(address, "\n".join(lines).encode())
         except OSError as error:
-            told = f"the service manager at NOTIFY_SOCKET={self._address} was not told: {error}"
+            told = f"the service manager at NOTIFY_SOCKET={address} was not told: {error}"
             self._address = None
             self._warn(told)
 
