@@ -397,11 +397,13 @@ def _open(
     )
     node_name = str(config["node.id"])
 
-    def obey() -> None:
+    def obey() -> list[str]:
         configs = controller.image.configs
-        config.set_dynamic(configs.get((BROKER, ""), {}), configs.get((BROKER, node_name), {}))
+        layers = configs.get((BROKER, ""), {}), configs.get((BROKER, node_name), {})
+        return config.set_dynamic(*layers)
 
-    obey()
+    # It stays until somebody removes it: told once, as what is wrong in the file.
+    repairs += obey()
     controller.on_broker_configs(obey)
     facts, settings = controller.topic_facts(), config.settings()
     partition_count = sum(len(each.partitions) for each in controller.image.topics.values())

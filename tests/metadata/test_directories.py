@@ -16,6 +16,7 @@ from api.test_k43_elect_leaders import elect
 from api.test_k61_describe_producers import ask as describe_producers
 from kafkalite.child import BrokerFailedError
 from kafkalite.metadata import store
+from kafkalite.metadata.image import BROKER
 from kafkalite.protocol import messages
 from metadata.test_store import NOW_MS, World, topic
 
@@ -315,3 +316,14 @@ def test_a_log_full_of_no_ops_of_kafkas_is_read(tmp_path: Path) -> None:
     found = store.read(world.path)
     assert set(found.image.topics) == {"topic-1", "topic-2"}
     assert found.record_count == len(topic(2)) + 1
+
+
+def test_a_configuration_of_another_version_that_is_left_out_is_told_at_the_start(
+    tmp_path: Path,
+) -> None:
+    """The warning was kept where nobody looked any more, and once more for each change."""
+    record = messages.ConfigRecord(
+        resource_type=BROKER, resource_name="", name="log.retention.ms", value="soon"
+    )
+    with kafkalite.Broker(directory_with(tmp_path, record)) as broker:
+        assert broker.log_tail().count("(set while the broker ran); it is left out") == 1

@@ -110,12 +110,14 @@ class Config(Mapping[str, Any]):
             (STATIC_SOURCE, self.given),
         )
 
-    def set_dynamic(self, cluster: Mapping[str, str], node: Mapping[str, str]) -> None:
+    def set_dynamic(self, cluster: Mapping[str, str], node: Mapping[str, str]) -> list[str]:
         """Takes what is set for all brokers and for this one while they run, over the file. Texts
-        that cannot be, written by another version, count as not set, with a warning."""
-        self._cluster = self._readable(cluster)
-        self._node = self._readable(node)
+        that cannot be, written by another version, count as not set; returns a sentence of each."""
+        left_out: list[str] = []
+        self._cluster = self._readable(cluster, left_out)
+        self._node = self._readable(node, left_out)
         self._values = {}
+        return left_out
 
     def settle(self, name: str, text: str) -> None:
         """Has a key that was given show what came of it, such as the port that was free."""
@@ -231,7 +233,7 @@ class Config(Mapping[str, Any]):
         found = get_close_matches(name, self.broker_keys, n=1, cutoff=0.85)
         return f": is {found[0]} meant?" if found else ""
 
-    def _readable(self, texts: Mapping[str, str]) -> dict[str, str]:
+    def _readable(self, texts: Mapping[str, str], left_out: list[str]) -> dict[str, str]:
         readable = {}
         for name, text in texts.items():
             base = key_of_listener(name) or name
@@ -241,7 +243,7 @@ class Config(Mapping[str, Any]):
                     if name == PER_HOST:
                         connections_by_host(text)
                 except InvalidArgumentError as error:
-                    self.warnings.append(f"{error} (set while the broker ran); it is left out")
+                    left_out.append(f"{error} (set while the broker ran); it is left out")
                     continue
             readable[name] = text
         return readable

@@ -136,7 +136,7 @@ class Controller:
         self._appending: store.Appending | None = None
         """On its way to disk."""
         self._producer_ids = iter(range(0))
-        self._broker_config_watchers: list[Callable[[], None]] = []
+        self._broker_config_watchers: list[Callable[[], object]] = []
         self._on_failure: Callable[[str], None] | None = None
 
     @property
@@ -182,7 +182,7 @@ class Controller:
         something must have the turn, with its topics settled."""
         return self._turns
 
-    def on_broker_configs(self, watcher: Callable[[], None]) -> None:
+    def on_broker_configs(self, watcher: Callable[[], object]) -> None:
         """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
         self._broker_config_watchers.append(watcher)
 
