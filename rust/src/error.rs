@@ -111,6 +111,12 @@ impl Error {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// A file could not be opened since this process, or the machine, has too many open.
+    pub fn lacks_descriptors(&self) -> bool {
+        let is_full = |code| matches!(code, libc::EMFILE | libc::ENFILE);
+        matches!(self, Error::Io { source, .. } if source.raw_os_error().is_some_and(is_full))
+    }
+
     pub fn corrupt_file(path: &Path, position_byte: u64, reason: impl Into<String>) -> Error {
         Error::CorruptFile {
             path: path.to_path_buf(),

@@ -441,12 +441,18 @@ impl<'a, 'r> Appending<'a, 'r> {
         for (request, good) in staged.clone() {
             buffers.push(IoSlice::new(good.bytes(self.requests[request].records)));
         }
-        let mut written = self.active.write(&mut buffers);
+        let file = self.active.file().inspect_err(|error| {
+            // For lack of descriptors nothing has been written, and there may be some again.
+            if !error.lacks_descriptors() {
+                self.log.health.fail(error);
+            }
+        })?;
+        let mut written = self.active.write(&*file, &mut buffers);
         if written.is_ok() && !self.run.aborted.is_empty() {
             written = self.active.append_aborted(&self.run.aborted);
         }
         if let Err(error) = written {
-            if let Err(broken) = self.active.cut_back() {
+            if let Err(broken) = self.active.cut_back(&*file) {
                 self.log.health.fail(&broken);
             }
             return Err(error);

@@ -325,19 +325,17 @@ impl Segment {
 
     // --- writing, under the log's append lock ------------------------------------------------
 
-    /// Writes bytes at the end by as few calls as the system takes. Nothing is published: the end is
-    /// what it was until `note_written`, and after an error `cut_back` brings the file to it.
-    pub fn write(&self, buffers: &mut [IoSlice<'_>]) -> Result<()> {
-        let start = self.size_bytes();
-        write_all_vectored_at(&*self.file()?, buffers, start)
+    /// Writes bytes at the end of `file`, which is this segment's, by as few calls as the system takes.
+    /// Nothing is published: the end is what it was until `note_written`, and after an error `cut_back`
+    /// brings the file to it.
+    pub fn write(&self, file: &dyn StorageFile, buffers: &mut [IoSlice<'_>]) -> Result<()> {
+        write_all_vectored_at(file, buffers, self.size_bytes())
             .map_err(|error| Error::io("pwrite", &self.files.path(LOG))(error))
     }
 
     /// Cuts off what a failed `write` may have left behind the end.
-    pub fn cut_back(&self) -> Result<()> {
-        let size = self.size_bytes();
-        self.file()?
-            .set_size(size)
+    pub fn cut_back(&self, file: &dyn StorageFile) -> Result<()> {
+        file.set_size(self.size_bytes())
             .map_err(Error::io("ftruncate", &self.files.path(LOG)))
     }
 

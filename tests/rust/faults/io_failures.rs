@@ -326,7 +326,7 @@ impl World {
             .filter(|(at, _)| *at != dropped)
             .map(|(_, b)| b)
         {
-            new.write(&mut [std::io::IoSlice::new(&batch.bytes)])?;
+            new.write(&*new.file()?, &mut [std::io::IoSlice::new(&batch.bytes)])?;
             let header = BatchHeader::parse(&batch.bytes).unwrap().unwrap();
             new.note_written(std::iter::once(WrittenBatch {
                 last_offset: batch.last_offset,

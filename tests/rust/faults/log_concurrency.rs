@@ -205,8 +205,11 @@ fn clean_one(log: &Log, open_segments: &Arc<OpenSegments>) {
     );
     let new = new.unwrap();
     for batch in valid_prefix(&bytes, 0) {
-        new.write(&mut [std::io::IoSlice::new(&batch.bytes)])
-            .unwrap();
+        new.write(
+            &*new.file().unwrap(),
+            &mut [std::io::IoSlice::new(&batch.bytes)],
+        )
+        .unwrap();
         new.note_written(std::iter::once(WrittenBatch {
             last_offset: batch.last_offset,
             size_bytes: batch.bytes.len() as u64,

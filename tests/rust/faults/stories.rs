@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kafkalite::batch::compression::Codec;
 use kafkalite::batch::header::patch_offset_and_epoch;
 use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::error::Error;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::log::Log;
@@ -14,7 +15,9 @@ use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::snapshots;
 use kafkalite::log::storage::{OpenMode, Storage, write_all_at};
+use kafkalite::uuid::Uuid;
 
+use super::io_failures::new_storage;
 use super::plain::valid_prefix;
 use super::workbench::{
     HOME, NOBODY, NOW_MS, Opening, PARTITION, Sender, append, batch, contents, create, open,
@@ -341,4 +344,41 @@ fn two_deleted_segments_of_one_name_have_each_its_own_delay() {
     assert!(deleted() >= before - 1, "only what was not written again");
     log.delete_due_files(NOW_MS + 2 * delay_ms).unwrap();
     assert_eq!(deleted(), 0);
+}
+
+/// The log could not be opened, nor could it be for being cut back: the directory went offline, though
+/// nothing had been written.
+#[test]
+fn an_append_without_a_descriptor_fails_alone_and_one_whose_file_does_not_open_takes_it_offline() {
+    let storage = new_storage();
+    let config = config();
+    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 16);
+    let directory = open_directory(&open_segments, &config).unwrap();
+    for partition in 0..40 {
+        let created = directory.create_log("t", partition, Uuid([1; 16]), config.clone(), NOW_MS);
+        created.unwrap();
+    }
+    let append_to = |partition| {
+        let log = directory.log("t", partition).unwrap();
+        append(&log, batch(Codec::None, NOBODY, 0, 3, 50), 1)
+    };
+    // The last ones have their files open, and the first one has not.
+    let append_to_all = || {
+        for partition in 0..40 {
+            append_to(partition).unwrap();
+        }
+    };
+    append_to_all();
+    append_to_all();
+    storage.inject(Fault::of(Operation::Open, "/t-0/", Failure::TooManyOpen).lasting());
+    let refused = append_to(0);
+    assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    assert!(!directory.health().is_offline());
+    append_to(1).unwrap();
+    storage.heal();
+    assert_eq!(append_to(0).unwrap().first_offset, 6);
+    append_to_all();
+    storage.inject(Fault::of(Operation::Open, "/t-0/", Failure::Io).lasting());
+    assert!(append_to(0).is_err());
+    assert!(directory.health().is_offline());
 }

@@ -31,6 +31,8 @@ pub enum Operation {
 pub enum Failure {
     /// ENOSPC; of a write nothing is there.
     NoSpace,
+    /// EMFILE, of an open.
+    TooManyOpen,
     /// EIO; of a write half is there. After a failed sync the pages count as clean, as on Linux:
     /// later syncs succeed and make nothing of them durable.
     Io,
@@ -46,6 +48,7 @@ impl Failure {
     pub(super) fn error(self) -> io::Error {
         io::Error::from_raw_os_error(match self {
             Failure::NoSpace => 28,
+            Failure::TooManyOpen => 24,
             Failure::Io | Failure::ShortWrite => 5,
             Failure::Panic => panic!("a call that nobody expected"),
         })

@@ -92,7 +92,9 @@ impl StorageFile for MemoryFile {
                 content.write(&bytes, position_byte as usize);
                 Ok(bytes.len())
             }
-            Some(failure @ (Failure::NoSpace | Failure::Panic)) => Err(failure.error()),
+            Some(failure @ (Failure::NoSpace | Failure::TooManyOpen | Failure::Panic)) => {
+                Err(failure.error())
+            }
             Some(Failure::Io) => {
                 content.write(half, position_byte as usize);
                 Err(Failure::Io.error())

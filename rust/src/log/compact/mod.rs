@@ -496,7 +496,7 @@ fn write_out(
     if output.is_empty() {
         return Ok(());
     }
-    segment.write(&mut [IoSlice::new(output)])?;
+    segment.write(&*segment.file()?, &mut [IoSlice::new(output)])?;
     segment.note_written(written.drain(..));
     output.clear();
     Ok(())
