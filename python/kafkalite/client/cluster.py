@@ -148,12 +148,17 @@ class Cluster(Closing):
         client_id: str = CLIENT_ID,
         timeout_ms: int = TIMEOUT_MS,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        wait_for_servers_ms: int = 0,
     ) -> None:
         """Connects to nobody yet. `timeout_ms` bounds a whole operation with its retries,
-        `request_timeout_ms` a single answer."""
+        `request_timeout_ms` a single answer; `wait_for_servers_ms` is how long the first contact
+        is waited for, where nobody answers at first."""
         self._servers = parse_servers(bootstrap_servers)
         int32("timeout_ms", timeout_ms, 0)
         int32("request_timeout_ms", request_timeout_ms, 0)
+        int32("wait_for_servers_ms", wait_for_servers_ms, 0)
+        self._wait_for_servers_ms = wait_for_servers_ms
+        self._patient_until: float | None = None
         self._client_id = short_text("client_id", client_id)
         self.timeout_ms = timeout_ms
         self.request_timeout_ms = request_timeout_ms
@@ -183,6 +188,15 @@ class Cluster(Closing):
         return bool(self._reached)
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether brokers that do not answer are waited for: one of them has answered before, or
+        the first contact has time left. Else their name is wrong, most likely, or nothing has been
+        started."""
+        return self.was_reached or (
+            self._patient_until is not None and time.monotonic() < self._patient_until
+        )
+
+    @property
     def servers_text(self) -> str:
         """The bootstrap servers, as `host:port,…`."""
         return ",".join(Node(-1, host, port, None).address for host, port in self._servers)
@@ -202,6 +216,7 @@ class Cluster(Closing):
             client_id=self._client_id,
             timeout_ms=self.timeout_ms,
             request_timeout_ms=self.request_timeout_ms,
+            wait_for_servers_ms=self._wait_for_servers_ms,
         )
 
     def interrupt(self) -> None:
@@ -289,8 +304,8 @@ class Cluster(Closing):
         waited for only with `unknown_topic`. `passing` says which codes are tried again, in place
         of all that Kafka calls retriable.
 
-        Bootstrap servers of which none was ever reached are not waited for: most likely their name
-        is wrong, or nothing has been started.
+        Bootstrap servers of which none was ever reached are not waited for beyond
+        `wait_for_servers_ms`.
         """
         timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         pause_ms = float(BACKOFF_MS)
@@ -301,7 +316,7 @@ class Cluster(Closing):
                     try:
                         return operation()
                     except ClientError as error:
-                        if not self.was_reached or not _may_pass(error, unknown_topic, passing):
+                        if not self.is_awaited or not _may_pass(error, unknown_topic, passing):
                             raise
                         if self._is_interrupted:
                             raise
@@ -490,7 +505,9 @@ class Cluster(Closing):
             self._reached.add(address)
             self._failed_at.pop(address, None)
         else:
-            self._failed_at[address] = time.monotonic()
+            now = self._failed_at[address] = time.monotonic()
+            if self._patient_until is None:
+                self._patient_until = now + self._wait_for_servers_ms / 1000
 
     def lend(self) -> Connection | None:
         """A connection to any broker, if there is one, for a question whose answer the caller does

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kafkalite._native import message_versions
+from kafkalite.client import lifetime
 from kafkalite.client.arguments import short_text
 from kafkalite.errors import (
     BrokerError,
@@ -191,16 +192,25 @@ class Connection(Closing):
         self._socket = connected
         self._socket_timeout_s = connected.gettimeout()
         self.is_open = True
+        lifetime.watch(self)
 
     def close(self) -> None:
         """Closes the socket. Answers that are due are lost, and requests that have not left."""
         self.is_open = False
+        lifetime.forget(self)
         self._awaited.clear()
         self._unsent.clear()
         self._socket.close()
         if self._writable is not None:
             self._writable.close()
             self._writable = None
+
+    def after_fork(self) -> None:
+        """Closes the child's copy: answers on it are the parent's, which keeps its own."""
+        self.close()
+
+    def at_exit(self) -> None:
+        """Leaves it to the kernel, which closes it."""
 
     def interrupt(self) -> None:
         """Whoever waits for an answer, in another thread, is told that the connection broke."""

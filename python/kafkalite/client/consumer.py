@@ -551,7 +551,7 @@ class Consumer(Closing):
             since = self._topics_sought_since or now
             late = now - since >= self.cluster.timeout_ms / 1000
             self._topics_sought_since = None if late else since
-            if late or not self.cluster.was_reached or not may_pass(error):
+            if late or not self.cluster.is_awaited or not may_pass(error):
                 raise
             return None
         self._topics_sought_since = None

@@ -139,7 +139,7 @@ class Lookup(Closing):
         moment later, or where nobody was ever reached, is a mistake in a name, most likely."""
         if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
             return self._places[partition].sought_since is None
-        return self._cluster.was_reached and may_pass(error)
+        return self._cluster.is_awaited and may_pass(error)
 
     def _listing(self, reset: int) -> Callable[[Iterable[Partition]], Any]:
         """Asks for the offsets that `reset` says."""
@@ -219,7 +219,7 @@ class Lookup(Closing):
                 self._places.holds(partition, epoch)
         else:
             # Where nobody was ever reached that is a mistake in a name, most likely.
-            passes = self._cluster.was_reached and may_pass(error)
+            passes = self._cluster.is_awaited and may_pass(error)
             self._failed(partitions, error, now, passes=passes)
 
     def _take_coordinator(self, response: Any, asked: Epochs, now: float) -> None:

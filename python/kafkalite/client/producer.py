@@ -426,7 +426,7 @@ class Producer:
 
     def _wait_for_topic_s(self, error: ClientError) -> float:
         """How long a topic is waited for that cannot be looked up."""
-        wait_ms = self.cluster.timeout_ms if self.cluster.was_reached else 0
+        wait_ms = self.cluster.timeout_ms if self.cluster.is_awaited else 0
         if isinstance(error, BrokerError):
             wait_ms = min(wait_ms, UNKNOWN_TOPIC_MS)
         return wait_ms / 1000 if may_pass(error) else 0.0

@@ -1,0 +1,55 @@
+"""Tells clients when their process has forked, and when it ends.
+
+A fork copies sockets, producer ids and memberships into a child, where they must not be used: both
+processes would speak on one connection, under one sequence of numbers. What the child does about
+that is the client's own affair: a connection closes its copy, a producer begins anew, a consumer
+refuses. At the end of the program a client that was not closed is.
+
+A process forks and ends as a whole, so who is to be told is kept here, for the module: weakly, and
+nothing is hooked before the first client is made.
+"""
+
+import atexit
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+__all__ = ["Client", "forget", "watch"]
+
+
+class Client(Protocol):
+    """What has to know of its process."""
+
+    def after_fork(self) -> None:
+        """Gives up, in the child, what belongs to the parent. No other thread runs."""
+
+    def at_exit(self) -> None:
+        """Closes it, at the end of the program."""
+
+
+_watched: WeakSet[Client] = WeakSet()
+_hooks: list[str] = []
+
+
+def watch(client: Client) -> None:
+    """Tells a client of forks and of the end, as long as it lives."""
+    if not _hooks:
+        _hooks.append("fork and exit")
+        os.register_at_fork(after_in_child=_after_fork)
+        atexit.register(_at_exit)
+    _watched.add(client)
+
+
+def forget(client: Client) -> None:
+    """Tells it no more: it has been closed."""
+    _watched.discard(client)
+
+
+def _after_fork() -> None:
+    for client in list(_watched):
+        client.after_fork()
+
+
+def _at_exit() -> None:
+    for client in list(_watched):
+        client.at_exit()

@@ -1,0 +1,56 @@
+"""Writes to the log `kafkalite.client` what keeps a client from its work: once when a trouble
+begins, and once when it is over.
+
+    WARNING  no connection to 127.0.0.1:9092: Connection refused; 3 batches wait
+    INFO     127.0.0.1:9092 answers again, after 4.2 s
+
+Lines are kept until `write`, which nobody calls under a lock: a handler of the log may send records
+itself, with the client that has something to tell.
+"""
+
+import time
+from collections import deque
+
+__all__ = ["LOGGER", "Troubles"]
+
+LOGGER = "kafkalite.client"
+
+
+class Troubles:
+    """The troubles that a client has at the moment, by name."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._lines: deque[tuple[int, str]] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._since)
+
+    def begin(self, name: str, sentence: str) -> None:
+        """Notes a warning, unless this trouble was there already."""
+        if name not in self._since:
+            self._since[name] = time.monotonic()
+            self.warn(sentence)
+
+    def end(self, name: str, sentence: str) -> None:
+        """Notes that a trouble is over, and how long it took, if it was there."""
+        since = self._since.pop(name, None)
+        if since is not None:
+            took = time.monotonic() - since
+            self._lines.append((20, f"{sentence}, after {took:.1f} s"))
+
+    def warn(self, sentence: str) -> None:
+        """Notes a warning of something that is over at once."""
+        self._lines.append((30, sentence))
+
+    def write(self) -> None:
+        """Writes what was noted. Logging is imported only where there is something to say."""
+        if not self._lines:
+            return
+        import logging
+
+        logger = logging.getLogger(LOGGER)
+        while self._lines:
+            level, sentence = self._lines.popleft()
+            logger.log(level, "%s", sentence)
