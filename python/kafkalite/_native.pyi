@@ -849,13 +849,18 @@ class BatchBuilder:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[bytes, bytes | None]] = ...,
-    ) -> None: ...
+    ) -> int:
+        """Returns `size_bytes`."""
+
     def extend(self, timestamp: int, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Appends keys and values, all of one time."""
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the batch so far, before compression; 0 once it is finished."""
+    @property
+    def records_count(self) -> int:
+        """Records of the batch so far; 0 once it is finished."""
     def finish(self) -> bytes:
         """The batch. The builder is of no use afterwards."""
 

@@ -24,6 +24,7 @@ from kafkalite.client import (
     Producer,
 )
 from kafkalite.client.cluster import parse_servers
+from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import ConnectionFailedError
 
@@ -368,7 +369,10 @@ def test_groups_of_one_state_are_listed_by_its_name_and_not_by_letter(servers: s
         (lambda at: Admin(at, timeout_ms="5"), "timeout_ms is of type str, it must be int"),
         (lambda at: Producer(at, level="1"), "level is of type str, it must be int"),
         (lambda at: Producer(at, idempotent="no"), "idempotent is of type str, it must be bool"),
-        (lambda at: Producer(at, transaction="t", idempotent=True), "transaction is of type str"),
+        (
+            lambda at: DrivenProducer(at, transaction="t", idempotent=True),
+            "transaction is of type str",
+        ),
         (lambda at: Consumer(at, isolation=[1]), "isolation is of type list, it must be str"),
         (lambda at: Consumer(at, offset_reset=None), "offset_reset is of type NoneType"),
         (
@@ -527,7 +531,7 @@ def test_an_offset_that_cannot_be_one_is_refused(servers: str) -> None:
 
 def test_what_has_been_closed_is_not_used_again(servers: str) -> None:
     """It connected anew, and a consumer joined its group again, with nobody to keep it alive."""
-    producer = Producer(servers)
+    producer = DrivenProducer(servers)
     producer.send("orders", b"kept")
     producer.flush()
     consumer = Consumer(servers, group="closed")
@@ -541,7 +545,7 @@ def test_what_has_been_closed_is_not_used_again(servers: str) -> None:
         lambda: producer.send("orders", b"value"),
         lambda: producer.send("orders", b"value", partition=0),
         lambda: producer.send_batch("orders", 0, b"", 1),
-        lambda: producer.partition_count("orders"),
+        lambda: producer.topic("orders"),
         lambda: consumer.poll(100),
         lambda: consumer.fetch(100),
         lambda: next(iter(consumer)),

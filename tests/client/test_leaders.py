@@ -14,7 +14,8 @@ from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Cluster, Consumer, Producer, lookup
+from kafkalite.client import Cluster, Consumer, lookup
+from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.client.leaders import Leaders
 from kafkalite.errors import (
     BrokerError,
@@ -152,7 +153,7 @@ def test_an_error_that_is_raised_again_and_again_does_not_grow() -> None:
 def test_records_of_a_topic_are_sent_while_another_is_looked_up() -> None:
     """The producer waited for whoever was to tell who leads the other one."""
     broker, topics = two_topics()
-    with broker, Producer(broker.servers, linger_ms=0) as producer:
+    with broker, DrivenProducer(broker.servers, linger_ms=0) as producer:
         for topic in (TOPIC, GONE):
             producer.send(topic, b"0")
         producer.flush()
@@ -175,7 +176,7 @@ def test_records_of_a_deleted_topic_fail_when_their_time_is_over_and_no_others()
     failures: list[KafkaliteError | None] = []
     with (
         broker,
-        Producer(broker.servers, linger_ms=0, delivery_timeout_ms=10_000) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, delivery_timeout_ms=10_000) as producer,
     ):
         for topic in (TOPIC, GONE):
             producer.send(topic, b"0", partition=0)
@@ -214,8 +215,8 @@ def test_what_is_under_way_moves_on_while_send_waits_for_a_topic() -> None:
         return answer
 
     broker._handler = handle
-    with broker, Producer(broker.servers, linger_ms=50, idempotent=False) as producer:
-        producer.partition_count(TOPIC)
+    with broker, DrivenProducer(broker.servers, linger_ms=50, idempotent=False) as producer:
+        len(producer.topic(TOPIC).partitions)
         producer.send(TOPIC, b"0", partition=0, on_delivery=lambda *_: None)
         producer.send(GONE, b"1")
         producer.flush()
@@ -225,7 +226,7 @@ def test_what_is_under_way_moves_on_while_send_waits_for_a_topic() -> None:
 def test_a_topic_that_there_is_not_is_told_by_send() -> None:
     broker, topics = two_topics()
     topics.is_deleted = True
-    with broker, Producer(broker.servers, delivery_timeout_ms=1_000) as producer:
+    with broker, DrivenProducer(broker.servers, delivery_timeout_ms=1_000) as producer:
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             producer.send(GONE, b"0")
         assert producer.pending_count == 0
@@ -233,7 +234,7 @@ def test_a_topic_that_there_is_not_is_told_by_send() -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_a_callback_that_sends_while_send_waits_for_a_topic_loses_nothing() -> None:
-    """Both make the lane of the same partition."""
+    """Both make the queue of the same partition."""
     broker, topics = two_topics()
     topics.is_deleted = True
 
@@ -244,12 +245,12 @@ def test_a_callback_that_sends_while_send_waits_for_a_topic_loses_nothing() -> N
         return answer
 
     broker._handler = handle
-    with broker, Producer(broker.servers, linger_ms=50, idempotent=False) as producer:
+    with broker, DrivenProducer(broker.servers, linger_ms=50, idempotent=False) as producer:
 
         def follow(*_told: Any) -> None:
             producer.send(GONE, b"1", partition=0)
 
-        producer.partition_count(TOPIC)
+        len(producer.topic(TOPIC).partitions)
         producer.send(TOPIC, b"0", partition=0, on_delivery=follow)
         producer.send(GONE, b"2", partition=0)
         producer.flush()
@@ -297,7 +298,7 @@ def test_one_request_in_flight_keeps_the_order_of_a_partition_that_moves() -> No
     with (
         old,
         new,
-        Producer(old.servers, linger_ms=0, idempotent=False, max_in_flight=1) as producer,
+        DrivenProducer(old.servers, linger_ms=0, idempotent=False, max_in_flight=1) as producer,
     ):
         producer.send(TOPIC, b"first", partition=0)
         poll_until(producer, came.is_set)

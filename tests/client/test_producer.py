@@ -12,8 +12,9 @@ import pytest
 import kafkalite
 from client.fake import Close, FakeBroker
 from kafkalite._native import partition_for_key, read_batches
-from kafkalite.client import Admin, Producer
-from kafkalite.client.lane import Lane
+from kafkalite.client import Admin
+from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.partition_queue import PartitionQueue
 from kafkalite.errors import (
     BrokerError,
     InvalidArgumentError,
@@ -84,7 +85,7 @@ def produce_response(request: Any, take: Any) -> Any:
     return kind(responses=topics)
 
 
-def send_each(producer: Producer, count: int) -> list[tuple[KafkaliteError | None, int]]:
+def send_each(producer: DrivenProducer, count: int) -> list[tuple[KafkaliteError | None, int]]:
     """Sends values 0, 1, … in a batch each; what was told of each."""
     told: list[tuple[KafkaliteError | None, int]] = []
     for number in range(count):
@@ -105,7 +106,7 @@ def test_records_arrive_in_order_with_their_offsets() -> None:
     log = Log()
     with (
         FakeBroker(log) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
     ):
         told = send_each(producer, 20)
         producer.flush()
@@ -119,7 +120,7 @@ def test_batches_refused_for_a_while_are_sent_again_in_their_order(refused: dict
     log = Log(refused)
     with (
         FakeBroker(log) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
     ):
         told = send_each(producer, 12)
         producer.flush()
@@ -141,7 +142,7 @@ def test_an_answer_that_is_lost_leads_to_no_duplicate() -> None:
 
     with (
         FakeBroker(lose) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
     ):
         told = send_each(producer, 10)
         producer.flush()
@@ -154,7 +155,7 @@ def test_a_batch_given_up_leaves_the_others_in_order_under_the_next_epoch() -> N
     log = Log({3: 10})
     with (
         FakeBroker(log) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
     ):
         told = send_each(producer, 8)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
@@ -170,7 +171,7 @@ def test_a_producer_that_was_forgotten_goes_on_under_the_next_epoch() -> None:
     log = Log({2: 59})
     with (
         FakeBroker(log) as broker,
-        Producer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
     ):
         for number in range(3):
             producer.send("orders", str(number).encode(), partition=0)
@@ -182,7 +183,7 @@ def test_a_producer_that_was_forgotten_goes_on_under_the_next_epoch() -> None:
 def test_what_is_never_acknowledged_is_given_up_after_the_delivery_time_out() -> None:
     with (
         FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
-        Producer(broker.servers, linger_ms=0, delivery_timeout_ms=3_000) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, delivery_timeout_ms=3_000) as producer,
     ):
         # Of Produce alone: a busy machine has longer to connect.
         producer._sender._options = producer._sender._options._replace(request_timeout_ms=300)
@@ -197,12 +198,13 @@ def test_what_is_never_acknowledged_is_given_up_after_the_delivery_time_out() ->
 def test_flush_says_what_is_still_under_way() -> None:
     with (
         FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
-        Producer(broker.servers) as producer,
+        DrivenProducer(broker.servers) as producer,
     ):
         producer.send("orders", b"value")
-        with pytest.raises(RequestTimedOutError, match="1 batches"):
+        with pytest.raises(RequestTimedOutError, match="1 batch was"):
             producer.flush(timeout_ms=100)
-        producer._lanes.clear()
+        with pytest.raises(RequestTimedOutError):
+            producer.close(0)
 
 
 def test_acks_0_waits_for_no_answer() -> None:
@@ -213,7 +215,7 @@ def test_acks_0_waits_for_no_answer() -> None:
         return None if name == "Produce" else answer
 
     with FakeBroker(silent) as broker:
-        with Producer(broker.servers, acks=0, linger_ms=0) as producer:
+        with DrivenProducer(broker.servers, acks=0, linger_ms=0) as producer:
             told = send_each(producer, 3)
             producer.flush()
             assert told == [(None, -1)] * 3
@@ -239,7 +241,7 @@ def test_acks_0_is_not_sent_where_the_broker_has_hung_up() -> None:
 
     with (
         FakeBroker(handle) as broker,
-        Producer(broker.servers, acks=0, linger_ms=0) as producer,
+        DrivenProducer(broker.servers, acks=0, linger_ms=0) as producer,
     ):
         send_each(producer, 1)
         producer.flush()
@@ -256,7 +258,7 @@ def test_acks_0_is_not_sent_where_the_broker_has_hung_up() -> None:
 
 def test_records_gather_in_a_batch_until_it_is_full() -> None:
     log = Log()
-    with FakeBroker(log) as broker, Producer(broker.servers, linger_ms=60_000) as producer:
+    with FakeBroker(log) as broker, DrivenProducer(broker.servers, linger_ms=60_000) as producer:
         for _ in range(100):
             producer.send("orders", bytes(1000), partition=0)
         producer.flush()
@@ -271,7 +273,7 @@ def test_headers_count_as_the_rest_of_a_record_does() -> None:
     log = Log()
     with (
         FakeBroker(log) as broker,
-        Producer(broker.servers, linger_ms=60_000, batch_bytes=5000) as producer,
+        DrivenProducer(broker.servers, linger_ms=60_000, batch_bytes=5000) as producer,
     ):
         for number in range(10):
             headers = [("name", bytes(1000)), ("none", None)]
@@ -296,7 +298,7 @@ def test_a_batch_larger_than_the_topic_allows_goes_in_parts(
     size = 0 if codec == "none" else 70
     with (
         FakeBroker(log) as broker,
-        Producer(
+        DrivenProducer(
             broker.servers,
             linger_ms=60_000,
             batch_bytes=3000,
@@ -326,7 +328,7 @@ def test_a_batch_larger_than_the_topic_allows_goes_in_parts(
 def test_a_record_larger_than_the_topic_allows_is_given_up_alone() -> None:
     log = Log(batch_bytes_max=500)
     with FakeBroker(log) as broker:
-        producer = Producer(broker.servers, linger_ms=60_000)
+        producer = DrivenProducer(broker.servers, linger_ms=60_000)
         for number in range(8):
             producer.send("orders", bytes(600 if number == 5 else 1), partition=0)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
@@ -338,7 +340,7 @@ def test_a_record_larger_than_the_topic_allows_is_given_up_alone() -> None:
 
 def test_linger_ends_a_batch_that_is_not_full() -> None:
     log = Log()
-    with FakeBroker(log) as broker, Producer(broker.servers, linger_ms=20) as producer:
+    with FakeBroker(log) as broker, DrivenProducer(broker.servers, linger_ms=20) as producer:
         producer.send("orders", b"alone")
         for _ in range(100):
             producer.poll(50)
@@ -352,7 +354,9 @@ def test_records_without_a_key_change_partitions_by_the_batch() -> None:
     log = Log()
     with (
         FakeBroker(log, partitions=4) as broker,
-        Producer(broker.servers, batch_bytes=2000, linger_ms=60_000, idempotent=False) as producer,
+        DrivenProducer(
+            broker.servers, batch_bytes=2000, linger_ms=60_000, idempotent=False
+        ) as producer,
     ):
         for _ in range(400):
             producer.send("orders", bytes(100))
@@ -367,7 +371,10 @@ def test_records_without_a_key_change_partitions_by_the_batch() -> None:
 
 def test_the_same_key_goes_to_the_same_partition() -> None:
     # Without sequence numbers, which `Log` counts for one partition only.
-    with FakeBroker(Log(), partitions=5) as broker, Producer(broker.servers, acks="1") as producer:
+    with (
+        FakeBroker(Log(), partitions=5) as broker,
+        DrivenProducer(broker.servers, acks="1") as producer,
+    ):
         for number in range(50):
             producer.send("orders", b"value", b"key-%d" % (number % 10))
         producer.flush()
@@ -381,11 +388,11 @@ def test_a_broker_without_producer_ids_is_written_to_without_one_unless_it_must(
     log = Log()
     with FakeBroker(log) as broker:
         del broker.versions["InitProducerId"]
-        with Producer(broker.servers) as producer:
+        with DrivenProducer(broker.servers) as producer:
             producer.send("orders", b"value")
             producer.flush()
         assert log.stamps == [(-1, -1, -1)]
-        with Producer(broker.servers, idempotent=True) as producer:
+        with DrivenProducer(broker.servers, idempotent=True) as producer:
             producer.send("orders", b"value")
             with pytest.raises(UnsupportedVersionError, match="InitProducerId"):
                 producer.flush()
@@ -393,17 +400,17 @@ def test_a_broker_without_producer_ids_is_written_to_without_one_unless_it_must(
 
 def test_what_contradicts_itself_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="acks"):
-        Producer("localhost:1", acks=3)
+        DrivenProducer("localhost:1", acks=3)
     with pytest.raises(InvalidArgumentError, match="acks=all"):
-        Producer("localhost:1", acks=1, idempotent=True)
+        DrivenProducer("localhost:1", acks=1, idempotent=True)
     with pytest.raises(InvalidArgumentError, match="codec"):
-        Producer("localhost:1", codec="rar")
+        DrivenProducer("localhost:1", codec="rar")
 
 
 def test_a_partition_that_there_is_not_is_refused_with_those_there_are() -> None:
     with (
         FakeBroker(partitions=2) as broker,
-        Producer(broker.servers) as producer,
+        DrivenProducer(broker.servers) as producer,
         pytest.raises(InvalidArgumentError, match="no partition 2, but 0 to 1"),
     ):
         producer.send("orders", b"value", partition=2)
@@ -419,7 +426,7 @@ def test_flush_ends_after_a_callback_that_raises_and_raises_it() -> None:
         if offset in (1, 2):
             raise ZeroDivisionError(f"at offset {offset}")
 
-    with FakeBroker(log) as broker, Producer(broker.servers, linger_ms=60_000) as producer:
+    with FakeBroker(log) as broker, DrivenProducer(broker.servers, linger_ms=60_000) as producer:
         for number in range(4):
             producer.send("orders", b"%d" % number, partition=0, on_delivery=tell)
         with pytest.raises(ZeroDivisionError, match="at offset 1"):
@@ -440,7 +447,7 @@ def test_a_callback_of_one_partition_that_raises_leaves_those_of_others() -> Non
 
     with (
         FakeBroker(Log(), partitions=3) as broker,
-        Producer(broker.servers, linger_ms=60_000, idempotent=False) as producer,
+        DrivenProducer(broker.servers, linger_ms=60_000, idempotent=False) as producer,
     ):
         for partition in range(3):
             producer.send("orders", b"value", partition=partition, on_delivery=tell)
@@ -454,7 +461,7 @@ def test_a_callback_may_send_to_a_partition_of_its_own() -> None:
     log = Log()
     with (
         FakeBroker(log, partitions=2) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1, acks="0") as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1, acks="0") as producer,
     ):
 
         def follow(_error: KafkaliteError | None, _topic: str, _partition: int, _at: int) -> None:
@@ -473,14 +480,14 @@ def test_callbacks_that_send_are_called_one_after_the_other() -> None:
     is_told = False
     with (
         FakeBroker(Log(), partitions=count) as broker,
-        Producer(broker.servers, linger_ms=60_000, idempotent=False) as producer,
+        DrivenProducer(broker.servers, linger_ms=60_000, idempotent=False) as producer,
     ):
 
         def follow(_error: KafkaliteError | None, _topic: str, partition: int, _at: int) -> None:
             nonlocal is_told
             told.append((partition, is_told))
             is_told = True
-            producer.send("orders", b"x" * producer._batch_bytes, partition=partition)
+            producer.send("orders", b"x" * producer._accumulator.batch_bytes, partition=partition)
             is_told = False
 
         for partition in range(count):
@@ -496,7 +503,7 @@ def test_a_failure_of_a_record_is_still_told_after_a_callback_that_raised() -> N
 
     with (
         FakeBroker(Log({1: 87})) as broker,
-        Producer(broker.servers, idempotent=False) as producer,
+        DrivenProducer(broker.servers, idempotent=False) as producer,
     ):
         producer.send("orders", b"value", on_delivery=tell)
         with pytest.raises(ZeroDivisionError):
@@ -508,25 +515,25 @@ def test_a_failure_of_a_record_is_still_told_after_a_callback_that_raised() -> N
 # --- what is not known to have been taken ---------------------------------------------------------
 
 
-def poll_until(producer: Producer, reached: Callable[[], object]) -> None:
+def poll_until(producer: DrivenProducer, reached: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < deadline
         producer.poll(10)
 
 
-def lane_of(producer: Producer) -> Lane:
-    return producer._lanes["orders", 0]
+def queue_of(producer: DrivenProducer) -> PartitionQueue:
+    return producer._sender.queues["orders", 0]
 
 
-def lose_two(producer: Producer) -> None:
+def lose_two(producer: DrivenProducer) -> None:
     """Sends 0 and 1, whose answers are lost, and gives up 0."""
     producer.send("orders", b"0", partition=0)
-    lane = lane_of(producer)
-    lane.pause_ms = 3_600_000  # nothing is sent again before the end of this function
+    queue = queue_of(producer)
+    queue.pause_ms = 3_600_000  # nothing is sent again before the end of this function
     producer.send("orders", b"1", partition=0)
-    poll_until(producer, lambda: lane.trouble is not None and len(lane.ready) == 2)
-    lane.ready[0].deadline = lane.paused_until = 0.0
+    poll_until(producer, lambda: queue.trouble is not None and len(queue.ready) == 2)
+    queue.ready[0].deadline = queue.paused_until = 0.0
     producer.send("orders", b"2", partition=0)
     with pytest.raises(RequestTimedOutError):
         producer.flush()
@@ -545,7 +552,7 @@ def test_what_was_taken_behind_a_batch_that_is_given_up_is_there_once() -> None:
 
     with (
         FakeBroker(lose) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
     ):
         lose_two(producer)
     assert log.values == values(3)
@@ -560,7 +567,7 @@ def test_what_was_not_taken_behind_a_batch_that_is_given_up_goes_under_the_next_
 
     with (
         FakeBroker(lose) as broker,
-        Producer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
     ):
         lose_two(producer)
     assert log.values == [b"1", b"2"]
@@ -573,7 +580,7 @@ def test_a_batch_that_a_broker_cannot_place_goes_under_the_next_epoch() -> None:
     log = Log({3: 45})
     with (
         FakeBroker(log) as broker,
-        Producer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
     ):
         for number in range(4):
             producer.send("orders", str(number).encode(), partition=0)
@@ -594,11 +601,11 @@ def test_after_the_last_epoch_comes_another_producer_id() -> None:
 
     with (
         FakeBroker(handle) as broker,
-        Producer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
     ):
         producer.send("orders", b"0", partition=0)
         producer.flush()
-        lane_of(producer).begin_epoch(7, 2**15 - 1)
+        queue_of(producer).begin_epoch(7, 2**15 - 1)
         producer.send("orders", b"refused", partition=0)
         with pytest.raises(BrokerError, match="INVALID_RECORD"):
             producer.flush()
@@ -620,7 +627,7 @@ def test_a_record_with_a_key_waits_for_a_broker_that_is_away() -> None:
             return Close()
         return log(name, request)
 
-    with FakeBroker(handle) as broker, Producer(broker.servers, linger_ms=0) as producer:
+    with FakeBroker(handle) as broker, DrivenProducer(broker.servers, linger_ms=0) as producer:
         producer.send("orders", b"0", key=b"key")
         producer.flush()
         closed.append("from now on")
@@ -637,7 +644,7 @@ def test_open_batches_make_room_before_they_are_old() -> None:
     had closed."""
     with (
         FakeBroker(Log(), partitions=4) as broker,
-        Producer(
+        DrivenProducer(
             broker.servers, linger_ms=3_600_000, buffer_bytes=1_500, idempotent=False
         ) as producer,
     ):
@@ -653,20 +660,20 @@ def test_partitions_that_are_added_later_get_records_too(monkeypatch: pytest.Mon
     monkeypatch.setattr("kafkalite.client.producer.TOPICS_AGE_S", 0.0)
     with kafkalite.Broker() as broker:
         servers = broker.bootstrap_servers
-        with Admin(servers) as admin, Producer(servers) as producer:
+        with Admin(servers) as admin, DrivenProducer(servers) as producer:
             admin.create_topic("grows", partitions=1)
             producer.send("grows", b"a record")
             producer.flush()
             admin.create_partitions("grows", 3)
             producer.poll(0)
-            assert producer.partition_count("grows") == 3
+            assert len(producer.topic("grows").partitions) == 3
 
 
 def test_a_partition_that_was_added_takes_records_before_the_topic_is_looked_at_again() -> None:
     """It was refused for five minutes."""
     with kafkalite.Broker() as broker:
         servers = broker.bootstrap_servers
-        with Admin(servers) as admin, Producer(servers) as producer:
+        with Admin(servers) as admin, DrivenProducer(servers) as producer:
             admin.create_topic("grows", partitions=1)
             producer.send("grows", b"a record", partition=0)
             admin.create_partitions("grows", 3)

@@ -13,8 +13,9 @@ from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
-from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, Producer, connecting
+from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, connecting
 from kafkalite.client.cluster import metadata_request
+from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.client.question import Question
 from kafkalite.errors import (
     BrokerError,
@@ -60,7 +61,7 @@ def test_records_of_other_brokers_are_sent_though_one_cannot_be_connected_to(
     with (
         silent() as address,
         two_leaders(address, log) as broker,
-        Producer(
+        DrivenProducer(
             broker.servers,
             linger_ms=0,
             request_timeout_ms=FOR_EVER_MS,
@@ -73,9 +74,10 @@ def test_records_of_other_brokers_are_sent_though_one_cannot_be_connected_to(
             producer.send(TOPIC, b"%d" % number, partition=0, on_delivery=lambda *_: told.append(1))
         poll_until(producer, lambda: len(told) == 3)
         assert log.values == [b"0", b"1", b"2"]
-        with pytest.raises(RequestTimedOutError, match="1 batches"):
+        with pytest.raises(RequestTimedOutError, match="1 batch was"):
             producer.flush(timeout_ms=100)
-        producer._lanes.clear()
+        with pytest.raises(RequestTimedOutError):
+            producer.close(0)
 
 
 def test_records_of_other_brokers_are_sent_though_one_reads_nothing_more() -> None:
@@ -91,7 +93,7 @@ def test_records_of_other_brokers_are_sent_though_one_reads_nothing_more() -> No
     with (
         FakeBroker(stop) as other,
         two_leaders((other.host, other.port), log) as broker,
-        Producer(
+        DrivenProducer(
             broker.servers,
             linger_ms=0,
             batch_bytes=4 << 20,
@@ -103,10 +105,11 @@ def test_records_of_other_brokers_are_sent_though_one_reads_nothing_more() -> No
     ):
         for _ in range(5):
             producer.send(TOPIC, bytes(4 << 20), partition=1)
-        poll_until(producer, lambda: len(producer._lanes[ONE].flying) == 5)
+        poll_until(producer, lambda: len(producer._sender.queues[ONE].in_flight) == 5)
         producer.send(TOPIC, b"taken", partition=0)
         poll_until(producer, lambda: log.values == [b"taken"])
-        producer._lanes.clear()
+        with pytest.raises(RequestTimedOutError):
+            producer.close(0)
         stopped.set()
 
 
@@ -126,7 +129,7 @@ def test_what_left_in_pieces_arrives_whole() -> None:
         may_read.clear()
         with (
             FakeBroker(read_late) as broker,
-            Producer(
+            DrivenProducer(
                 broker.servers,
                 acks=acks,
                 linger_ms=0,
@@ -156,11 +159,11 @@ def test_flush_and_poll_keep_their_time_while_nobody_gives_a_producer_id() -> No
     log = Log()
     with (
         FakeBroker(handle) as broker,
-        Producer(broker.servers, linger_ms=0, request_timeout_ms=FOR_EVER_MS) as producer,
+        DrivenProducer(broker.servers, linger_ms=0, request_timeout_ms=FOR_EVER_MS) as producer,
     ):
         producer.send(TOPIC, b"value", partition=0)
         producer.poll(10)
-        with pytest.raises(RequestTimedOutError, match="1 batches"):
+        with pytest.raises(RequestTimedOutError, match="1 batch was"):
             producer.flush(timeout_ms=100)
         may_answer.set()
         producer.flush()
@@ -172,7 +175,7 @@ def test_records_under_way_are_given_up_when_their_time_is_over() -> None:
     """They were when the request's was, though `delivery_timeout_ms` be less."""
     with (
         FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
-        Producer(
+        DrivenProducer(
             broker.servers, linger_ms=0, delivery_timeout_ms=2_000, request_timeout_ms=FOR_EVER_MS
         ) as producer,
     ):
@@ -191,7 +194,7 @@ def test_a_record_for_which_there_is_no_room_is_refused_in_time() -> None:
     `max.block.ms` of Kafka's producer is one."""
     with (
         FakeBroker(lambda name, *_: None if name == "Produce" else ...) as broker,
-        Producer(
+        DrivenProducer(
             broker.servers,
             linger_ms=0,
             buffer_bytes=1_000,
@@ -204,14 +207,15 @@ def test_a_record_for_which_there_is_no_room_is_refused_in_time() -> None:
         with pytest.raises(RequestTimedOutError, match="buffer_bytes=1000 are under way"):
             producer.send(TOPIC, b"no room", partition=0)
         assert producer.pending_count == 1
-        producer._lanes.clear()
+        with pytest.raises(RequestTimedOutError):
+            producer.close(0)
 
 
 def test_a_topic_is_not_waited_for_longer_than_said() -> None:
     """Only the time of the request ended the wait, or that of all brokers one after the other."""
     with (
         FakeBroker(lambda name, *_: None if name == "Metadata" else ...) as broker,
-        Producer(broker.servers, request_timeout_ms=FOR_EVER_MS) as producer,
+        DrivenProducer(broker.servers, request_timeout_ms=FOR_EVER_MS) as producer,
     ):
         producer.cluster.timeout_ms = 300
         with pytest.raises(RequestTimedOutError, match="'orders' was not found within 300 ms"):
@@ -249,7 +253,7 @@ def test_all_addresses_that_have_failed_are_named() -> None:
     with mute() as one, mute() as two:
         servers = [f"{host}:{port}" for host, port in (one, two)]
         with (
-            Producer(servers, request_timeout_ms=100) as producer,
+            DrivenProducer(servers, request_timeout_ms=100) as producer,
             pytest.raises(ConnectionFailedError, match=f"{servers[0]} .*; .* {servers[1]} "),
         ):
             producer.send(TOPIC, b"value")
@@ -440,7 +444,7 @@ def test_a_producer_goes_on_after_an_interrupt_at_any_moment() -> None:
         log = Log()
         with (
             FakeBroker(log) as broker,
-            Producer(broker.servers, linger_ms=0) as producer,
+            DrivenProducer(broker.servers, linger_ms=0) as producer,
             interrupted(after) as came,
         ):
             with suppress(KeyboardInterrupt):
@@ -488,7 +492,7 @@ def test_a_broker_that_is_to_be_spared_gets_no_request_until_then() -> None:
     log, logs = Log(), Logs({0: 2})
     logs.batches_max = 1
     with FakeBroker(handle) as broker:
-        with Producer(broker.servers, linger_ms=0) as producer:
+        with DrivenProducer(broker.servers, linger_ms=0) as producer:
             producer.send(TOPIC, b"1", partition=0)
             producer.flush()
             producer.send(TOPIC, b"2", partition=0)

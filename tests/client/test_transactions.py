@@ -10,7 +10,8 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from client.test_producer import Log, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Cluster, Producer
+from kafkalite.client import Cluster
+from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.client.transactions import OpenTransaction, Transaction, end, is_open, open_ids
 from kafkalite.errors import BrokerError, KafkaliteError, RequestTimedOutError
 from kafkalite.protocol import messages
@@ -173,7 +174,7 @@ def test_nothing_more_is_sent_of_a_transaction_that_lacks_a_record() -> None:
     with broker, Cluster(broker.servers) as cluster:
         transaction = Transaction(cluster, "etl-0", 60_000)
         transaction.begin()
-        with Producer(
+        with DrivenProducer(
             cluster, idempotent=True, transaction=transaction, delivery_timeout_ms=5_000
         ) as producer:
             producer.send("orders", b"too large", partition=0)
@@ -195,7 +196,7 @@ def test_nothing_is_sent_of_a_transaction_of_which_another_partition_is_given_up
     with broker, Cluster(broker.servers) as cluster:
         transaction = Transaction(cluster, "etl-0", 60_000)
         transaction.begin()
-        with Producer(
+        with DrivenProducer(
             cluster, idempotent=True, transaction=transaction, linger_ms=3_600_000
         ) as producer:
 
@@ -209,12 +210,14 @@ def test_nothing_is_sent_of_a_transaction_of_which_another_partition_is_given_up
                     partition=partition,
                     on_delivery=lambda error, *_, to=partition: note(error, to),
                 )
-            producer._close_all()
-            producer._lanes["orders", 1].ready[0].deadline = 0.0  # its time is over
+            producer._close_batches(producer._accumulator.opened())
+            queue = producer._sender.queues["orders", 1]
+            queue.trouble = RequestTimedOutError("no answer")
+            queue.ready[0].deadline = 0.0  # its time is over
             with pytest.raises(RequestTimedOutError, match=r"^1 record for partition orders-1"):
                 producer.flush()
     assert broker.of("Produce") == []
-    first = "1 record for partition orders-1 was not acknowledged within 120 s"
+    first = "1 record for partition orders-1 was not acknowledged within 120 s: no answer"
     unsent = f"not sent, since the transaction can only be aborted: {first}"
     assert told == {0: unsent, 1: first}
 

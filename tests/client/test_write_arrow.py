@@ -15,9 +15,15 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from client.silent import mute
 from client.test_producer import Log, produce_response
-from kafkalite.client import LATEST, Admin, Producer
+from kafkalite.client import LATEST, Admin
+from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.client.producer_settings import ProducerSettings
-from kafkalite.errors import BrokerError, ConnectionFailedError, InvalidArgumentError
+from kafkalite.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    InvalidArgumentError,
+    RequestTimedOutError,
+)
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -278,13 +284,14 @@ def test_rows_wait_no_longer_for_a_broker_that_is_silent_than_it_takes_to_see_th
         broker._handler = lambda name, _: (
             broker.metadata({2: (host, port)}, leader=2) if name == "Metadata" else ...
         )
-        with Producer(broker.servers, request_timeout_ms=3_600_000) as producer:
+        with DrivenProducer(broker.servers, request_timeout_ms=3_600_000) as producer:
             producer.send("orders", b"value", partition=0)
-            producer._close_all()
+            producer._close_batches(producer._accumulator.opened())
             producer.poll()
             producer.start()
             assert producer.pending_count == 1
             started = producer._sender.starting_since
             assert started is not None
             assert time.monotonic() - started >= 2
-            producer._lanes.clear()
+            with pytest.raises(RequestTimedOutError):
+                producer.close(0)

@@ -29,8 +29,8 @@ from kafkalite.cli.options import (
     terminable,
 )
 from kafkalite.client.admin import Admin
-from kafkalite.client.lane import Batch
-from kafkalite.client.producer import Producer
+from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.partition_queue import Batch
 from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
         partition_count = len(topic.partitions)
     stats = _Stats(options)
     try:
-        with terminable(), Producer(options.bootstrap_server, **settings) as producer:
+        with terminable(), DrivenProducer(options.bootstrap_server, **settings) as producer:
             _send_all(producer, load, partition_count, options, stats, settings)
             with suppress(KafkaliteError):  # told when the first batch failed
                 producer.flush()
@@ -130,7 +130,7 @@ def _payloads(options: argparse.Namespace) -> list[bytes] | None:
 
 
 def _send_all(
-    producer: Producer,
+    producer: DrivenProducer,
     load: LoadRecords,
     partition_count: int,
     options: argparse.Namespace,

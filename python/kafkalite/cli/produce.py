@@ -29,7 +29,7 @@ from kafkalite.cli.options import (
     require_text,
 )
 from kafkalite.cli.terminal import Progress, count_text, size_text
-from kafkalite.client.producer import Producer
+from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """
@@ -71,7 +71,7 @@ def run(arguments: list[str]) -> int:
         "request_timeout_ms": min(options.timeout, 30_000),
         **options.client,
     }
-    with Producer(
+    with DrivenProducer(
         options.bootstrap_server,
         acks=options.acks,
         codec=options.codec,
@@ -153,7 +153,7 @@ def command_line() -> argparse.ArgumentParser:
     return parser
 
 
-def _tell(producer: Producer, options: argparse.Namespace, started: float) -> None:
+def _tell(producer: DrivenProducer, options: argparse.Namespace, started: float) -> None:
     seconds = time.monotonic() - started
     if options.json:
         print_json(
@@ -165,7 +165,7 @@ def _tell(producer: Producer, options: argparse.Namespace, started: float) -> No
 
 
 def _send(
-    producer: Producer,
+    producer: DrivenProducer,
     options: argparse.Namespace,
     parts: _Parts,
     fixed: list[tuple[str, bytes | None]],
@@ -185,7 +185,7 @@ def _send(
 # --- records --------------------------------------------------------------------------------------
 
 
-def _records(options: argparse.Namespace, producer: Producer) -> Iterator[_Parts]:
+def _records(options: argparse.Namespace, producer: DrivenProducer) -> Iterator[_Parts]:
     key = None if options.key is None else os.fsencode(options.key)
     if options.file:
         for path in options.file:
@@ -199,7 +199,7 @@ def _records(options: argparse.Namespace, producer: Producer) -> Iterator[_Parts
         yield parts if key is None else parts._replace(key=key)
 
 
-def _lines(producer: Producer) -> Iterator[bytes]:
+def _lines(producer: DrivenProducer) -> Iterator[bytes]:
     """Lines of the standard input without their ends; the producer moves on while none come."""
     stdin = sys.stdin.fileno()
     number = 1
@@ -222,7 +222,7 @@ def _lines(producer: Producer) -> Iterator[bytes]:
         yield b"".join(begun).removesuffix(b"\r")
 
 
-def _read(stdin: int, producer: Producer) -> bytes:
+def _read(stdin: int, producer: DrivenProducer) -> bytes:
     """What comes next, empty at the end."""
     while not _is_ready(stdin, producer):
         producer.poll()
@@ -232,7 +232,7 @@ def _read(stdin: int, producer: Producer) -> bytes:
         raise UsageError(f"the standard input cannot be read: {error.strerror}") from error
 
 
-def _is_ready(stdin: int, producer: Producer) -> bool:
+def _is_ready(stdin: int, producer: DrivenProducer) -> bool:
     """Waits for input, or until the producer has something to do."""
     if not producer.pending_count:
         return True  # the read waits

@@ -17,8 +17,8 @@ from kafkalite._native import ArrowEncoder
 from kafkalite.client.arguments import short_text, wrong_type
 from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.connection import Closing
-from kafkalite.client.lane import Batch
-from kafkalite.client.producer import Producer
+from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.partition_queue import Batch
 from kafkalite.client.producer_settings import ProducerSettings
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import KafkaliteError
@@ -113,7 +113,7 @@ class ArrowWriter(Closing):
             else self._begin(settings.transactional_id, settings.transaction_timeout_ms)
         )
         in_transaction = self.transaction is not None
-        self._producer = Producer(
+        self._producer = DrivenProducer(
             self.cluster,
             acks=settings.acks,
             batch_bytes=settings.batch_bytes,
@@ -139,8 +139,9 @@ class ArrowWriter(Closing):
         self._written: dict[tuple[str, int], WrittenPartition] = {}
 
     def close(self) -> None:
-        """Closes the connections. What was not flushed is lost; a transaction stays open."""
-        self._producer.close()
+        """Closes the connections. What was not flushed is given up; a transaction stays open."""
+        with suppress(KafkaliteError):  # who did not flush has another error to tell
+            self._producer.close(0)
         if self._owns:
             self.cluster.close()
 

@@ -118,6 +118,11 @@ class Leaders(Closing):
         """Monotonic seconds by which to `take` though nothing is readable."""
         return self._question.due
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether an answer is due."""
+        return self._question.is_asked
+
     # --- who leads --------------------------------------------------------------------------------
 
     def topic(self, name: str, now: float) -> TopicMetadata | None:

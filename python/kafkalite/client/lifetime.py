@@ -11,6 +11,7 @@ nothing is hooked before the first client is made.
 
 import atexit
 import os
+import sys
 from typing import Protocol
 from weakref import WeakSet
 
@@ -28,16 +29,28 @@ class Client(Protocol):
 
 
 _watched: WeakSet[Client] = WeakSet()
-_hooks: list[str] = []
+_hooked: set[int] = set()
+"""The processes, by their ids, in which the hooks have been set: this one, and those before it."""
 
 
 def watch(client: Client) -> None:
     """Tells a client of forks and of the end, as long as it lives."""
-    if not _hooks:
-        _hooks.append("fork and exit")
+    if not _hooked:
         os.register_at_fork(after_in_child=_after_fork)
         atexit.register(_at_exit)
+    if os.getpid() not in _hooked:
+        _hooked.add(os.getpid())
+        _hook_multiprocessing()
     _watched.add(client)
+
+
+def _hook_multiprocessing() -> None:
+    """A process of multiprocessing ends without `atexit`, and calls finalizers of its own, which
+    are forgotten where it begins."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, _at_exit, exitpriority=0)
 
 
 def forget(client: Client) -> None:

@@ -1,32 +1,30 @@
-"""Sends records in batches, one thread, nothing in the background.
+"""Sends records in batches.
 
     with Producer("127.0.0.1:9092") as producer:
         producer.send("orders", b"value", key=b"key")
-        producer.flush()
 
-What is under way moves on inside `send`, `poll` and `flush`: a program that sends now and then
-calls `poll` in between. Records with a key go where Kafka's default partitioner puts them; those
-without one fill a batch of one partition, then one of another.
-
-    open     the batch that takes records, one a partition, until full or linger_ms old
-    ready    closed, in the order of their sequence numbers
-    flying   sent and not answered, at most max_in_flight requests a broker
-
+`send` puts a record into the open batch of its partition (`accumulator.py`). A batch that is full,
+or `linger_ms` old, is sent (`sender.py`) by whoever is in a call of the producer's, else by its
+thread (`sender_thread.py`); `on_delivery` is told what became of each record (`deliveries.py`).
 Idempotent unless told otherwise: a batch keeps its sequence number however often it is sent, and
 batches of a partition that come back are sent again in their order, one that is larger than the
-topic allows as two halves. Who brings them to their brokers is in `sender.py`, who leads in
-`leaders.py`.
+topic allows as two halves.
+
+One lock guards all of it. It is given up wherever somebody waits, and while callbacks are called.
 """
 
-import random
 import select
+import threading
 import time
-from collections import deque
+import warnings
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from kafkalite._native import partition_for_key
+from kafkalite.client import lifetime
+from kafkalite.client.accumulator import Accumulator, BatchOptions, draw
 from kafkalite.client.arguments import (
     TIMESTAMP_MAX,
     Bytes,
@@ -37,7 +35,6 @@ from kafkalite.client.arguments import (
     short_text,
     text,
     whole,
-    wrong_type,
 )
 from kafkalite.client.cluster import (
     BACKOFF_MS,
@@ -47,11 +44,14 @@ from kafkalite.client.cluster import (
     TopicMetadata,
 )
 from kafkalite.client.connection import may_pass
-from kafkalite.client.lane import Batch, Lane, OnDelivery, OpenBatch
+from kafkalite.client.deliveries import Deliveries
 from kafkalite.client.leaders import Leaders
+from kafkalite.client.partition_queue import Batch, OnDelivery, OpenBatch, PartitionQueue
 from kafkalite.client.producer_settings import check_level
 from kafkalite.client.sender import Sender, SendOptions
+from kafkalite.client.sender_thread import AWAY_S, SenderThread
 from kafkalite.client.transactions import Transaction
+from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -60,7 +60,7 @@ from kafkalite.errors import (
     RequestTimedOutError,
 )
 
-__all__ = ["Producer"]
+__all__ = ["TURN_MS", "Producer", "alone"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -68,19 +68,53 @@ RECORD_OVERHEAD_BYTES = 21
 """A record without key, value and headers takes no more of a batch."""
 HEADER_OVERHEAD_BYTES = 10
 """A header without name and content takes no more of a record."""
-START_S = 2.0
-"""What a broker that does not answer costs the others at most, each time that it is tried."""
+JOIN_S = 5.0
+"""What `close` waits for the thread, which a callback may hold."""
 TURN_MS = 100
 """A wait of this length needs no look at what is to be given up meanwhile."""
 TOPICS_AGE_S = 300.0
 """Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says, and
 forgotten if nothing was sent to them (`metadata.max.idle.ms`)."""
+MAX_BLOCK_MS = 60_000
+CLOSE_MS = 30_000
+INTERRUPTED_CLOSE_MS = 2_000
+"""What `close` may take for a user who has pressed Ctrl-C."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
+Own = TypeVar("Own", bound="Producer")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def alone(
+    method: Callable[Concatenate[Own, Parameters], Result],
+) -> Callable[Concatenate[Own, Parameters], Result]:
+    """A method that has the producer's lock. Raises `InvalidArgumentError` in a call that came in
+    the midst of another of the same thread: by a signal handler, or a finalizer."""
+
+    @wraps(method)
+    def call(self: Own, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with self._lock:
+            if self._is_inside:
+                raise _in_the_midst()
+            self._is_inside = True
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                self._is_inside = False
+
+    return call
+
+
 class Producer:
-    """A producer of one cluster. One thread at a time."""
+    """A producer of one cluster, for any number of threads, and for processes that fork: a child
+    begins anew, without the records of its parent, who sends those."""
+
+    _has_thread = True
+    _transaction: Transaction | None = None
+    """What is sent becomes part of it; after an error it can only be aborted."""
 
     def __init__(
         self,
@@ -97,15 +131,15 @@ class Producer:
         idempotent: bool | None = None,
         delivery_timeout_ms: int = 120_000,
         request_timeout_ms: int = 30_000,
+        max_block_ms: int = MAX_BLOCK_MS,
+        wait_for_servers_ms: int = 0,
         client_id: str = "kafkalite-producer",
-        transaction: Transaction | None = None,
     ) -> None:
         """Arguments are Kafka's `acks`, `compression.type`, `compression.*.level`, `linger.ms`,
         `batch.size`, `max.request.size`, `buffer.memory`, `max.in.flight.requests.per.connection`,
-        `enable.idempotence` (on, if acks is all and the broker can), `delivery.timeout.ms` and
-        `request.timeout.ms`, with Kafka's defaults. What is sent becomes part of `transaction`,
-        which was begun and is the caller's to end; then whoever makes the batches makes them
-        transactional, and after an error the transaction can only be aborted.
+        `enable.idempotence` (on, if acks is all and the broker can), `delivery.timeout.ms`,
+        `request.timeout.ms` and `max.block.ms`, with Kafka's defaults. Servers of which none ever
+        answered are waited for `wait_for_servers_ms`.
 
         Raises `InvalidArgumentError` for what contradicts itself, `TypeError`.
         """
@@ -118,35 +152,21 @@ class Producer:
         int32("max_in_flight", max_in_flight, 1)
         int32("delivery_timeout_ms", delivery_timeout_ms, 0)
         int32("request_timeout_ms", request_timeout_ms, 1)
+        int32("max_block_ms", max_block_ms, 0)
+        int32("wait_for_servers_ms", wait_for_servers_ms, 0)
         if idempotent is not None:
             flag("idempotent", idempotent)
-        if transaction is not None and not isinstance(transaction, Transaction):
-            raise wrong_type("transaction", transaction, "a Transaction")
         if str(acks) not in ACKS:
             raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
         if idempotent and ACKS[str(acks)] != -1:
             raise InvalidArgumentError("an idempotent producer needs acks=all")
         if idempotent and max_in_flight > 5:
             raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
-        if transaction is not None and not idempotent:
-            raise InvalidArgumentError("transactions need an idempotent producer")
-        self._codec, self._level = codec, level
-        self._linger_s = linger_ms / 1000
-        self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
-        self._owns = not isinstance(bootstrap_servers, Cluster)
-        self.cluster = (
-            bootstrap_servers
-            if isinstance(bootstrap_servers, Cluster)
-            else Cluster(
-                bootstrap_servers,
-                client_id=client_id,
-                timeout_ms=min(60_000, delivery_timeout_ms),
-                request_timeout_ms=request_timeout_ms,
-            )
+        self._batch_options = BatchOptions(
+            codec, level, linger_ms / 1000, batch_bytes, self._transaction is not None
         )
-        self._leaders = Leaders(self.cluster, allow_auto_create=True)
-        options = SendOptions(
+        self._send_options = SendOptions(
             acks=ACKS[str(acks)],
             idempotent=idempotent,
             wants_id=ACKS[str(acks)] == -1 and idempotent is not False and max_in_flight <= 5,
@@ -157,28 +177,50 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             request_timeout_ms=request_timeout_ms,
         )
-        self._sender = Sender(self.cluster, self._leaders, options, transaction, self._finish)
-        self._lanes = self._sender.lanes
-        self._sticky: dict[str, Lane] = {}
-        """By topic, where its records without a key go until the batch is full."""
+        self._owns = not isinstance(bootstrap_servers, Cluster)
+        self.cluster = (
+            bootstrap_servers
+            if isinstance(bootstrap_servers, Cluster)
+            else Cluster(
+                bootstrap_servers,
+                client_id=client_id,
+                timeout_ms=min(max_block_ms, delivery_timeout_ms),
+                request_timeout_ms=request_timeout_ms,
+                wait_for_servers_ms=wait_for_servers_ms,
+            )
+        )
         self._is_closed = False
-        self._open_bytes = 0
-        """Of the records in open batches, about."""
-        self._next_linger = float("inf")
+        """Takes no more records."""
+        self._begin()
+        lifetime.watch(self)
+
+    def _begin(self) -> None:
+        """Begins with nothing under way: at first, and in the child of a fork."""
+        self._lock = threading.RLock()
+        self._is_shut = False
+        """Has no connections any more."""
+        self._is_inside = False
+        """Whether a call is under way that has the lock: a signal may come in its midst."""
+        self._troubles = Troubles()
+        self._deliveries = Deliveries(self._troubles)
+        self._leaders = Leaders(self.cluster, allow_auto_create=True)
+        self._accumulator = Accumulator(self._batch_options)
+        self._sender = Sender(
+            self.cluster,
+            self._leaders,
+            self._send_options,
+            self._transaction,
+            self._deliveries,
+            self._troubles,
+        )
+        self._thread: SenderThread | None = None
+        self._waiting_count = 0
+        """Calls that wait for answers, and so do the thread's work."""
+        self._turned_at = self._turned_before = 0.0
+        """When callers sent and took answers last, and before that (monotonic seconds)."""
         self._next_look = time.monotonic() + TOPICS_AGE_S
         self._used: set[str] = set()
         """Topics that something was sent to since the last look."""
-        self.sent_count = 0
-        """Records that the broker has taken."""
-        self.failed_count = 0
-        """Records that were given up."""
-        self.first_error: KafkaliteError | None = None
-        """Why the first of them was, until `flush` raises it."""
-        self._told: deque[tuple[Batch, KafkaliteError | None, int]] = deque()
-        """Batches that are done, with what their callbacks are to be told."""
-        self._is_calling_back = False
-        self._callback_error: Exception | None = None
-        """What the first callback raised, until `poll` or `flush` does."""
 
     def __enter__(self) -> Self:
         return self
@@ -189,24 +231,99 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            if error is None:
-                self.flush()
-        finally:
+        if kind is None:
             self.close()
+        else:
+            # What was sent before the block failed is none of its failure, which goes on.
+            is_interrupted = issubclass(kind, KeyboardInterrupt)
+            self.close_quietly(INTERRUPTED_CLOSE_MS if is_interrupted else CLOSE_MS)
 
     def __repr__(self) -> str:
         return f"<kafkalite.Producer: {self.cluster.servers_text}>"
 
-    def close(self) -> None:
-        """Closes the connections. What was not flushed is lost."""
-        self._is_closed = True
-        self._lanes.clear()
-        self._sticky.clear()
+    def __del__(self) -> None:
+        if getattr(self, "_is_closed", True):
+            return
+        if self._thread is None and not self.pending_count:
+            self.close_quietly(0)  # nothing was sent that it could lose
+            return
+        if self._thread is not None and not self._thread.is_over and self.pending_count:
+            lifetime.watch(self)
+            self._thread.keep(self)
+        else:
+            self.close_quietly(0)
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+
+    def after_fork(self) -> None:
+        """Begins anew, in the child: what is under way is the parent's, who sends it, and so is a
+        transaction as a whole."""
+        if self._is_closed:
+            return
         self._sender.close()
         self._leaders.close()
-        if self._owns:
-            self.cluster.close()
+        if self._thread is not None:
+            self._thread.leave_to_parent()
+        self._is_closed = self._transaction is not None
+        self._begin()
+
+    def at_exit(self) -> None:
+        """Closes it, at the end of the program."""
+        self.close_quietly(CLOSE_MS)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Sends what is under way, and closes the connections. What the brokers have not taken in
+        time, at the latest after `delivery_timeout_ms`, is given up, and its callbacks are told.
+
+        Raises as `flush` does.
+        """
+        if timeout_ms is not None:
+            int32("timeout_ms", timeout_ms, 0)
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._flush(timeout_ms)
+        except RequestTimedOutError as error:
+            self._abandon(error)
+        except BaseException:
+            self._abandon(RequestTimedOutError("the producer was closed in the midst of it"))
+            raise
+        finally:
+            self._shut_down()
+        self._deliveries.raise_first()
+
+    def close_quietly(self, timeout_ms: int | None) -> None:
+        """Closes it where nobody takes an error: the log is told."""
+        try:
+            self.close(timeout_ms)
+        except Exception as error:  # noqa: BLE001 - a callback's too
+            if self._has_thread:
+                self._troubles.warn(f"{self!r} was closed: {error}")
+                self._troubles.write()
+
+    @alone
+    def _abandon_locked(self, error: KafkaliteError) -> None:
+        self._close_batches(self._accumulator.opened())
+        self._sender.abandon(error)
+
+    def _abandon(self, error: KafkaliteError) -> None:
+        self._abandon_locked(error)
+        self._tell()
+
+    def _shut_down(self) -> None:
+        lifetime.forget(self)
+        thread = self._thread
+        with self._lock:
+            self._is_shut = True
+            if thread is not None:
+                thread.wake()
+            self._sender.close()
+            self._leaders.close()
+            if self._owns:
+                self.cluster.close()
+        self._tell()
+        if thread is not None:
+            thread.join(JOIN_S)
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
@@ -244,14 +361,6 @@ class Producer:
             wall_ms = time.time_ns() // 1_000_000
         else:
             wall_ms = whole("timestamp_ms", timestamp_ms, 0, TIMESTAMP_MAX)
-        if self._open_bytes + self._sender.pending_bytes > self._buffer_bytes:
-            self._wait_for_room()
-        # Most records go where the one before them went.
-        is_free = key is None and partition is None
-        lane = self._sticky.get(topic) if is_free else None
-        if lane is None:
-            lane = self._lane(topic, partition, key)
-        opened = lane.open
         size = RECORD_OVERHEAD_BYTES
         if value is not None:
             size += len(value)
@@ -259,92 +368,76 @@ class Producer:
             size += len(key)
         for name, content in encoded:
             size += len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES
-        has_closed = False
-        if opened is not None and opened.batch_bytes + size > self._batch_bytes:
-            self._close_batch(lane)
-            has_closed = True
-            if is_free:
-                lane = self._lane(topic, None, None)
-            opened = lane.open
-        if opened is None:
-            opened = lane.open = OpenBatch(self._codec, self._level)
-            self._next_linger = min(self._next_linger, opened.made_at + self._linger_s)
+        accumulator = self._accumulator
         try:
-            opened.builder.append(wall_ms, key, value, encoded)
-        except BaseException:
-            if opened.count == 0:
-                lane.open = None  # a batch without a record would be refused
-            raise
-        if on_delivery is not None:
-            opened.callbacks.append((opened.count, on_delivery))
-        opened.count += 1
-        opened.size_bytes += size
-        self._open_bytes += size
-        opened.batch_bytes = batch_bytes = opened.builder.size_bytes
-        if batch_bytes >= self._batch_bytes:
-            self._close_batch(lane)
-            has_closed = True
-        now = time.monotonic()
-        if has_closed or now >= self._next_linger:
-            self._turn(now)
+            # An interrupt finds the lock taken and released; `with` costs twice as much.
+            self._lock.acquire()
+            if self._is_inside:
+                raise _in_the_midst()
+            self._is_inside = True
+            if accumulator.open_bytes + self._sender.pending_bytes > self._buffer_bytes:
+                self._wait_for_room()
+            # Most records go where the one before them went.
+            is_free = key is None and partition is None
+            queue = accumulator.sticky.get(topic) if is_free else None
+            if queue is None:
+                queue = self._queue(topic, partition, key)
+            opened = queue.open
+            has_closed = False
+            if opened is not None and opened.size_bytes + size > accumulator.batch_bytes:
+                self._close_batch(queue)
+                has_closed = True
+                if is_free:
+                    queue = self._queue(topic, None, None)
+                opened = queue.open
+            if opened is None:
+                opened = self._open_batch(queue)
+            builder = opened.builder
+            try:
+                size_bytes = builder.append(wall_ms, key, value, encoded)
+            except BaseException:
+                if not builder.records_count:
+                    accumulator.close(queue)  # a batch without a record would be refused
+                raise
+            if on_delivery is not None:
+                opened.callbacks.append((builder.records_count - 1, on_delivery))
+            accumulator.open_bytes += size_bytes - opened.size_bytes
+            opened.size_bytes = size_bytes
+            if size_bytes >= accumulator.batch_bytes:
+                self._close_batch(queue)
+                has_closed = True
+            now = time.monotonic()
+            if not has_closed and now < accumulator.next_due:
+                return
+            self._turn_by_the_way(now)
+        finally:
+            self._is_inside = False
+            self._lock.release()
+        self._tell()
 
     def _wait_for_room(self) -> None:
         """As long as `max.block.ms` of Kafka's producer says. Raises `RequestTimedOutError`."""
-        self._refuse_closed()
         wait_ms = self.cluster.timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         while self.pending_bytes > self._buffer_bytes:
+            self._refuse_closed()
             if time.monotonic() >= deadline:
                 raise RequestTimedOutError(
                     f"buffer_bytes={self._buffer_bytes} are under way, and there was no room for "
                     f"another record within {wait_ms} ms"
                 )
-            if not any(lane.ready or lane.flying for lane in self._lanes.values()):
-                self._close_all()  # nothing else makes room before linger_ms is over
-            self._poll(TURN_MS)
-
-    def send_batch(
-        self,
-        topic: str,
-        partition: int,
-        records: bytes,
-        count: int,
-        on_done: Callable[[Batch, KafkaliteError | None, int], None] | None = None,
-    ) -> None:
-        """Sends a batch that was made elsewhere, without a producer id in it. `on_done` gets the
-        batch, the error or None, and its base offset; if it had to be split, once a part."""
-        lane = self._lane(topic, partition, None)
-        self._enqueue(lane, Batch(topic, partition, records, count, time.monotonic(), on_done))
-        self._turn(time.monotonic())
+            if not self._sender.pending_count:
+                # Nothing else makes room before linger_ms is over.
+                self._close_batches(self._accumulator.opened())
+            self._step(TURN_MS)
 
     def poll(self, timeout_ms: int = 0) -> None:
-        """Moves on what is under way: sends what is due and takes answers, waiting for one as long
-        as there is nothing else to do. Raises what a callback has raised."""
-        self._poll(timeout_ms)
-        self._raise_callback_error()
-
-    def start(self) -> None:
-        """For whoever is to do something else for long: what is ready is on its way then, unless a
-        broker takes more than `START_S` to be connected to."""
-        while (since := self._sender.starting_since) is not None:
-            if not self.pending_count or time.monotonic() >= since + START_S:
-                return
-            self._poll(TURN_MS)
-
-    def _poll(self, timeout_ms: int) -> None:
-        now = time.monotonic()
-        self._turn(now)
-        if timeout_ms <= 0 or not self.pending_count:
-            return
-        deadline = min(now + timeout_ms / 1000, self._next_linger)
-        if timeout_ms > TURN_MS:
-            deadline = min(deadline, self._sender.due, max(self._leaders.due, now))
-        resumes = [
-            lane.paused_until for lane in self._lanes.values() if lane.ready and not lane.flying
-        ]
-        deadline = min([deadline, *(moment for moment in resumes if moment > now)])
-        self._wait(max(deadline - now, 0.0))
-        self._turn(time.monotonic())
+        """Sends what is due and takes answers, waiting for one as long as there is nothing else to
+        do: for who wants callbacks called in this thread. Raises what a callback has raised."""
+        int32("timeout_ms", timeout_ms, 0)
+        self._step_alone(timeout_ms)
+        self._tell()
+        self._deliveries.raise_callback_error()
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Returns once everything sent before is on its broker or given up, and its callbacks have
@@ -353,61 +446,73 @@ class Producer:
         Raises what a callback has raised; else the first error of a record since the last flush.
         `RequestTimedOutError` if something is still under way when the time is over.
         """
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        self._close_all()
-        while self.pending_count:
-            if deadline is not None and time.monotonic() >= deadline:
+        if timeout_ms is not None:
+            int32("timeout_ms", timeout_ms, 0)
+        self._flush(timeout_ms)
+        self._deliveries.raise_first()
+
+    def _flush(self, timeout_ms: int | None) -> None:
+        self._flush_alone(timeout_ms)
+        self._tell()
+
+    @alone
+    def _flush_alone(self, timeout_ms: int | None) -> None:
+        deadline = float("inf") if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        self._close_batches(self._accumulator.opened())
+        number = self._deliveries.begin_flush()
+        while not self._deliveries.is_flushed(number):
+            left_ms = (deadline - time.monotonic()) * 1000
+            self._step(min(TURN_MS, left_ms))
+            if left_ms <= 0 and not self._deliveries.is_flushed(number):
+                count = self._sender.pending_count
+                many = "1 batch was" if count == 1 else f"{count} batches were"
                 raise RequestTimedOutError(
-                    f"{self.pending_count} batches were not acknowledged within {timeout_ms} ms"
+                    f"{many} not acknowledged within {timeout_ms} ms{self._sender.trouble_text}"
                 )
-            self._poll(TURN_MS)
-        self._call_back()
-        self._raise_callback_error()
-        if self.first_error is not None:
-            error, self.first_error = self.first_error, None
-            raise error.with_traceback(None)  # it may be that of other records too
 
     @property
     def pending_count(self) -> int:
-        """Batches that are open, ready or flying."""
-        return sum(
-            len(lane.ready) + len(lane.flying) + (lane.open is not None)
-            for lane in self._lanes.values()
-        )
+        """Batches that are open, ready or in flight."""
+        return self._accumulator.open_count + self._sender.pending_count
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of the records that are under way."""
-        return self._open_bytes + self._sender.pending_bytes
-
-    def fileno_list(self) -> list[int]:
-        """Sockets on which answers are due: a caller that waits for input of its own can wait for
-        these too, and then call `poll`."""
-        return self._sender.descriptors() + self._leaders.descriptors()
+        return self._accumulator.open_bytes + self._sender.pending_bytes
 
     @property
-    def next_due(self) -> float:
-        """Monotonic seconds by which `poll` should be called though no answer comes."""
-        return self._next_linger
+    def sent_count(self) -> int:
+        """Records that the brokers have taken."""
+        return self._deliveries.sent_count
+
+    @property
+    def failed_count(self) -> int:
+        """Records that were given up."""
+        return self._deliveries.failed_count
+
+    @property
+    def first_error(self) -> KafkaliteError | None:
+        """Why the first of them was, until `flush` raises it."""
+        return self._deliveries.first_error
 
     # --- partitions -------------------------------------------------------------------------------
 
-    def partition_count(self, topic: str) -> int:
-        """Partitions of a topic; it is created if the broker does that."""
-        return len(self.topic(topic).partitions)
-
+    @alone
     def topic(self, name: str) -> TopicMetadata:
         """A topic as it was told last; it is created if the broker does that. One that is not known
         is waited for, as `max.block.ms` of Kafka's producer says, and a broker that was there; what
         is under way moves on meanwhile. Raises `BrokerError` and other `ClientError`."""
+        return self._topic(name)
+
+    def _topic(self, name: str) -> TopicMetadata:
         known = self.cluster.known_topic(name)
         if known is not None and not self._is_closed:
             return known
         short_text("topic", name)
-        self._refuse_closed()
         self._used.add(name)
         began = time.monotonic()
         while True:
+            self._refuse_closed()
             now = time.monotonic()
             self._leaders.take(now)
             try:
@@ -431,140 +536,181 @@ class Producer:
             wait_ms = min(wait_ms, UNKNOWN_TOPIC_MS)
         return wait_ms / 1000 if may_pass(error) else 0.0
 
-    def _lane(self, topic: str, partition: int | None, key: bytes | None) -> Lane:
+    def _queue(self, topic: str, partition: int | None, key: bytes | None) -> PartitionQueue:
         if partition is None:
             if key is not None:
-                partition = partition_for_key(key, len(self.topic(topic).partitions))
+                partition = partition_for_key(key, len(self._topic(topic).partitions))
             else:
-                sticky = self._sticky.get(topic)
-                if sticky is None:
-                    sticky = self._sticky[topic] = self._lane(topic, self._draw(topic), None)
-                return sticky
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
-            whole("partition", partition, 0)
-            count = len(self.topic(topic).partitions)
-            if partition >= count:  # unless it was added since
-                self.cluster.forget(topic)
-                count = len(self.topic(topic).partitions)
-            if partition >= count:
-                raise InvalidArgumentError(
-                    f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
-                )
-            lane = self._sender.lane(topic, partition)
-        return lane
-
-    def _draw(self, topic: str) -> int:
-        partitions = self.topic(topic).partitions
-        led = [row.partition for row in partitions.values() if row.leader >= 0]
-        return random.choice(led or list(partitions))  # noqa: S311
+                sticky = self._accumulator.sticky
+                if topic not in sticky:
+                    queue = self._queue(topic, draw(self._topic(topic)), None)
+                    sticky.setdefault(topic, queue)  # another thread may have drawn meanwhile
+                return sticky[topic]
+        known = self._sender.queues.get((topic, partition))
+        if known is not None and not self._is_closed:
+            return known
+        whole("partition", partition, 0)
+        count = len(self._topic(topic).partitions)
+        if partition >= count:  # unless it was added since
+            self.cluster.forget(topic)
+            count = len(self._topic(topic).partitions)
+        if partition >= count:
+            raise InvalidArgumentError(
+                f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
+            )
+        return self._sender.queue(topic, partition)
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def _close_batch(self, lane: Lane) -> None:
-        opened, lane.open = lane.open, None
-        if opened is None:
-            return
-        if self._sticky.get(lane.topic) is lane:
-            del self._sticky[lane.topic]
-        records = opened.builder.finish()
-        self._open_bytes -= opened.size_bytes
-        callbacks = opened.callbacks
+    def _open_batch(self, queue: PartitionQueue) -> OpenBatch:
+        self._refuse_closed()
+        opened = self._accumulator.open(queue)
+        if self._has_thread:
+            if self._thread is None or self._thread.is_over:
+                self._start_thread()
+            else:
+                self._thread.wake_by(opened.due, time.monotonic())
+        return opened
 
-        def done(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-            for index, on_delivery in callbacks:
-                if not batch.begin <= index < batch.begin + batch.count:
-                    continue  # in another batch, since it was split
-                offset = base_offset + index - batch.begin if base_offset >= 0 else -1
-                self._call(on_delivery, error, batch.topic, batch.partition, offset)
+    def _close_batch(self, queue: PartitionQueue) -> None:
+        opened = self._accumulator.close(queue)
+        if opened is not None:
+            on_done = self._deliveries.callbacks_of(opened)
+            count, records = opened.builder.records_count, opened.builder.finish()
+            self._enqueue(queue, Batch(queue.topic, queue.partition, records, count, on_done))
 
-        on_done = done if callbacks else None
-        made_at, count = opened.made_at, opened.count
-        self._enqueue(lane, Batch(lane.topic, lane.partition, records, count, made_at, on_done))
+    def _close_batches(self, queues: list[PartitionQueue]) -> None:
+        for queue in queues:
+            self._close_batch(queue)
 
-    def _close_all(self) -> None:
-        for lane in self._lanes.values():
-            self._close_batch(lane)
-
-    def _enqueue(self, lane: Lane, batch: Batch) -> None:
+    def _enqueue(self, queue: PartitionQueue, batch: Batch) -> None:
         self._used.add(batch.topic)
-        self._sender.put(lane, batch)
+        self._sender.put(queue, batch)
 
-    def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-        if error is None:
-            self.sent_count += batch.count
-        else:
-            self.failed_count += batch.count
-            self.first_error = self.first_error or error
-        if batch.on_done is not None:
-            self._told.append((batch, error, base_offset))
+    # --- the work ---------------------------------------------------------------------------------
 
-    def _call_back(self) -> None:
-        """Callbacks are called when nothing is half done: they may send, and may raise. One after
-        the other: what is told within a callback that sends waits for its end."""
-        if self._is_calling_back:
+    def drive(self) -> tuple[list[int], float] | None:
+        """Does what is due, for the thread: gives the sockets to wait for and the seconds to wait
+        at most; None once it is over."""
+        plan = self._drive()
+        return ([], 0.0) if self._tell() else plan  # callbacks may have sent
+
+    @alone
+    def _drive(self) -> tuple[list[int], float] | None:
+        thread, now = self._thread, time.monotonic()
+        if thread is None or self._is_shut:
+            return None
+        are_callers_busy = self._turned_at - self._turned_before < AWAY_S
+        if self._waiting_count or (are_callers_busy and now < self._turned_at + AWAY_S):
+            thread.sleeps(now, AWAY_S)
+            return [], AWAY_S
+        self._turn(now)
+        seconds = self._due(now) - now
+        thread.sleeps(now, seconds)
+        return self._descriptors(), seconds
+
+    def _due(self, now: float) -> float:
+        """Monotonic seconds by which something is to be done, though no answer comes."""
+        if not self.pending_count and not self._leaders.is_asked:
+            return float("inf")
+        return min(self._accumulator.next_due, self._sender.due, max(self._leaders.due, now))
+
+    def _descriptors(self) -> list[int]:
+        """Sockets on which answers are due."""
+        return self._sender.descriptors() + self._leaders.descriptors()
+
+    def _start_thread(self) -> None:
+        try:
+            self._thread = SenderThread(self, f"sender of {self.cluster.servers_text}")
+        except RuntimeError as error:
+            # Callers go on doing its work.
+            self._troubles.begin("thread", f"no thread for {self!r}: {error}")
+        lifetime.watch(self)
+
+    def _turn_by_the_way(self, now: float) -> None:
+        """A caller who has something else to do sends and takes answers; if they do not come back
+        soon, the thread goes on."""
+        self._turn(now)
+        self._turned_before, self._turned_at = self._turned_at, now
+        if self._thread is not None and self._sender.pending_count:
+            self._thread.wake_by(now, now)
+
+    @alone
+    def _step_alone(self, timeout_ms: float) -> None:
+        self._step(timeout_ms)
+
+    def _step(self, timeout_ms: float) -> None:
+        """Does what is due, and waits for something to do once."""
+        now = time.monotonic()
+        self._turn(now)
+        self._turned_before, self._turned_at = self._turned_at, now
+        if timeout_ms <= 0 or not (self.pending_count or self._deliveries.has_to_tell):
             return
-        self._is_calling_back = True
-        try:
-            while self._told:
-                batch, error, base_offset = self._told.popleft()
-                if batch.on_done is not None:
-                    self._call(batch.on_done, batch, error, base_offset)
-        finally:
-            self._is_calling_back = False
-
-    def _call(self, callback: Callable[..., None], *told: Any) -> None:
-        try:
-            callback(*told)
-        except Exception as error:  # noqa: BLE001 - the caller's own, who gets it back
-            self._callback_error = self._callback_error or error
-
-    def _raise_callback_error(self) -> None:
-        if self._callback_error is not None:
-            error, self._callback_error = self._callback_error, None
-            raise error
-
-    # --- the turn ---------------------------------------------------------------------------------
+        deadline = now + timeout_ms / 1000
+        if timeout_ms > TURN_MS:
+            deadline = min(deadline, self._due(now))
+        else:
+            deadline = min(deadline, self._accumulator.next_due, self._sender.resumes(now))
+        self._wait(max(deadline - now, 0.0))
+        self._turn(time.monotonic())
 
     def _turn(self, now: float) -> None:
         """Takes what was answered, gives up what is too old, sends what is due."""
+        if self._is_shut:
+            return
         self._sender.take(now)
         self._leaders.take(now)
         if now >= self._next_look:
             self._look_at_topics(now)
-        if now >= self._next_linger:
-            self._close_old(now)
+        if now >= self._accumulator.next_due:
+            self._close_batches(self._accumulator.take_due(now))
         self._sender.send(now)
         self._leaders.send(now)
-        self._call_back()
+
+    def _tell(self) -> bool:
+        """Calls the callbacks that are due, and writes the log, without the lock. Whether there
+        were callbacks."""
+        has_told = self._deliveries.tell()
+        if self._has_thread:
+            self._troubles.write()
+        return has_told
 
     def _look_at_topics(self, now: float) -> None:
         """Partitions that were added get their share of the records."""
         self._next_look = now + TOPICS_AGE_S
-        used = self._used | {topic for (topic, _), lane in self._lanes.items() if lane.is_busy}
-        for topic in {topic for topic, _ in self._lanes} - used:
+        queues = self._sender.queues
+        used = self._used | {topic for (topic, _), queue in queues.items() if queue.is_busy}
+        for topic in {topic for topic, _ in queues} - used:
             self.cluster.forget(topic)
         self._leaders.look(used)
         self._used = set()
 
-    def _close_old(self, now: float) -> None:
-        due = float("inf")
-        for lane in self._lanes.values():
-            if lane.open is None:
-                continue
-            moment = lane.open.made_at + self._linger_s
-            if now >= moment:
-                self._close_batch(lane)
-            else:
-                due = min(due, moment)
-        self._next_linger = due
-
     def _wait(self, seconds: float) -> None:
-        descriptors = self.fileno_list()
-        if descriptors:
-            poller = select.poll()
-            for descriptor in descriptors:
-                poller.register(descriptor, select.POLLIN)
-            poller.poll(seconds * 1000)
-        elif seconds > 0:
-            time.sleep(min(seconds, 0.05))
+        """Waits for an answer, without the lock; if there are callbacks, calls those instead."""
+        poller = select.poll()
+        descriptors = self._descriptors()
+        for descriptor in descriptors:
+            poller.register(descriptor, select.POLLIN)
+        self._waiting_count += 1
+        self._is_inside = False
+        try:
+            self._lock.release()
+            if self._tell():
+                return
+            if descriptors:
+                poller.poll(seconds * 1000)
+            elif seconds > 0:
+                time.sleep(min(seconds, 0.05))
+        finally:
+            try:
+                self._lock.acquire()
+            finally:
+                self._is_inside = True
+                self._waiting_count -= 1
+
+
+def _in_the_midst() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the producer is in the midst of another call of the same thread, which a signal handler "
+        "or a finalizer has interrupted"
+    )

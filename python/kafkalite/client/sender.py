@@ -1,6 +1,6 @@
 """Brings the batches of a producer to the brokers that lead their partitions.
 
-    ready ──► flying ──► done: taken, or given up
+    ready ──► in flight ──► done: taken, or given up
       ▲          │
       └──────────┘ refused for now, or the answer was lost: again, in the order of their numbers
 
@@ -12,17 +12,19 @@ other, and were taken or found missing.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafkalite._native import stamp_producer
 from kafkalite.client.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
-from kafkalite.client.lane import SEQUENCES, Batch, Lane
+from kafkalite.client.deliveries import Deliveries
 from kafkalite.client.leaders import Leaders
+from kafkalite.client.partition_queue import SEQUENCES, Batch, PartitionQueue
 from kafkalite.client.question import Links, Question
 from kafkalite.client.transactions import Transaction
+from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -40,9 +42,6 @@ from kafkalite.protocol.codes import (
 )
 
 __all__ = ["SendOptions", "Sender"]
-
-OnDone = Callable[[Batch, KafkaliteError | None, int], None]
-"""Told of each batch once: the error or None, and its base offset, -1 if it is not known."""
 
 # Later versions name topics by id, which a topic that is made anew changes.
 PRODUCE_BY_NAME = 12
@@ -74,9 +73,10 @@ class _Link:
     """A connection of the producer's own, and what was sent on it and not answered, oldest first,
     each with the moment at which that is too late."""
 
-    __slots__ = ("connection", "flights", "late")
+    __slots__ = ("connection", "flights", "late", "node_id")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, node_id: int, connection: Connection) -> None:
+        self.node_id = node_id
         self.connection = connection
         self.flights: deque[tuple[float, list[Batch]]] = deque()
         self.late = float("inf")
@@ -84,7 +84,8 @@ class _Link:
 
 
 class Sender(Closing):
-    """Sends what is ready in `lanes`. One thread; nothing of it waits for an answer to Produce."""
+    """Sends what is ready in `queues`. One thread at a time; nothing of it waits for an answer to
+    Produce."""
 
     def __init__(
         self,
@@ -92,12 +93,17 @@ class Sender(Closing):
         leaders: Leaders,
         options: SendOptions,
         transaction: Transaction | None,
-        on_done: OnDone,
+        deliveries: Deliveries,
+        troubles: Troubles,
     ) -> None:
         """Connects to nobody yet."""
-        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.pending_bytes = 0
-        """Bytes of the batches that are ready or flying."""
+        """Bytes of the batches that are ready or in flight."""
+        self.pending_count = 0
+        """Number of those batches."""
+        self._ready: dict[PartitionQueue, None] = {}
+        """The partitions with a batch that is ready, in their order."""
         self._cluster = cluster
         self._leaders = leaders
         self._options = options
@@ -109,9 +115,10 @@ class Sender(Closing):
         self._transaction = transaction
         self._transaction_error: KafkaliteError | None = None
         """Why the transaction can only be aborted."""
-        self._on_done = on_done
+        self._deliveries = deliveries
+        self._troubles = troubles
         self._links: dict[int, _Link] = {}
-        self._made_count = 0
+        self._closed_count = 0
 
     def close(self) -> None:
         """Closes the connections."""
@@ -124,9 +131,9 @@ class Sender(Closing):
 
     def descriptors(self) -> list[int]:
         """What is readable when there is something to do for `take`."""
-        flying = [link.connection.fileno() for link in self._links.values() if link.flights]
+        sent = [link.connection.fileno() for link in self._links.values() if link.flights]
         asked = [] if self._id_question is None else self._id_question.descriptors()
-        return flying + asked + self._connecting.descriptors()
+        return sent + asked + self._connecting.descriptors()
 
     @property
     def starting_since(self) -> float | None:
@@ -140,67 +147,100 @@ class Sender(Closing):
     def due(self) -> float:
         """Monotonic seconds by which to `take` and to `send` though nothing is readable: something
         may go again, or is given up."""
+        now = time.monotonic()
         moments = [link.late for link in self._links.values() if link.flights]
         moments += [link.connection.throttled_until for link in self._links.values()]
-        moments += [lane.ready[0].deadline for lane in self.lanes.values() if lane.ready]
-        moments.append(self._connecting.due)
+        moments += [queue.ready[0].deadline for queue in self._ready if queue.ready]
+        moments += [self._connecting.due, self.resumes(now)]
         if self._id_question is not None:
             moments.append(self._id_question.due)
-        now = time.monotonic()
         return min((moment for moment in moments if moment > now), default=float("inf"))
 
-    def lane(self, topic: str, partition: int) -> Lane:
+    def resumes(self, now: float) -> float:
+        """Monotonic seconds at which the first pause of a partition is over."""
+        pauses = (queue.paused_until for queue in self._ready if not queue.in_flight)
+        return min((moment for moment in pauses if moment > now), default=float("inf"))
+
+    @property
+    def trouble_text(self) -> str:
+        """What stands in the way of a partition, behind a colon; nothing if nothing does."""
+        troubles = (queue.trouble for queue in self._ready if queue.trouble is not None)
+        first = next(troubles, None)
+        return "" if first is None else f": {first}"
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
         """That of a partition, which there is."""
-        lane = self.lanes.get((topic, partition))
-        if lane is None:
-            lane = self.lanes[topic, partition] = Lane(
+        queue = self.queues.get((topic, partition))
+        if queue is None:
+            queue = self.queues[topic, partition] = PartitionQueue(
                 topic, partition, self._producer_id, self._epoch
             )
-        return lane
+        return queue
 
-    def put(self, lane: Lane, batch: Batch) -> None:
-        """A batch is ready, behind those that were made before it."""
-        self._made_count += 1
-        batch.number = self._made_count
-        batch.deadline = batch.made_at + self._options.delivery_timeout_ms / 1000
-        lane.ready.append(batch)
+    def put(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Adds a closed batch, behind those that were closed before it. From now on it has
+        `delivery_timeout_ms`."""
+        self._closed_count += 1
+        batch.number = self._closed_count
+        batch.deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
         self.pending_bytes += len(batch.records)
+        self.pending_count += 1
+        self._deliveries.begin(batch)
+        queue.ready.append(batch)
+        self._ready[queue] = None
+
+    def abandon(self, error: KafkaliteError) -> None:
+        """Gives up all batches: nobody sends them any more."""
+        for queue in self.queues.values():
+            left = [*queue.in_flight, *queue.ready]
+            queue.in_flight.clear()
+            queue.ready.clear()
+            for batch in left:
+                self._finish(batch, error, -1)
+        self._ready.clear()
+        for link in self._links.values():
+            link.flights.clear()
 
     def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
         self.pending_bytes -= len(batch.records)
+        self.pending_count -= 1
         if error is not None and self._transaction is not None:
             self._transaction_error = self._transaction_error or error
-        self._on_done(batch, error, base_offset)
+        self._deliveries.finish(batch, error, base_offset)
 
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
         """Gives up what is too old, and sends what may go."""
-        by_node: dict[int, list[Lane]] = {}
-        # First of all lanes: one that is given up ends the transaction of the others.
-        for lane in self.lanes.values():
-            self._give_up_old(lane, now)
+        if not self._ready:
+            return
+        by_node: dict[int, list[PartitionQueue]] = {}
+        # First of all partitions: one that is given up ends the transaction of the others.
+        for queue in self._ready:
+            self._give_up_old(queue, now)
         if self._transaction_error is not None:
-            for lane in self.lanes.values():
-                self._give_up_all(lane, self._transaction_error)
-        for lane in self.lanes.values():
-            if lane.renumber and not lane.flying:
-                self._renumber(lane, now)
-            waits = not lane.may_send or now < lane.paused_until
-            if not lane.ready or waits or (self._options.max_in_flight == 1 and lane.flying):
+            for queue in self._ready:
+                self._give_up_all(queue, self._transaction_error)
+        for queue in [queue for queue in self._ready if not queue.ready]:
+            del self._ready[queue]
+        for queue in self._ready:
+            if queue.renumber and not queue.in_flight:
+                self._renumber(queue, now)
+            waits = not queue.may_send or now < queue.paused_until
+            if waits or (self._options.max_in_flight == 1 and queue.in_flight):
                 continue
             try:
-                led = self._leaders.find(lane.topic, lane.partition, now)
+                led = self._leaders.find(queue.topic, queue.partition, now)
             except ClientError as error:
-                lane.pause(now, error)
+                self._pause(queue, error, "metadata", now)
                 continue
             if led is not None:
-                by_node.setdefault(led.leader, []).append(lane)
-        for node_id, lanes in by_node.items():
+                by_node.setdefault(led.leader, []).append(queue)
+        for node_id, queues in by_node.items():
             if self._transaction_error is None:
-                self._send_to(node_id, lanes, now)
+                self._send_to(node_id, queues, now)
 
-    def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
+    def _send_to(self, node_id: int, queues: list[PartitionQueue], now: float) -> None:
         """Requests with one batch a partition, as many as may fly."""
         try:
             if self._wants_id and self._producer_id < 0 and not self._take_producer_id(now):
@@ -209,28 +249,35 @@ class Sender(Closing):
             if link is None or now < link.connection.throttled_until:
                 return
             if self._transaction is not None:
-                self._transaction.add((lane.topic, lane.partition) for lane in lanes)
+                self._transaction.add((queue.topic, queue.partition) for queue in queues)
         except ClientError as error:
-            for lane in lanes:
-                self._come_back(lane, [lane.ready.popleft()], error, now)
+            for queue in queues:
+                batch = queue.ready.popleft()
+                if not queue.ready:
+                    del self._ready[queue]
+                self._come_back(queue, [batch], error, f"broker {node_id}", now)
             return
         while len(link.flights) < self._options.max_in_flight:
             batches: list[Batch] = []
             size = 0
-            for lane in lanes:
-                if not lane.ready or not lane.may_send:
+            for queue in queues:
+                if not queue.ready or not queue.may_send:
                     continue
-                size += len(lane.ready[0].records)
+                size += len(queue.ready[0].records)
                 if batches and size > self._options.request_bytes_max:
                     break
-                batches.append(lane.ready.popleft())
-                lane.flying.append(batches[-1])
+                batches.append(queue.ready.popleft())
+                queue.in_flight.append(batches[-1])
+                if not queue.ready:
+                    del self._ready[queue]
             if not batches:
                 return
             # Who sent the records is told by `delivery_timeout_ms`, whatever the broker does.
             late = now + self._options.request_timeout_ms / 1000
             for batch in batches:
-                late = min(late, batch.deadline)
+                batch.was_sent = True
+                if now < batch.deadline:
+                    late = min(late, batch.deadline)
             link.flights.append((late, batches))
             link.late = min(link.late, late)
             try:
@@ -248,7 +295,9 @@ class Sender(Closing):
         """With acks=0 that is all that there is to know."""
         while link.flights:
             for batch in link.flights.popleft()[1]:
-                self.lanes[batch.topic, batch.partition].flying.remove(batch)
+                queue = self.queues[batch.topic, batch.partition]
+                queue.in_flight.remove(batch)
+                self._taken(queue, link)
                 self._finish(batch, None, -1)
 
     def _link(self, node_id: int, now: float) -> _Link | None:
@@ -259,7 +308,7 @@ class Sender(Closing):
         made = self._connecting.take(node_id, now)
         if made is None:
             return None
-        link = self._links[node_id] = _Link(made)
+        link = self._links[node_id] = _Link(node_id, made)
         return link
 
     def _has_ended(self, link: _Link) -> bool:
@@ -290,8 +339,7 @@ class Sender(Closing):
         )
 
     def _stamped(self, batch: Batch) -> bytes:
-        lane = self.lanes[batch.topic, batch.partition]
-        lane.number(batch)
+        self.queues[batch.topic, batch.partition].number(batch)
         return stamp_producer(batch.records, batch.producer_id, batch.epoch, batch.sequence)
 
     @property
@@ -334,8 +382,8 @@ class Sender(Closing):
 
     def _take_id(self, producer_id: int, epoch: int) -> None:
         self._producer_id, self._epoch = producer_id, epoch
-        for lane in self.lanes.values():
-            lane.producer_id, lane.epoch = producer_id, epoch
+        for queue in self.queues.values():
+            queue.producer_id, queue.epoch = producer_id, epoch
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -351,7 +399,7 @@ class Sender(Closing):
                     self._take_as_sent(link)
                 while flights and (response := connection.receive_ready()) is not None:
                     _, batches = flights.popleft()
-                    self._take_answer(response, batches, now)
+                    self._take_answer(response, batches, link, now)
             except ClientError as error:
                 self._lose(link, error, now)
                 continue
@@ -361,20 +409,20 @@ class Sender(Closing):
                 late = RequestTimedOutError(f"no answer from {connection.peer} to Produce in time")
                 self._lose(link, late, now)
 
-    def _take_answer(self, response: Any, batches: list[Batch], now: float) -> None:
+    def _take_answer(self, response: Any, batches: list[Batch], link: _Link, now: float) -> None:
         rows = {
             (topic.name, row.index): row
             for topic in response.responses
             for row in topic.partition_responses
         }
         for batch in batches:
-            lane = self.lanes[batch.topic, batch.partition]
-            lane.flying.remove(batch)
+            queue = self.queues[batch.topic, batch.partition]
+            queue.in_flight.remove(batch)
             row = rows.get((batch.topic, batch.partition))
             code = -1 if row is None else row.error_code
             if row is not None and code in (NONE, DUPLICATE_SEQUENCE_NUMBER):
-                lane.pause_ms = BACKOFF_MS
-                lane.acknowledged = (batch.sequence + batch.count) % SEQUENCES
+                queue.acknowledged = (batch.sequence + batch.count) % SEQUENCES
+                self._taken(queue, link)
                 self._finish(batch, None, row.base_offset)
                 continue
             told = None
@@ -383,95 +431,118 @@ class Sender(Closing):
                 if row.record_errors:
                     told = row.record_errors[0].batch_index_error_message or told
             error = broker_error(code, f"partition {batch.topic}-{batch.partition}", told)
-            self._refused(lane, batch, error, now)
+            self._refused(queue, batch, error, now)
 
-    def _refused(self, lane: Lane, batch: Batch, error: BrokerError, now: float) -> None:
+    def _taken(self, queue: PartitionQueue, link: _Link) -> None:
+        """Ends what was in the partition's way."""
+        queue.pause_ms, queue.trouble = BACKOFF_MS, None
+        if self._troubles:
+            name = f"{queue.topic}-{queue.partition}"
+            self._troubles.end(name, f"records of {name} are taken again")
+            self._troubles.end(f"broker {link.node_id}", f"{link.connection.peer} answers again")
+            self._troubles.end("metadata", "brokers tell again who leads")
+
+    def _refused(self, queue: PartitionQueue, batch: Batch, error: BrokerError, now: float) -> None:
         numbered = batch.sequence >= 0
+        name = f"{queue.topic}-{queue.partition}"
         is_odd = numbered and error.code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
         # The batch before it has not been taken yet: its turn comes again.
         follows_a_gap = error.code == OUT_OF_ORDER_SEQUENCE_NUMBER and (
-            batch.sequence != lane.acknowledged
+            batch.sequence != queue.acknowledged
         )
         batch.is_missing = is_odd
         if is_odd and follows_a_gap:
-            lane.put_back([batch])
+            self._put_back(queue, [batch])
         elif is_odd and self._transaction is None:
             # The broker has lost what was before it.
-            lane.renumber = True
-            lane.put_back([batch])
-            lane.pause(now, error)
+            queue.renumber = True
+            self._put_back(queue, [batch])
+            self._pause(queue, error, name, now)
         elif error.retriable:
-            self._come_back(lane, [batch], error, now)
+            self._come_back(queue, [batch], error, name, now)
         elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
-            self._split(lane, batch)
+            self._split(queue, batch)
         else:
-            lane.renumber = lane.renumber or numbered
+            queue.renumber = queue.renumber or numbered
             self._finish(batch, error, -1)
 
-    def _split(self, lane: Lane, batch: Batch) -> None:
+    def _split(self, queue: PartitionQueue, batch: Batch) -> None:
         """A batch is larger than the topic allows, and each of its records may not be
         (`RecordAccumulator.splitAndReenqueue`)."""
         halves = batch.halves({self._options.codec: self._options.level})
         self.pending_bytes += sum(len(each.records) for each in halves) - len(batch.records)
-        lane.put_back(halves)
+        self.pending_count += len(halves) - 1
+        self._deliveries.split(batch, len(halves))
+        self._put_back(queue, halves)
 
     def _lose(self, link: _Link, error: ClientError, now: float) -> None:
         """The connection is gone, and with it every answer that was due."""
-        lost: dict[tuple[str, int], list[Batch]] = {}
+        lost: dict[PartitionQueue, list[Batch]] = {}
         for _, batches in link.flights:
             for batch in batches:
-                lost.setdefault((batch.topic, batch.partition), []).append(batch)
+                queue = self.queues[batch.topic, batch.partition]
+                lost.setdefault(queue, []).append(batch)
         link.flights.clear()
         link.connection.close()
-        for place, batches in lost.items():
-            lane = self.lanes[place]
+        for queue, batches in lost.items():
             for batch in batches:
-                lane.flying.remove(batch)
-            self._come_back(lane, batches, error, now)
+                queue.in_flight.remove(batch)
+            self._come_back(queue, batches, error, f"broker {link.node_id}", now)
 
-    def _come_back(self, lane: Lane, batches: list[Batch], error: ClientError, now: float) -> None:
-        """Batches that could not be sent, or of which it is not known what became of them."""
+    def _come_back(
+        self, queue: PartitionQueue, batches: list[Batch], error: ClientError, name: str, now: float
+    ) -> None:
+        """Batches that could not be sent, or of which it is not known what became of them, because
+        of the trouble `name`."""
         if may_pass(error):
-            lane.put_back(batches)
-            lane.pause(now, error)
+            self._put_back(queue, batches)
+            self._pause(queue, error, name, now)
         else:
-            lane.renumber = lane.renumber or any(batch.sequence >= 0 for batch in batches)
+            queue.renumber = queue.renumber or any(batch.sequence >= 0 for batch in batches)
             for batch in batches:
                 self._finish(batch, error, -1)
-        self._leaders.doubt(lane.topic, lane.partition)
+        self._leaders.doubt(queue.topic, queue.partition)
 
-    def _give_up_old(self, lane: Lane, now: float) -> None:
-        while lane.ready and now >= lane.ready[0].deadline:
-            batch = lane.ready.popleft()
-            lane.renumber = lane.renumber or batch.sequence >= 0
+    def _put_back(self, queue: PartitionQueue, batches: list[Batch]) -> None:
+        queue.put_back(batches)
+        self._ready[queue] = None
+
+    def _pause(self, queue: PartitionQueue, error: ClientError, name: str, now: float) -> None:
+        queue.pause(now, error)
+        self._troubles.begin(name, f"{error}; records wait")
+
+    def _give_up_old(self, queue: PartitionQueue, now: float) -> None:
+        while queue.ready and queue.is_given_up(now):
+            batch = queue.ready.popleft()
+            queue.renumber = queue.renumber or batch.sequence >= 0
             where = f"for partition {batch.topic}-{batch.partition}"
             many = f"{batch.count} records {where} were"
             what = f"1 record {where} was" if batch.count == 1 else many
             late = f"{what} not acknowledged within {self._options.delivery_timeout_ms / 1000:g} s"
-            late += f": {lane.trouble}" if lane.trouble is not None else ""
+            late += f": {queue.trouble}" if queue.trouble is not None else ""
             self._finish(batch, RequestTimedOutError(late), -1)
 
-    def _give_up_all(self, lane: Lane, error: KafkaliteError) -> None:
+    def _give_up_all(self, queue: PartitionQueue, error: KafkaliteError) -> None:
         """A transaction that lacks a record is not committed: nothing more is sent of it."""
-        lane.renumber = False
-        while lane.ready:
-            self._finish(lane.ready.popleft(), _unsent(error), -1)
+        queue.renumber = False
+        while queue.ready:
+            self._finish(queue.ready.popleft(), _unsent(error), -1)
 
-    def _renumber(self, lane: Lane, now: float) -> None:
-        if lane.is_unsure or now < lane.paused_until:
+    def _renumber(self, queue: PartitionQueue, now: float) -> None:
+        if queue.is_unsure or now < queue.paused_until:
             return
-        producer_id, epoch = lane.producer_id, lane.epoch + 1
+        producer_id, epoch = queue.producer_id, queue.epoch + 1
         if epoch > EPOCH_MAX:
             try:
                 found = self._ask_producer_id(now)
             except ClientError as error:
-                lane.pause(now, error)
+                self._pause(queue, error, "metadata", now)
                 return
             if found is None:
                 return
             producer_id, epoch = found
-        lane.renumber = False
-        lane.begin_epoch(producer_id, epoch)
+        queue.renumber = False
+        queue.begin_epoch(producer_id, epoch)
 
 
 def _unsent(first: KafkaliteError) -> KafkaliteError:

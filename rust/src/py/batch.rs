@@ -68,14 +68,15 @@ impl BatchBuilder {
         key: Option<&[u8]>,
         value: Option<&[u8]>,
         headers: Vec<Header>,
-    ) -> PyResult<()> {
+    ) -> PyResult<usize> {
         let headers: Vec<(&[u8], Option<&[u8]>)> = headers
             .iter()
             .map(|(key, value)| (key.as_slice(), value.as_deref()))
             .collect();
         let builder = self.inner.as_mut().ok_or_else(|| raise(py, &finished()))?;
         let appended = builder.append(timestamp, key, value, &headers);
-        appended.map_err(|error| raise(py, &error))
+        appended.map_err(|error| raise(py, &error))?;
+        Ok(builder.size_bytes())
     }
 
     /// Appends keys and values, all of one time.
@@ -100,6 +101,14 @@ impl BatchBuilder {
         self.inner
             .as_ref()
             .map_or(0, build::BatchBuilder::size_bytes)
+    }
+
+    /// Records of the batch so far; 0 once it is finished.
+    #[getter]
+    fn records_count(&self) -> i32 {
+        self.inner
+            .as_ref()
+            .map_or(0, build::BatchBuilder::records_count)
     }
 
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

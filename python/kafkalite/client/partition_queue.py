@@ -1,5 +1,10 @@
 """What is on its way from a producer to one partition: the open batch, those that wait to be sent,
-and those that were sent and not answered."""
+and those that were sent and not answered.
+
+    open        takes records, until it is full or linger_ms old
+    ready       closed, in the order of their sequence numbers
+    in flight   sent and not answered
+"""
 
 import time
 from collections import deque
@@ -9,13 +14,16 @@ from kafkalite._native import BatchBuilder, read_batches
 from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX
 from kafkalite.errors import KafkaliteError
 
-__all__ = ["SEQUENCES", "Batch", "Lane", "OnDelivery", "OpenBatch"]
+__all__ = ["SEQUENCES", "Batch", "OnDelivery", "OnDone", "OpenBatch", "PartitionQueue"]
 
 SEQUENCES = 1 << 31
 """Sequence numbers begin anew at 0 after so many."""
 
 OnDelivery = Callable[[KafkaliteError | None, str, int, int], None]
 """Called once a record: the error or None, topic, partition, offset (-1 if it is not known)."""
+
+OnDone = Callable[["Batch", KafkaliteError | None, int], None]
+"""Called once a batch: the error or None, and its base offset, -1 if it is not known."""
 
 
 class Batch:
@@ -26,8 +34,8 @@ class Batch:
         "count",
         "deadline",
         "epoch",
+        "flush",
         "is_missing",
-        "made_at",
         "number",
         "on_done",
         "partition",
@@ -35,6 +43,7 @@ class Batch:
         "records",
         "sequence",
         "topic",
+        "was_sent",
     )
 
     def __init__(
@@ -43,23 +52,23 @@ class Batch:
         partition: int,
         records: bytes,
         count: int,
-        made_at: float,
-        on_done: Callable[["Batch", KafkaliteError | None, int], None] | None,
+        on_done: OnDone | None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.records = records
         self.count = count
-        self.made_at = made_at
-        """Monotonic seconds at which its first record came."""
         self.on_done = on_done
         self.number = 0
-        """Counts up: the order in which batches were made."""
+        """Counts up: the order in which batches were closed."""
         self.begin = 0
-        """Where its records began in the batch that was made, if that was split since."""
+        """Where its records began in the batch that was closed, if that was split since."""
+        self.flush = 0
+        """Number of the `flush` that waits for it, if there is one."""
         self.sequence = -1
         self.epoch = -1
         self.producer_id = -1
+        self.was_sent = False
         self.is_missing = False
         """The broker has said that it has no batch of this number, and takes none for now."""
         self.deadline = 0.0
@@ -82,10 +91,10 @@ class Batch:
             for _, timestamp, key, value, headers in whole.records[begin:end]:
                 builder.append(timestamp, key, value, headers)
             records, count = builder.finish(), end - begin
-            half = Batch(self.topic, self.partition, records, count, self.made_at, self.on_done)
+            half = Batch(self.topic, self.partition, records, count, self.on_done)
             half.number, half.begin = self.number, self.begin + begin
             half.producer_id, half.epoch = self.producer_id, self.epoch
-            half.deadline = self.deadline
+            half.deadline, half.flush = self.deadline, self.flush
             if self.sequence >= 0:
                 half.sequence = (self.sequence + begin) % SEQUENCES
             made.append(half)
@@ -95,26 +104,24 @@ class Batch:
 class OpenBatch:
     """The batch that takes a partition's records."""
 
-    __slots__ = ("batch_bytes", "builder", "callbacks", "count", "made_at", "size_bytes")
+    __slots__ = ("builder", "callbacks", "due", "size_bytes")
 
-    def __init__(self, codec: str, level: int | None) -> None:
-        self.builder = BatchBuilder(codec, level=level)
-        self.batch_bytes = self.builder.size_bytes
+    def __init__(self, builder: BatchBuilder, linger_s: float) -> None:
+        self.builder = builder
+        self.size_bytes = builder.size_bytes
         """Of the batch as it is, before it is compressed."""
         self.callbacks: list[tuple[int, OnDelivery]] = []
-        self.count = 0
-        self.size_bytes = 0
-        """What its records were counted for."""
-        self.made_at = time.monotonic()
+        self.due = time.monotonic() + linger_s
+        """Monotonic seconds at which it is closed, though it be not full."""
 
 
-class Lane:
+class PartitionQueue:
     """What is on its way to one partition."""
 
     __slots__ = (
         "acknowledged",
         "epoch",
-        "flying",
+        "in_flight",
         "open",
         "partition",
         "pause_ms",
@@ -132,22 +139,22 @@ class Lane:
         self.partition = partition
         self.open: OpenBatch | None = None
         self.ready: deque[Batch] = deque()
-        self.flying: deque[Batch] = deque()
+        self.in_flight: deque[Batch] = deque()
         self.producer_id, self.epoch = producer_id, epoch
         self.sequence = 0
         self.acknowledged = 0
         """The sequence number after the last that the broker has taken."""
         self.renumber = False
-        """A batch was given up: go on under the next epoch once nothing flies."""
+        """A batch was given up: go on under the next epoch once nothing is in flight."""
         self.paused_until = 0.0
         self.pause_ms = BACKOFF_MS
         self.trouble: KafkaliteError | None = None
-        """Why it was paused last."""
+        """Why nothing was taken since the last batch that was."""
 
     @property
     def is_busy(self) -> bool:
         """Whether there is anything on its way."""
-        return self.open is not None or bool(self.ready) or bool(self.flying)
+        return self.open is not None or bool(self.ready) or bool(self.in_flight)
 
     @property
     def is_unsure(self) -> bool:
@@ -158,7 +165,7 @@ class Lane:
     @property
     def may_send(self) -> bool:
         """Whether the next batch may go: alone, as long as others are to be renumbered."""
-        return not self.renumber or (self.is_unsure and not self.flying)
+        return not self.renumber or (self.is_unsure and not self.in_flight)
 
     def number(self, batch: Batch) -> None:
         """Gives a batch its sequence numbers, unless it has been sent before."""
@@ -169,20 +176,26 @@ class Lane:
             self.sequence = (self.sequence + batch.count) % SEQUENCES
 
     def begin_epoch(self, producer_id: int, epoch: int) -> None:
-        """What is ready goes under another producer epoch. Nothing may be flying or unsure."""
+        """Sends what is ready under another producer epoch. Nothing may be in flight or unsure."""
         self.producer_id, self.epoch = producer_id, epoch
         self.sequence = self.acknowledged = 0
         for batch in self.ready:
             batch.sequence = -1
 
     def put_back(self, batches: list[Batch]) -> None:
-        """They wait again, in the order in which they were made."""
+        """Has batches wait again, in the order in which they were closed."""
         for batch in batches:
             later = (at for at, other in enumerate(self.ready) if other.order > batch.order)
             self.ready.insert(next(later, len(self.ready)), batch)
 
     def pause(self, now: float, error: KafkaliteError) -> None:
-        """Nothing is sent for a while, which is longer from time to time."""
+        """Sends nothing for a while, which is longer from time to time."""
         self.trouble = error
         self.paused_until = now + self.pause_ms / 1000
         self.pause_ms = min(2 * self.pause_ms, BACKOFF_MS_MAX)
+
+    def is_given_up(self, now: float) -> bool:
+        """Whether the next batch is out of time. One that was not tried, though nothing stands
+        against it, is tried first: it waited for a program that was stopped."""
+        batch = self.ready[0]
+        return now >= batch.deadline and (batch.was_sent or self.trouble is not None)

@@ -1,0 +1,77 @@
+"""A producer that does nothing outside of its calls: for commands, which wait for input of their
+own beside its sockets, for what makes whole batches (`arrow_writer.py`), and for transactions."""
+
+import time
+from typing import Any
+
+from kafkalite.client.arguments import wrong_type
+from kafkalite.client.cluster import Cluster, Servers
+from kafkalite.client.partition_queue import Batch, OnDone
+from kafkalite.client.producer import TURN_MS, Producer, alone
+from kafkalite.client.transactions import Transaction
+from kafkalite.errors import InvalidArgumentError
+
+__all__ = ["DrivenProducer"]
+
+START_S = 2.0
+"""What a broker that does not answer costs the others at most, each time that it is tried."""
+
+
+class DrivenProducer(Producer):
+    """Sends and takes answers inside `send`, `poll` and `flush` alone, and leaves the log be."""
+
+    _has_thread = False
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers | Cluster,
+        *,
+        transaction: Transaction | None = None,
+        **settings: Any,
+    ) -> None:
+        """`settings` are those of `Producer`. What is sent becomes part of `transaction`, which was
+        begun and is the caller's to end; after an error it can only be aborted. Raises as
+        `Producer` does."""
+        if transaction is not None and not isinstance(transaction, Transaction):
+            raise wrong_type("transaction", transaction, "a Transaction")
+        if transaction is not None and not settings.get("idempotent"):
+            raise InvalidArgumentError("transactions need an idempotent producer")
+        self._transaction = transaction
+        super().__init__(bootstrap_servers, **settings)
+
+    @alone
+    def start(self) -> None:
+        """For whoever is to do something else for long: what is ready is on its way then, unless a
+        broker takes more than `START_S` to be connected to."""
+        while (since := self._sender.starting_since) is not None:
+            if not self.pending_count or time.monotonic() >= since + START_S:
+                return
+            self._step(TURN_MS)
+
+    def send_batch(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        count: int,
+        on_done: OnDone | None = None,
+    ) -> None:
+        """Sends a batch that was made elsewhere, without a producer id in it. `on_done` gets the
+        batch, the error or None, and its base offset; if it had to be split, once a part."""
+        self._put_batch(topic, partition, Batch(topic, partition, records, count, on_done))
+        self._tell()
+
+    @alone
+    def _put_batch(self, topic: str, partition: int, batch: Batch) -> None:
+        self._enqueue(self._queue(topic, partition, None), batch)
+        self._turn(time.monotonic())
+
+    def fileno_list(self) -> list[int]:
+        """Sockets on which answers are due: a caller that waits for input of its own can wait for
+        these too, and then call `poll`."""
+        return self._descriptors()
+
+    @property
+    def next_due(self) -> float:
+        """Monotonic seconds by which `poll` should be called though no answer comes."""
+        return self._accumulator.next_due

@@ -1,0 +1,106 @@
+"""The thread beside a producer's callers: sends what is due and takes answers while nobody calls.
+
+    poll(sockets, wake) ──► producer.drive(): one step under its lock, then callbacks ──► poll …
+
+Whoever calls a producer often sends and takes answers by the way, which costs least: the thread
+then keeps away, and looks every `AWAY_S` whether it is needed.
+
+It holds no reference to its producer while it waits, so that one which nobody closes can be
+collected: what is still to be sent is then sent by this thread, which ends when that has been done.
+"""
+
+import os
+import select
+import threading
+from typing import TYPE_CHECKING
+from weakref import ref
+
+if TYPE_CHECKING:
+    from kafkalite.client.producer import Producer
+
+__all__ = ["AWAY_S", "SenderThread"]
+
+AWAY_S = 0.005
+
+
+class SenderThread:
+    """Calls `drive` of a producer until that has been closed, or is gone."""
+
+    def __init__(self, producer: "Producer", name: str) -> None:
+        """Starts it. Raises RuntimeError where no thread can be started."""
+        self._producer = ref(producer)
+        self._kept: Producer | None = None
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.is_over = False
+        self._asleep_until = 0.0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            os.close(self._wake_fd)
+            raise
+
+    # --- under the producer's lock ----------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Has it take its next step now."""
+        self._asleep_until = 0.0
+        if not self.is_over:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def wake_by(self, due: float, now: float) -> None:
+        """Has it take its next step by then (monotonic seconds), give or take `AWAY_S`."""
+        if max(due, now + AWAY_S) < self._asleep_until:
+            self.wake()
+
+    def sleeps(self, now: float, seconds: float) -> None:
+        """Notes how long it is about to wait."""
+        self._asleep_until = now + seconds
+
+    def keep(self, producer: "Producer") -> None:
+        """Closes a producer that nobody else has, which sends what is left."""
+        self._kept = producer
+        self.wake()
+
+    def leave_to_parent(self) -> None:
+        """Closes the child's copy after a fork, in which the thread does not run."""
+        self.is_over = True
+        os.close(self._wake_fd)
+
+    # --- without it -------------------------------------------------------------------------------
+
+    def join(self, seconds: float) -> None:
+        """Waits for its end, unless it is the one that calls."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        finally:
+            self.is_over = True
+            self._kept = None
+            os.close(self._wake_fd)
+
+    def _step(self) -> bool:
+        if self._kept is not None:
+            self._kept.close_quietly(None)
+            return False
+        producer = self._producer()
+        if producer is None:
+            return False
+        plan = producer.drive()
+        del producer  # not held while it waits
+        if plan is None:
+            return False
+        descriptors, wait_s = plan
+        poller = select.poll()
+        for descriptor in (self._wake_fd, *descriptors):
+            if descriptor >= 0:
+                poller.register(descriptor, select.POLLIN)
+        wait_ms = None if wait_s == float("inf") else max(wait_s, 0.0) * 1000
+        for descriptor, _ in poller.poll(wait_ms):
+            if descriptor == self._wake_fd:
+                os.eventfd_read(self._wake_fd)
+        return True
