@@ -126,7 +126,7 @@ _SERVER = {"bootstrap_servers": "bootstrap_server"}
 
 ADMIN = Properties(_ADMIN, {**_SERVER, "timeout_ms": "timeout"})
 PRODUCE = Properties(
-    _PRODUCER,
+    {**_PRODUCER, "max.block.ms": ("max_block_ms", milliseconds_argument)},
     {
         **_SERVER,
         "acks": "acks",
@@ -134,6 +134,9 @@ PRODUCE = Properties(
         "linger_ms": "linger",
         "batch_bytes": "batch_size",
         "delivery_timeout_ms": "timeout",
+        "max_block_ms": "max_block_ms",
+        "request_timeout_ms": "request_timeout_ms",
+        "buffer_bytes": "max_memory_bytes",
     },
     "producer",
 )

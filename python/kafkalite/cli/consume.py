@@ -7,6 +7,8 @@
 
     %t topic   %p partition   %o offset   %k key   %s value   %h headers   %T timestamp (ms)
     %D timestamp as a date   %K %S bytes of key, of value (-1: null)   %% percent   \\n \\t \\\\
+
+The flags of kafka-console-consumer do here as they do there; `formatter.py` has its properties.
 """
 
 import argparse
@@ -15,10 +17,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from kafkalite.cli.client_config import CONSUME, add_server, consumer_settings, parse
+from kafkalite.cli.formatter import TIMESTAMP_TYPES, Print, formatter
 from kafkalite.cli.groups_reset import parse_datetime
 from kafkalite.cli.options import (
     UsageError,
@@ -29,11 +31,13 @@ from kafkalite.cli.options import (
     regular_expression,
     require_text,
     terminable,
+    tool_properties,
 )
 from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer import Consumer
-from kafkalite.client.fetched import Row
+from kafkalite.client.fetched import Fetched, Row
+from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """
 kafkalite consume orders --from-beginning
@@ -42,6 +46,7 @@ kafkalite consume orders --partition 0 --offset 17 --max-messages 1 --format jso
 kafkalite consume orders --group billing --format key-value
 kafkalite consume orders --from-beginning --template '%p:%o %k=%s\\n'
 kafkalite consume orders --since 2026-11-21T06:00:00.000
+kafkalite consume --topic orders --formatter-property print.key=true     as kafka-console-consumer
 """
 
 TEMPLATE_HELP = (
@@ -50,10 +55,7 @@ TEMPLATE_HELP = (
     "(-1: null), %%%% percent, \\n, \\t"
 )
 
-Print = Callable[[str, int, Row], bytes]
 Partition = tuple[str, int]
-
-TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
 def run(arguments: list[str]) -> int:
@@ -66,10 +68,9 @@ def run(arguments: list[str]) -> int:
     options.topic = options.name or options.topic_flag
     if bool(options.topic) == bool(options.include):
         parser.error("name a topic, or several by --include")
-    if options.include and not options.group:
-        parser.error("--include needs a --group")
-    if options.group and (options.partition is not None or options.offset is not None):
-        parser.error("a --group has its own partitions and offsets")
+    own = (options.partition, options.offset, options.since)
+    if (options.group or options.include) and own != (None, None, None):
+        parser.error("a --group, as an --include, has its own partitions and offsets")
     if options.offset is not None and options.partition is None:
         parser.error("--offset needs a --partition")
     require_text(options.topic or "", options.group or "")
@@ -77,6 +78,10 @@ def run(arguments: list[str]) -> int:
     wanted = regular_expression(options.include) if options.include else [options.topic]
     if options.group_instance_id is not None:
         options.client["instance_id"] = options.group_instance_id
+    if options.include and not options.group:
+        # As Kafka's tool: a group of its own notices topics to come, and leaves nothing behind.
+        options.group = f"console-consumer-{os.urandom(4).hex()}"
+        options.client["auto_commit_interval_ms"] = None
     with (
         terminable(),
         Consumer(
@@ -150,7 +155,30 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-partition-fetch-bytes", type=int_argument, default=1 << 20, help=argparse.SUPPRESS
     )
+    _add_formatter(parser)
     return parser
+
+
+def _add_formatter(parser: argparse.ArgumentParser) -> None:
+    """How kafka-console-consumer is told to print."""
+    parser.add_argument(
+        *("--formatter-property", "--property"),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what is printed, in Kafka's words: print.timestamp, .partition, .offset, .headers, "
+        ".key, .value, key.separator, line.separator, headers.separator, null.literal, "
+        "key.deserializer, value.deserializer, headers.deserializer",
+    )
+    parser.add_argument("--formatter-config", metavar="FILE", help="a file of the same")
+    parser.add_argument("--formatter", metavar="CLASS", help=argparse.SUPPRESS)
+    parser.add_argument("--key-deserializer", metavar="CLASS", help=argparse.SUPPRESS)
+    parser.add_argument("--value-deserializer", metavar="CLASS", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--skip-message-on-error",
+        action="store_true",
+        help="go on behind a record that its deserializer cannot read",
+    )
 
 
 # --- where to begin and end -----------------------------------------------------------------------
@@ -233,31 +261,71 @@ def _print(
         if ends is not None and all(consumer.position(place) >= end for place, end in ends.items()):
             break
         printed: list[tuple[Partition, int]] = []
+        failure = None
         for fetched in consumer.fetch(500):
             place = (fetched.topic, fetched.partition)
-            rows, end = fetched.rows()
-            if ends is not None:
-                rows = [row for row in rows if row[0] < ends[place]]
-            if left is not None and len(rows) > left:
-                rows = rows[:left]
-                end = rows[-1][0] + 1 if rows else fetched.offset
+            rows, end = _rows(fetched, None if ends is None else ends[place], left)
             if rows:
                 heard = time.monotonic()
-            output.write(b"".join(to_bytes(*place, row) for row in rows))
-            printed.append((place, end))
+            texts, failure = _texts(place, rows, to_bytes, skip=options.skip_message_on_error)
+            output.write(b"".join(texts))
+            printed.append((place, end if failure is None else rows[len(texts)][0]))
             left = left if left is None else left - len(rows)
+            if failure is not None:
+                break
         output.flush()
         # Not before: what had no room where it was to go is not committed.
         for place, end in printed:
             consumer.advance(place, end)
+        if failure is not None:
+            raise failure
         silent_ms = (time.monotonic() - heard) * 1000
-        if options.timeout_ms is not None and silent_ms >= options.timeout_ms:
+        if options.timeout_ms is not None and 0 <= options.timeout_ms <= silent_ms:
             sys.stderr.write(f"kafkalite: no record came for {options.timeout_ms} ms\n")
             return 1
     return 0
 
 
+def _rows(fetched: Fetched, stop: int | None, left: int | None) -> tuple[list[Row], int]:
+    """Those below an offset, at most so many, and the offset behind them."""
+    rows, end = fetched.rows()
+    if stop is not None:
+        rows = [row for row in rows if row[0] < stop]
+    if left is not None and len(rows) > left:
+        rows = rows[:left]
+        end = rows[-1][0] + 1 if rows else fetched.offset
+    return rows, end
+
+
+def _texts(
+    place: Partition, rows: list[Row], to_bytes: Print, *, skip: bool
+) -> tuple[list[bytes], KafkaliteError | None]:
+    """The bytes of each record, up to one that cannot be printed, and what is to be said of it."""
+    texts: list[bytes] = []
+    for row in rows:
+        try:
+            text = to_bytes(*place, row)
+        except ValueError as error:
+            sentence = f"offset {row[0]} of {place[0]}-{place[1]}: {error}"
+            if not skip:
+                return texts, KafkaliteError(sentence)
+            print_error(f"skipped: {sentence}")
+            text = b""
+        texts.append(text)
+    return texts, None
+
+
 def _printer(options: argparse.Namespace) -> Print:
+    """Raises `UsageError` for options that contradict each other."""
+    properties = tool_properties(options.formatter_property, options.formatter_config)
+    for field in ("key", "value"):
+        name = getattr(options, f"{field}_deserializer")
+        if name:
+            properties.setdefault(f"{field}.deserializer", name)
+    if properties or options.formatter is not None:
+        if options.json or options.format != "value" or options.template is not None:
+            raise UsageError("--formatter-property excludes --format, --json and --template")
+        return formatter(options.formatter, properties)
     if options.template is not None:
         return _template(options.template)
     kind = "json" if options.json else options.format

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from kafkalite.cli.terminal import size_text
 from kafkalite.client.cluster import parse_servers
+from kafkalite.config.properties import parse_properties
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 
 INT_MAX = 2**31 - 1
@@ -174,6 +175,16 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
                 value = value[1:-1]
             settings[key.strip()] = value
     return settings
+
+
+def tool_properties(texts: Sequence[str], path: str | None) -> dict[str, str]:
+    """`key.separator==` as the console tools of Kafka take it: all behind the first `=` belongs to
+    the value. They win over those of a file. Raises `UsageError`."""
+    found = parse_properties(read_text(path)) if path else {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        found[key] = value
+    return found
 
 
 def _split_settings(text: str) -> list[str]:

@@ -4,6 +4,9 @@
     json    an object a line: value, key, headers, partition, timestamp; what consume --json prints
     hex     as text, but each part in hexadecimal digits
 
+The flags of kafka-console-producer do here as they do there, but for `--timeout`, which is when to
+give up: `--linger` is how long a batch waits.
+
 A line goes out within `--linger` though the next one does not come, so that it can be typed into.
 """
 
@@ -14,19 +17,23 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from kafkalite.cli.client_config import PRODUCE, add_server, parse
+from kafkalite.cli.line_reader import CLASS, LineReader, Parts
 from kafkalite.cli.options import (
     LONG_MAX,
     RECORD_BYTES_MAX,
     UsageError,
     int_argument,
+    long_argument,
+    milliseconds_argument,
     new_parser,
     print_json,
     read_bytes,
     require_text,
+    tool_properties,
 )
 from kafkalite.cli.terminal import Progress, count_text, size_text
 from kafkalite.client.driven_producer import DrivenProducer
@@ -38,20 +45,20 @@ kafkalite produce orders --key-separator : < keyed.txt
 kafkalite produce orders --format json --codec zstd < records.jsonl
 kafkalite produce images --file photo.png --key photo.png
 kafkalite produce orders --header source=cli --partition 0
+kafkalite produce --topic orders --reader-property parse.key=true     as kafka-console-producer
 """
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 16
+# Settings of Kafka's producer that make no difference here, as flags of its console.
+WITHOUT_EFFECT = (
+    "--message-send-max-retries",
+    "--retry-backoff-ms",
+    "--metadata-expiry-ms",
+    "--socket-buffer-size",
+)
 
-
-class _Parts(NamedTuple):
-    """A record before it is sent."""
-
-    value: bytes | None
-    key: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    partition: int | None
-    timestamp_ms: int | None
+Read = Callable[[bytes], Parts]
 
 
 def run(arguments: list[str]) -> int:
@@ -66,26 +73,15 @@ def run(arguments: list[str]) -> int:
         parser.error("name a topic")
     require_text(options.topic)
     fixed = [_fixed_header(text) for text in options.header]
-    settings = {
-        "request_bytes_max": max(1 << 20, options.batch_size),
-        "request_timeout_ms": min(options.timeout, 30_000),
-        **options.client,
-    }
-    with DrivenProducer(
-        options.bootstrap_server,
-        acks=options.acks,
-        codec=options.codec,
-        level=options.level,
-        linger_ms=options.linger,
-        batch_bytes=options.batch_size,
-        delivery_timeout_ms=options.timeout,
-        **settings,
-    ) as producer:
+    read = _reader(options)
+    with _producer(options) as producer:
         started = time.monotonic()
         with Progress(options.topic) as progress:
             try:
-                for parts in _records(options, producer):
+                for parts in _records(options, read, producer):
                     _send(producer, options, parts, fixed)
+                    if options.sync:
+                        producer.flush()
                     progress.count(producer.sent_count, "record")
                 producer.flush()
             except KafkaliteError as error:
@@ -132,9 +128,20 @@ def command_line() -> argparse.ArgumentParser:
         "--file", action="append", metavar="FILE", help="a whole file as one record, not lines"
     )
     parser.add_argument("--codec", choices=CODECS, default="none", help="compression (none)")
+    parser.add_argument(
+        "--compression-codec",
+        dest="codec",
+        nargs="?",
+        const="gzip",
+        choices=CODECS,
+        help="the same in Kafka's words: without a name gzip",
+    )
     parser.add_argument("--level", type=int_argument, metavar="N", help="of gzip, lz4, zstd")
     parser.add_argument(
-        "--acks", choices=("all", "-1", "1", "0"), default="all", help="when it counts (all)"
+        *("--acks", "--request-required-acks"),
+        choices=("all", "-1", "1", "0"),
+        default="all",
+        help="when it counts (all)",
     )
     parser.add_argument(
         "--linger",
@@ -144,13 +151,74 @@ def command_line() -> argparse.ArgumentParser:
         help="wait so long for a full batch (5)",
     )
     parser.add_argument(
-        "--batch-size",
+        *("--batch-size", "--max-partition-memory-bytes"),
         type=int_argument,
         default=16_384,
         metavar="BYTES",
         help="a full batch (16384)",
     )
+    _add_kafkas_flags(parser)
     return parser
+
+
+def _add_kafkas_flags(parser: argparse.ArgumentParser) -> None:
+    """Those of kafka-console-producer that have no other name here."""
+    parser.add_argument(
+        *("--reader-property", "--property"),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="how a line is read, in Kafka's words: parse.key, key.separator, parse.headers, "
+        "headers.delimiter, headers.separator, headers.key.separator, null.marker, ignore.error",
+    )
+    parser.add_argument("--reader-config", metavar="FILE", help="a file of the same")
+    parser.add_argument("--line-reader", metavar="CLASS", default=CLASS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--sync", action="store_true", help="wait for the answer to each record before the next"
+    )
+    parser.add_argument(
+        "--max-block-ms",
+        type=milliseconds_argument,
+        metavar="MS",
+        help="wait so long for topics and for room (60000)",
+    )
+    parser.add_argument(
+        "--max-memory-bytes",
+        type=int_argument,
+        default=32 << 20,
+        metavar="BYTES",
+        help="of records under way (33554432)",
+    )
+    parser.add_argument(
+        "--request-timeout-ms",
+        type=milliseconds_argument,
+        metavar="MS",
+        help="wait so long for an answer (30000)",
+    )
+    for flag in WITHOUT_EFFECT:
+        parser.add_argument(flag, type=long_argument, help=argparse.SUPPRESS)
+
+
+def _producer(options: argparse.Namespace) -> DrivenProducer:
+    """The producer that the options describe; the end of its block flushes it."""
+    settings = {
+        "request_bytes_max": max(1 << 20, options.batch_size),
+        "request_timeout_ms": options.request_timeout_ms or min(options.timeout, 30_000),
+        "buffer_bytes": options.max_memory_bytes,
+        **options.client,
+    }
+    if options.max_block_ms is not None:
+        settings["max_block_ms"] = options.max_block_ms
+    return DrivenProducer(
+        options.bootstrap_server,
+        acks=options.acks,
+        codec=options.codec,
+        level=options.level,
+        linger_ms=options.linger,
+        batch_bytes=options.batch_size,
+        delivery_timeout_ms=options.timeout,
+        **settings,
+    )
 
 
 def _tell(producer: DrivenProducer, options: argparse.Namespace, started: float) -> None:
@@ -167,7 +235,7 @@ def _tell(producer: DrivenProducer, options: argparse.Namespace, started: float)
 def _send(
     producer: DrivenProducer,
     options: argparse.Namespace,
-    parts: _Parts,
+    parts: Parts,
     fixed: list[tuple[str, bytes | None]],
 ) -> None:
     producer.send(
@@ -185,15 +253,31 @@ def _send(
 # --- records --------------------------------------------------------------------------------------
 
 
-def _records(options: argparse.Namespace, producer: DrivenProducer) -> Iterator[_Parts]:
+def _reader(options: argparse.Namespace) -> Read:
+    """What makes a record of a line. Raises `UsageError` for options that contradict each other."""
+    if options.line_reader not in (CLASS, CLASS.rpartition(".")[2]):
+        raise UsageError(f"--line-reader {options.line_reader}: there is {CLASS} alone")
+    if not options.reader_property and not options.reader_config:
+        if options.format == "json":
+            return _from_json
+        return lambda line: _from_text(line, options)
+    for name in ("key_separator", "header_separator", "null_marker"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} and --reader-property exclude each other")
+    if options.format != "text":
+        raise UsageError(f"--format {options.format} and --reader-property exclude each other")
+    return LineReader(tool_properties(options.reader_property, options.reader_config)).read
+
+
+def _records(options: argparse.Namespace, read: Read, producer: DrivenProducer) -> Iterator[Parts]:
     key = None if options.key is None else os.fsencode(options.key)
     if options.file:
         for path in options.file:
-            yield _Parts(read_bytes(path, RECORD_BYTES_MAX), key, [], None, None)
+            yield Parts(read_bytes(path, RECORD_BYTES_MAX), key, [], None, None)
         return
     for number, line in enumerate(_lines(producer), 1):
         try:
-            parts = _from_json(line) if options.format == "json" else _from_text(line, options)
+            parts = read(line)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"line {number}: {error}") from error
         yield parts if key is None else parts._replace(key=key)
@@ -253,7 +337,7 @@ def _fixed_header(text: str) -> tuple[str, bytes | None]:
     return name, os.fsencode(value) if equals else None
 
 
-def _from_text(line: bytes, options: argparse.Namespace) -> _Parts:
+def _from_text(line: bytes, options: argparse.Namespace) -> Parts:
     decode = bytes.fromhex if options.format == "hex" else None
     headers: list[tuple[str, bytes | None]] = []
     rest, key = line, None
@@ -273,7 +357,7 @@ def _from_text(line: bytes, options: argparse.Namespace) -> _Parts:
             return None
         return text if decode is None else decode(text.decode())
 
-    return _Parts(part(rest), part(key), headers, None, None)
+    return Parts(part(rest), part(key), headers, None, None)
 
 
 def _header(text: bytes) -> tuple[str, bytes | None]:
@@ -283,7 +367,7 @@ def _header(text: bytes) -> tuple[str, bytes | None]:
     return name.decode(), value
 
 
-def _from_json(line: bytes) -> _Parts:
+def _from_json(line: bytes) -> Parts:
     fields = json.loads(line)
     if not isinstance(fields, dict) or "value" not in fields:
         raise ValueError("no JSON object with a field 'value'")
@@ -295,7 +379,7 @@ def _from_json(line: bytes) -> _Parts:
             raise ValueError(f"'{name}' is no integer")
     if timestamp is not None and not 0 <= timestamp <= LONG_MAX:
         raise ValueError(f"'timestamp' {timestamp} is no time in milliseconds since 1970")
-    return _Parts(
+    return Parts(
         _json_bytes(fields["value"]),
         _json_bytes(fields.get("key")),
         [(str(name), _json_bytes(value)) for name, value in pairs],
