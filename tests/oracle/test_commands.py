@@ -140,6 +140,46 @@ def test_configs_are_described_and_changed_in_kafkas_words(ours: Ours, theirs: T
     assert ours("configs", "describe", "--entity-type", "brokers").stdout == defaults.stdout
 
 
+def test_the_default_of_all_brokers_is_described_and_changed_in_kafkas_words(
+    ours: Ours, theirs: Theirs
+) -> None:
+    default = ("--entity-type", "brokers", "--entity-default")
+    key = "log.message.timestamp.after.max.ms"
+
+    def same(*arguments: str) -> str:
+        told, mine = theirs(CONFIGS, *arguments), ours("configs", *arguments)
+        assert (mine.returncode, mine.stdout) == (told.exit, told.stdout)
+        return mine.stdout
+
+    for arguments in (default, ("--broker-defaults",)):
+        same("--alter", *arguments, "--add-config", f"{key}=3600001")
+        wait_until(lambda: f"{key}=3600001 " in theirs(CONFIGS, "--describe", *default).stdout)
+        for view in ((), ("--all",)):
+            assert f"{key}=3600001 " in same("--describe", *arguments, *view)
+        same("--alter", *arguments, "--delete-config", key)
+        wait_until(lambda: key not in theirs(CONFIGS, "--describe", *default).stdout)
+        # Kafka's tool has no word for a key that was not set.
+        same("--alter", *arguments, "--delete-config", key)
+    missing = ours("configs", "alter", *default, "--delete-config", f"{key},none")
+    assert missing.stderr == f"kafkalite: not set, and so not deleted: {key}, none\n"
+    same("--alter", *default, "--add-config", "node.id=7")
+    same("--alter", *default, "--add-config", f"{key}=soon")
+    for kind in ("topics", "groups", "broker-loggers"):
+        for action in (("--describe",), ("--alter", "--add-config", "a=b")):
+            arguments = (*action, "--entity-type", kind, "--entity-default")
+            assert theirs(CONFIGS, *arguments).exit == 1
+            told = ours("configs", *arguments)
+            assert (told.returncode, told.stdout) == (2, "")
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Kafka's broker describes a change once it has read it from the metadata log."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # the pause of this poll
+
+
 def test_loggers_are_described_and_changed_in_kafkas_words(ours: Ours, theirs: Theirs) -> None:
     entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
 

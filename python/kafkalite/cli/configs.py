@@ -22,6 +22,7 @@ kafkalite configs alter --topic orders --add-config retention.ms=1000,segment.ms
 kafkalite configs alter --topic orders --delete-config retention.ms
 kafkalite configs alter --broker-logger 1 --add-config root=DEBUG
 kafkalite configs --describe --entity-type topics --entity-name orders     as kafka-configs has it
+kafkalite configs --alter --entity-type brokers --entity-default --add-config log.cleaner.threads=2
 """
 
 TYPES = {"topics": TOPIC, "brokers": BROKER, "broker-loggers": BROKER_LOGGER, "groups": GROUP}
@@ -72,7 +73,7 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
     entity.add_argument("--entity-type", choices=sorted(TYPES), help="as kafka-configs has it")
     parser.add_argument("--entity-name", metavar="NAME", help="the name of an --entity-type")
     parser.add_argument(
-        "--entity-default", action="store_true", help="the default of an --entity-type"
+        "--entity-default", action="store_true", help="with brokers: what all brokers default to"
     )
 
 
@@ -84,16 +85,22 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
         "broker-loggers": options.broker_logger,
         "groups": options.group,
     }
-    for kind, name in named.items():
-        if name is not None:
-            return kind, name
-    if options.broker_defaults:
-        return "brokers", ""
     if options.entity_type is None:
+        if options.entity_default or options.entity_name is not None:
+            raise UsageError("--entity-name and --entity-default belong to an --entity-type")
+        if options.broker_defaults:
+            return "brokers", ""
+        for kind, name in named.items():
+            if name is not None:
+                return kind, name
         raise UsageError("name a --topic, --broker, --broker-logger, --group or --entity-type")
-    if options.entity_default:
-        return options.entity_type, ""
-    return options.entity_type, options.entity_name
+    if not options.entity_default:
+        return options.entity_type, options.entity_name
+    if options.entity_name is not None:
+        raise UsageError("--entity-name and --entity-default exclude each other")
+    if options.entity_type != "brokers":
+        raise UsageError(f"there is no default of {options.entity_type}, but one of brokers")
+    return "brokers", ""
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -175,13 +182,12 @@ def _alter(options: argparse.Namespace) -> int:
         raise UsageError("say what to alter: --add-config or --delete-config")
     with client_of(Admin, options) as admin:
         if kind == "brokers" and deleted:
-            # As kafka-configs: a broker takes any name to delete, and says nothing.
+            # A broker takes any name to delete, and kafka-configs says nothing of it.
             entries = admin.describe_configs(BROKER, name)
             present = {entry.name for entry in entries if _is_dynamic(entry, kind, name)}
             missing = [key for key in deleted if key not in present]
             if missing:
-                print_error(f"Invalid config(s): {','.join(missing)}")
-                return 1
+                print_error(f"not set, and so not deleted: {', '.join(missing)}")
         if kind == "broker-loggers":
             known = {entry.name for entry in admin.describe_configs(BROKER_LOGGER, name)}
             strange = [each for each in (*deleted, *changes) if each not in known]

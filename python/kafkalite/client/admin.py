@@ -413,7 +413,7 @@ class Admin(ClusterClient):
         def ask() -> Any:
             response = self.cluster.ask(request, node_id=self._config_node(resource_type, name))
             result = response.results[0]
-            check(result.error_code, f"configuration of '{name}'", result.error_message)
+            check(result.error_code, _configuration_of(name), result.error_message)
             return result
 
         return [_config_entry(row) for row in self._ask_any(ask).configs]
@@ -447,7 +447,7 @@ class Admin(ClusterClient):
             node_id = self._config_node(resource_type, name)
             response = self.cluster.ask(request, node_id=node_id)
             row = response.responses[0]
-            check(row.error_code, f"configuration of '{name}'", row.error_message)
+            check(row.error_code, _configuration_of(name), row.error_message)
 
         self._change(ask, CONFIG_PASSES)
 
@@ -477,7 +477,7 @@ class Admin(ClusterClient):
             known = ", ".join(map(str, sorted(self.cluster.nodes)))
             raise broker_error(
                 BROKER_ID_NOT_REGISTERED,
-                f"configuration of '{name}'",
+                _configuration_of(name),
                 f"the cluster has no broker {node_id} at the moment, but {known}",
             )
         return node_id
@@ -620,6 +620,11 @@ def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
     return topics
+
+
+def _configuration_of(name: str) -> str:
+    """For messages; only the default of all brokers has no name."""
+    return f"configuration of '{name}'" if name else "default configuration of the brokers"
 
 
 def _config_entry(row: Any) -> ConfigEntry:

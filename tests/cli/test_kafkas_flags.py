@@ -1,5 +1,7 @@
-"""The flags of Kafka's console tools where they meet ours; `tests/oracle/test_console_tools.py` has
-what they print beside Kafka's."""
+"""The flags of Kafka's tools where they meet ours.
+
+`tests/oracle/test_console_tools.py` has what they print beside Kafka's own tools.
+"""
 
 import socket
 import subprocess
@@ -143,3 +145,49 @@ def test_a_broker_that_does_not_answer_blocks_for_no_longer_than_it_may() -> Non
         )
         assert time.monotonic() - begun < 20
     assert (told.returncode, told.stderr.count(b"\n")) == (1, 1)
+
+
+def test_the_default_of_all_brokers_is_set_and_taken_back(run: Run) -> None:
+    """What was not set could not be deleted, which kafka-configs lets pass."""
+    default = ("--entity-type", "brokers", "--entity-default")
+    done = "Completed updating default config for brokers in the cluster.\n"
+    title = "Default configs for brokers in the cluster are:\n"
+    assert run("configs", "--alter", *default, "--add-config", "max.connections=77").stdout == done
+    told = run("configs", "--describe", *default).stdout
+    assert told.startswith(
+        f"{title}  max.connections=77 sensitive=false synonyms={{DYNAMIC_DEFAULT"
+    )
+    assert "max.connections=77 " in run("configs", "describe", "--broker", "1", "--all").stdout
+    assert run("configs", "alter", *default, "--delete-config", "max.connections").stdout == done
+    assert "max.connections" not in run("configs", "describe", "--broker-defaults").stdout
+    again = run("configs", "alter", *default, "--delete-config", "max.connections")
+    assert (again.returncode, again.stdout) == (0, done)
+    assert again.stderr == "kafkalite: not set, and so not deleted: max.connections\n"
+    refused = run("configs", "alter", *default, "--add-config", "node.id=7")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("kafkalite: default configuration of the brokers: Cannot upd")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--entity-default"], "--entity-name and --entity-default belong to an --entity-type"),
+        (["--broker", "1", "--entity-default"], "belong to an --entity-type"),
+        (["--topic", "t", "--entity-name", "u"], "belong to an --entity-type"),
+        (
+            ["--entity-type", "brokers", "--entity-name", "1", "--entity-default"],
+            "--entity-name and --entity-default exclude each other",
+        ),
+        (
+            ["--entity-type", "topics", "--entity-default"],
+            "there is no default of topics, but one of brokers",
+        ),
+    ],
+)
+@pytest.mark.parametrize("action", [["describe"], ["alter", "--add-config", "a=b"]])
+def test_a_default_is_that_of_brokers_and_of_nothing_else(
+    action: list[str], words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`--broker 1 --entity-default` changed broker 1, without a word."""
+    assert cli.run(["configs", *action, *words]) == 2
+    assert sentence in capfd.readouterr().err
