@@ -110,6 +110,12 @@ class Broker:
         return self._data
 
     @property
+    def is_started(self) -> bool:
+        """Whether it has been started and neither stopped nor killed since; one that has ended by
+        itself counts as started."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """Of the broker's process. Raises if it has not been started."""
         if self._process is None:

@@ -80,6 +80,37 @@ def test_a_suite_sets_its_own_configuration(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("end", ["kill", "stop", "close"])
+def test_a_broker_that_a_test_has_ended_is_there_for_the_next_one(
+    pytester: pytest.Pytester, end: str
+) -> None:
+    """Every later test of the session failed in its fixture."""
+    result = run(
+        pytester,
+        f"""
+        from kafkalite.client import Consumer, Producer
+
+        seen = []
+
+        def test_ends_it(kafka_broker, kafka_topic):
+            with Producer(kafka_broker.bootstrap_servers) as producer:
+                producer.send(kafka_topic, b"value")
+            seen.append((kafka_broker.bootstrap_servers, kafka_topic))
+            kafka_broker.{end}()
+
+        def test_behind(kafka_broker, kafka_topic):
+            (servers, topic), = seen
+            assert kafka_topic != topic
+            if {end!r} != "close":
+                assert kafka_broker.bootstrap_servers == servers
+                with Consumer(servers, offset_reset="earliest") as consumer:
+                    consumer.assign([(topic, 0)])
+                    assert [each.value for each in consumer.poll(9000)] == [b"value"]
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
 def test_a_broker_that_does_not_start_or_go_on_shows_its_log(pytester: pytest.Pytester) -> None:
     """Of one that had died in the middle, the later tests said that nobody answers, not why."""
     result = run(

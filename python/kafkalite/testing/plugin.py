@@ -44,11 +44,15 @@ def kafka_broker(kafka_broker_config: Mapping[str, str]) -> Iterator[Broker]:
 
 @pytest.fixture
 def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of a new topic with one partition that no other test has."""
+    """The name of a new topic with one partition that no other test has. A broker that an earlier
+    test has stopped or killed is started again, at its address and with its records; one that has
+    ended by itself is not."""
     import os
 
     from kafkalite.client.admin import Admin
 
+    if not kafka_broker.is_started:
+        kafka_broker.start()
     words = "".join(
         each if each.isascii() and each.isalnum() else "-" for each in request.node.name
     )
