@@ -23,6 +23,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import SYSTEM_BUFFER, Buffers, Endpoint, address, bind
 from kafkalite.stderr_log import Log
 
+FREE_PORT = "127.0.0.1:0"
 FORGOTTEN_STOP_S = 10.0
 """A program that ends waits so long for the clean stop of a broker that it has not closed."""
 TEMPORARY_DEFAULTS = {
@@ -58,7 +59,7 @@ class Broker:
         self,
         data: str | os.PathLike[str] | None = None,
         *,
-        listen: str | None = "127.0.0.1:0",
+        listen: str | None = FREE_PORT,
         config: Mapping[str, str | int | float] | None = None,
         log_level: str = "info",
         start_timeout_s: float = 30.0,
@@ -67,14 +68,16 @@ class Broker:
         temporary one, which `close` removes; records are then not flushed for each answer
         (`kafkalite.acks.fsync=none`), and a group waits for no more members before its first
         rebalance (`group.initial.rebalance.delay.ms=0`), unless `config` says otherwise. `listen`
-        is `host:port`, port 0 a free one; None leaves it to `listeners` in the configuration.
-        `config` are the keys of a server.properties, as texts, numbers or flags. `log_level` is
-        debug (requests too, but those for records), info, warning or error: what `log_tail` has.
+        is `host:port`, port 0 a free one, in place of `listeners` in the configuration; None is
+        what a server.properties without `listeners` means, 127.0.0.1:9092. `config` are the keys of
+        a server.properties, as texts, numbers or flags. `log_level` is debug (requests too, but
+        those for records), info, warning or error: what `log_tail` has.
 
         Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
         within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and
-        `InvalidArgumentError` for an empty `data` and an unknown `log_level`. A key that nobody
-        knows gets a warning, since nobody looks into the log of a broker that serves.
+        `InvalidArgumentError` for an empty `data`, an unknown `log_level` and a key of `config`
+        that another argument contradicts. A key that nobody knows gets a warning, since nobody
+        looks into the log of a broker that serves.
         """
         from kafkalite.client.arguments import config_texts, directory, text, wrong_type
 
@@ -85,6 +88,9 @@ class Broker:
         self._data = None if data is None else directory("data", data)
         self._listen = None if listen is None else text("listen", listen)
         self._config = config_texts("config", {} if config is None else config)
+        if "listeners" in self._config and listen == FREE_PORT:
+            self._listen = None
+        _refuse_contradictions(self._config, self._listen, self._data)
         for sentence in _warnings_of(self._config):
             warnings.warn(sentence, stacklevel=2)
         self._start_timeout_s = start_timeout_s
@@ -227,7 +233,7 @@ class Broker:
         if self._temporary is not None:
             for name, value in TEMPORARY_DEFAULTS.items():
                 config.setdefault(name, value)
-            config["kafkalite.remove.with.parent"] = "true"
+            config.setdefault("kafkalite.remove.with.parent", "true")
         for name, value in config.items():
             command += ["--config", f"{name}={value}"]
         return command
@@ -328,6 +334,26 @@ class Broker:
         import asyncio
 
         await asyncio.to_thread(self.close)
+
+
+def _refuse_contradictions(config: Mapping[str, str], listen: str | None, data: str | None) -> None:
+    """Raises `InvalidArgumentError` for a key whose value another argument would replace."""
+    if "listeners" in config and listen is not None:
+        raise InvalidArgumentError(
+            f"listen={listen} and listeners={config['listeners']} in config say where to listen: "
+            "give one of them"
+        )
+    for name in ("log.dirs", "log.dir"):
+        if name in config and data is not None:
+            raise InvalidArgumentError(
+                f"data={data} and {name}={config[name]} in config name log directories: "
+                "give one of them"
+            )
+    if config.get("kafkalite.die.with.parent", "true").strip().lower() != "true":
+        raise InvalidArgumentError(
+            "kafkalite.die.with.parent=false in config cannot be: a kafkalite.Broker ends with its "
+            "program; kafkalite serve runs on its own"
+        )
 
 
 def _warnings_of(config: Mapping[str, str]) -> list[str]:

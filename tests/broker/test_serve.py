@@ -10,6 +10,7 @@ import platform
 import re
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -355,8 +356,7 @@ def test_modules_of_the_current_directory_are_not_the_brokers(
 )
 def test_a_broker_behind_a_proxy_comes_back_where_it_was_bound(config: dict[str, str]) -> None:
     """It took what clients are told for its own address: the proxy found nobody behind it."""
-    listen = None if "listeners" in config else "127.0.0.1:0"
-    with kafkalite.Broker(listen=listen, config=config) as broker:
+    with kafkalite.Broker(config=config) as broker:
         bound = [listeners_in(broker.log_tail())]
         for end in (broker.stop, broker.kill):
             told = broker.bootstrap_servers
@@ -469,6 +469,18 @@ def test_no_configuration_has_a_directory_of_the_users_removed(tmp_path: Path) -
     pid, folder = parent_of_a_broker(KILL_ITSELF, data)
     assert ends(int(pid)), "the broker outlived its parent"
     assert (Path(folder) / ".kafka_cleanshutdown").exists()
+
+
+def test_a_temporary_directory_outlives_the_parent_if_the_configuration_says_so() -> None:
+    """The key was overwritten."""
+    pid, folder = parent_of_a_broker(
+        KILL_ITSELF, "config={'kafkalite.remove.with.parent': 'false'}"
+    )
+    try:
+        assert ends(int(pid)), "the broker outlived its parent"
+        assert (Path(folder) / ".kafka_cleanshutdown").exists()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_broker_that_nobody_closed_ends_quietly_with_the_program() -> None:
