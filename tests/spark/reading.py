@@ -106,4 +106,9 @@ def ends_of(checkpoint: Path) -> list[Any]:
     """Up to which offsets each micro-batch of a checkpoint went: `{"orders":{"0":17}}`."""
     files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     # The version, the settings of the query, then a line for each of its sources.
-    return [json.loads(path.read_text().splitlines()[2]) for path in files]
+    return [without_ids(json.loads(path.read_text().splitlines()[2])) for path in files]
+
+
+def without_ids(offsets: Any) -> dict[str, Any]:
+    """Offsets as the connector has them, who reads past the ids of topics."""
+    return {topic: partitions for topic, partitions in offsets.items() if partitions}

@@ -1,6 +1,7 @@
 """The first micro-batch of a stream that starts at the end of the log while records come in: its
 start is decided once, however often it is asked for, and Spark repeats it after a failure."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafkalite import Broker
 from kafkalite.client import Producer
 from oracle.tools import Record
-from spark.reading import CONNECTOR, read_stream, stream_what_is_there
+from spark.reading import CONNECTOR, read_stream, stream_what_is_there, without_ids
 from spark.records import START_MS, create, send
 
 pytestmark = pytest.mark.oracle
@@ -62,7 +63,8 @@ def test_a_first_micro_batch_that_failed_begins_where_it_began(
     assert [[row[4] for row in batch] for batch in found.batches] == [[], [3, 4, 5, 6, 7]]
     kept = tmp_path / "sources" / "0" / "0"
     if before != "python":
-        assert kept.read_bytes() == b'\0v1\n{"%s":{"0":3}}' % topic.encode()
+        head, _, offsets = kept.read_bytes().partition(b"\n")
+        assert (head, without_ids(json.loads(offsets))) == (b"\0v1", {topic: {"0": 3}})
 
 
 @contextmanager

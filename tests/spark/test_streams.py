@@ -179,6 +179,49 @@ def test_a_checkpoint_of_the_connector_is_taken_over(
     assert after.ends == [*before.ends, {topic: {"0": 20, "1": 35}}]
 
 
+def test_a_checkpoint_goes_back_to_the_connector(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    """The ids of topics, which it does not know, are in keys that it reads past."""
+    topic = f"back-{engine}"
+    servers = broker.bootstrap_servers
+    create(servers, topic, 2)
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    send(servers, [each for part in (0, 1) for each in texts(topic, part, "a", "b")])
+    before = stream_what_is_there(spark, engine, servers, options, tmp_path)
+    send(servers, texts(topic, 1, "c"))
+    after = stream_what_is_there(spark, CONNECTOR, servers, options, tmp_path)
+    assert [len(batch) for batch in before.batches] == [4]
+    assert [[row[3:5] for row in batch] for batch in after.batches] == [[(1, 2)]]
+    assert after.ends == [*before.ends, {topic: {"0": 2, "1": 3}}]
+
+
+def test_a_topic_that_was_made_anew_fails_a_query_or_is_read_from_its_beginning(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    """Its first records were left out without a word, as by Spark's connector."""
+    topic = f"anew-{engine}"
+    servers = broker.bootstrap_servers
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    create(servers, topic)
+    send(servers, texts(topic, 0, "a", "b"))
+    stream_what_is_there(spark, engine, servers, options, tmp_path)
+    with Admin(servers) as admin:
+        admin.delete_topics([topic])
+    create(servers, topic)
+    send(servers, texts(topic, 0, "c", "d", "e"))
+    sentence = rf"the topic {topic} was deleted and made anew \(its id was \S+, it is \S+\)"
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=sentence):
+            stream_what_is_there(spark, engine, servers, options, tmp_path)
+    lenient = {**options, "failOnDataLoss": "false"}
+    found = stream_what_is_there(spark, engine, servers, lenient, tmp_path)
+    assert [[bytes(row[1]) for row in batch] for batch in found.batches] == [[b"c", b"d", b"e"]]
+    send(servers, texts(topic, 0, "f"))
+    found = stream_what_is_there(spark, engine, servers, options, tmp_path)
+    assert [[bytes(row[1]) for row in batch] for batch in found.batches] == [[b"f"]]
+
+
 def test_a_minimum_a_trigger_is_waited_for_until_the_delay_is_over(
     spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
 ) -> None:

@@ -55,6 +55,11 @@ def orders(request: pytest.FixtureRequest, broker: kafkalite.Broker, data: Path)
     return {"paths": json.dumps([str(data / "orders-0"), str(data / "orders-1")])}
 
 
+def without_ids(offsets: dict[str, Any]) -> dict[str, Any]:
+    """As Spark's connector has them."""
+    return {topic: partitions for topic, partitions in offsets.items() if partitions}
+
+
 def ranges(logs: Logs, options: dict[str, str], **more: Any) -> list[list[Any]]:
     asked = {"op": "batch", "options": options} | more
     found = answer(json.loads(json.dumps(asked)), logs)
@@ -144,20 +149,20 @@ def test_offsets_must_name_what_is_read(orders: dict[str, str], logs: Logs) -> N
 
 def test_a_stream_starts_goes_on_and_is_limited(orders: dict[str, str], logs: Logs) -> None:
     first = answer({"op": "initial", "options": orders}, logs)["offsets"]
-    assert first == {"orders": {"0": 50, "1": 50}}
+    assert without_ids(first) == {"orders": {"0": 50, "1": 50}}
     options = orders | {"startingOffsets": "earliest"}
     start = answer({"op": "initial", "options": options}, logs)["offsets"]
     asked = {"op": "latest", "options": options, "start": start, "limit": {"maxRows": 10}}
     found = answer(asked, logs)
-    assert found["offsets"] == {"orders": {"0": 5, "1": 5}}
-    assert found["latest"] == {"orders": {"0": 50, "1": 50}}
+    assert without_ids(found["offsets"]) == {"orders": {"0": 5, "1": 5}}
+    assert without_ids(found["latest"]) == {"orders": {"0": 50, "1": 50}}
     end = found["offsets"]
     between = {"op": "between", "start": start, "end": end}
     assert ranges(logs, options, **between) == [["orders", 0, 0, 5], ["orders", 1, 0, 5]]
     assert ranges(logs, options, op="between", start=end, end=end) == []
     target = {"orders": {"0": 6, "1": 5}}
     found = answer(asked | {"start": end, "target": target}, logs)
-    assert found["offsets"] == target
+    assert without_ids(found["offsets"]) == target
 
 
 def test_a_stream_waits_for_enough(orders: dict[str, str], logs: Logs) -> None:
@@ -171,8 +176,9 @@ def test_a_stream_waits_for_enough(orders: dict[str, str], logs: Logs) -> None:
     assert (found["offsets"], found["delayed"]) == (asked["start"], True)
     moved = {"orders": {"0": 50, "1": 50}}
     found = answer(asked | {"sinceMs": 1_000}, logs)
-    assert (found["offsets"], found["delayed"]) == (moved, False)
-    assert answer(asked | {"limit": {"minRows": 5}, "sinceMs": 10}, logs)["offsets"] == moved
+    assert (without_ids(found["offsets"]), found["delayed"]) == (moved, False)
+    found = answer(asked | {"limit": {"minRows": 5}, "sinceMs": 10}, logs)
+    assert without_ids(found["offsets"]) == moved
 
 
 def test_an_added_partition_is_read_and_a_lost_one_told(orders: dict[str, str], logs: Logs) -> None:
@@ -236,7 +242,7 @@ def test_topics_are_chosen_by_name_pattern_and_partition(
 
     def topics(**options: str) -> dict[str, Any]:
         asked = {"op": "initial", "options": servers | everything | options}
-        found: dict[str, Any] = answer(asked, logs)["offsets"]
+        found = without_ids(answer(asked, logs)["offsets"])
         return {topic: sorted(partitions) for topic, partitions in found.items()}
 
     both = ["0", "1"]

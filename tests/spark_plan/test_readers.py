@@ -53,6 +53,11 @@ def topic(servers: str, request: pytest.FixtureRequest) -> str:
     return name
 
 
+def without_ids(offsets: Any) -> dict[str, Any]:
+    """As Spark's connector has them."""
+    return {topic: partitions for topic, partitions in offsets.items() if partitions}
+
+
 def append(servers: str, topic: str, start: int, stop: int, partitions: int = 2) -> None:
     with Producer(servers) as producer:
         for number in range(start, stop):
@@ -273,7 +278,8 @@ def test_a_stream_reads_each_record_once_whatever_the_limit(servers: str, topic:
     reader = stream(servers, topic, maxOffsetsPerTrigger="30")
     assert reader.getDefaultReadLimit() == ReadMaxRows(30)
     start = reader.initialOffset()
-    assert start == {topic: {"0": 0, "1": 0}} == reader.initialOffset()
+    assert start == reader.initialOffset()
+    assert without_ids(start) == {topic: {"0": 0, "1": 0}}
     found, ends = [], []
     while (end := reader.latestOffset(start, ReadMaxRows(30))) != start:
         found += rows(reader, reader.partitions(start, end))
@@ -281,7 +287,7 @@ def test_a_stream_reads_each_record_once_whatever_the_limit(servers: str, topic:
         ends.append(end[topic]["0"])
     assert ends == [15, 30, 45, 50]
     assert numbers(found) == list(range(100))
-    assert reader.reportLatestOffset() == {topic: {"0": 50, "1": 50}}
+    assert without_ids(reader.reportLatestOffset()) == {topic: {"0": 50, "1": 50}}
     assert reader.partitions(start, start) == []
     reader.stop()
 
@@ -305,7 +311,7 @@ def test_a_partition_that_is_added_is_read_from_its_start(servers: str, topic: s
     append(servers, topic, 100, 106, partitions=3)
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert end == {topic: {"0": 52, "1": 52, "2": 2}}
+    assert without_ids(end) == {topic: {"0": 52, "1": 52, "2": 2}}
     assert numbers(rows(reader, reader.partitions(start, end))) == list(range(100, 106))
     reader.stop()
 
@@ -384,10 +390,10 @@ def test_available_now_ends_where_it_began_to_look(servers: str, topic: str) -> 
     reader = stream(servers, topic, minOffsetsPerTrigger="1000")
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
-    assert reader.latestOffset(start, ReadMaxRows(10)) == {topic: {"0": 5, "1": 5}}
+    assert without_ids(reader.latestOffset(start, ReadMaxRows(10))) == {topic: {"0": 5, "1": 5}}
     append(servers, topic, 100, 110)
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert end == {topic: {"0": 50, "1": 50}}
+    assert without_ids(end) == {topic: {"0": 50, "1": 50}}
     assert reader.latestOffset(end, ReadAllAvailable()) == end
     reader.stop()
 
@@ -397,10 +403,10 @@ def test_a_stream_waits_for_its_least_but_for_the_first_time(servers: str, topic
     assert reader.getDefaultReadLimit() == ReadMinRows(20)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMinRows(20))
-    assert end == {topic: {"0": 50, "1": 50}}
+    assert without_ids(end) == {topic: {"0": 50, "1": 50}}
     append(servers, topic, 100, 110)
     assert reader.latestOffset(end, ReadMinRows(20)) == end
-    assert reader.latestOffset(end, ReadAllAvailable()) == {topic: {"0": 55, "1": 55}}
+    assert without_ids(reader.latestOffset(end, ReadAllAvailable())) == {topic: {"0": 55, "1": 55}}
     append(servers, topic, 110, 120)
-    assert reader.latestOffset(end, ReadMinRows(20)) == {topic: {"0": 60, "1": 60}}
+    assert without_ids(reader.latestOffset(end, ReadMinRows(20))) == {topic: {"0": 60, "1": 60}}
     reader.stop()

@@ -1,8 +1,9 @@
 """Plans what a query reads: asks brokers, or files, and lets `ranges.py` decide.
 
 `answer` is the same as JSON in, JSON out: what `kafkalite arrow serve` gives the columnar engine in
-the JVM. Offsets are as in the connector's JSON; a range is `[topic, partition, start, stop]`, from
-files with the partition's directory as a fifth.
+the JVM. Offsets are as in the connector's JSON, those of a stream with the ids of topics
+(`ranges.Position`), by which it notices one that was deleted and made anew; a range is
+`[topic, partition, start, stop]`, from files with the partition's directory as a fifth.
 
     {"op": "batch",   "options": {…}, …}                         ranges
         "cut": {"tests": […], "start": n, "stop": n, "timestamp": ms}
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kafkalite._native import FetchRead, LogRead
-from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin
+from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin, uuid_text
 from kafkalite.client.arguments import OffsetOfTime
 from kafkalite.client.cluster import Cluster, TopicMetadata
 from kafkalite.client.connection import Closing
@@ -49,6 +50,7 @@ from kafkalite.spark.ranges import (
     Offsets,
     Partition,
     PartitionTest,
+    Position,
     Range,
     Start,
 )
@@ -90,6 +92,9 @@ class Log(Protocol):
 
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
         """The first offset at or after a timestamp; -1 for none."""
+
+    def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
+        """The ids of topics, where they are known, as of the last `partitions`, or of now."""
 
     def endpoint(self) -> "Endpoint | None":
         """Where the broker serves Arrow on this machine, if it does."""
@@ -155,35 +160,54 @@ def repeated_start(
     return decide.repeated_start(start, end, by_time=by_time)
 
 
-def latest_offsets(options: ReadOptions, log: Log, known: Offsets) -> dict[Partition, int]:
-    """The ends of all partitions. An end below one that is known already is asked for again: most
+def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
+    """The ends of all partitions. An end below the start of the same topic is asked for again: most
     likely a broker is behind."""
     attempt = 1
     while True:
-        found = dict(log.last(log.partitions(options.topics)))
-        is_behind = any(found.get(each, offset) < offset for each, offset in known.items())
+        found = with_ids(log, dict(log.last(log.partitions(options.topics))))
+        known = decide.same_topics(start, found.ids)
+        is_behind = any(found.offsets.get(each, offset) < offset for each, offset in known.items())
         if not is_behind or attempt >= options.offset_attempts:
             return found
         attempt += 1
         time.sleep(options.offset_pause_ms / 1000)
 
 
-def next_offsets(
-    log: Log, start: Offsets, latest: Offsets, rows_max: int | None
-) -> dict[Partition, int]:
-    """Where the next micro-batch ends."""
-    new = [] if rows_max is None else [each for each in latest if each not in start]
-    return decide.advance(start, latest, log.first(new) if new else {}, rows_max)
+def with_ids(log: Log, offsets: dict[Partition, int]) -> Position:
+    """Offsets of partitions that `log.partitions` has just told."""
+    return Position(offsets, log.ids({topic for topic, _ in offsets}))
 
 
-def plan_between(options: ReadOptions, log: Log, start: Offsets, stop: Offsets) -> Plan:
-    """The tasks of a micro-batch: the same for the same offsets, as long as the log is there."""
-    new = [each for each in stop if each not in start]
-    found, losses = decide.between(start, stop, log.first(new) if new else {})
+def next_offsets(log: Log, start: Position, latest: Position, rows_max: int | None) -> Position:
+    """Where the next micro-batch ends: at the start, if there is nothing new."""
+    begin = decide.same_topics(start, latest.ids)
+    new = [] if rows_max is None else [each for each in latest.offsets if each not in begin]
+    found = decide.advance(begin, latest.offsets, log.first(new) if new else {}, rows_max)
+    # A checkpoint without ids gets them with its next records.
+    return start if found == start.offsets == begin else Position(found, latest.ids)
+
+
+def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position) -> Plan:
+    """The tasks of a micro-batch: the same for the same offsets, as long as the log is there. A
+    topic that was made anew since the start is read from its beginning, and one that was since the
+    micro-batch was planned first has nothing in it any more."""
+    now = log.ids({topic for topic, _ in stop.offsets}, ask=True) if stop.ids else {}
+    end = decide.same_topics(stop, now)
+    begin = decide.same_topics(Position(decide.same_topics(start, stop.ids), stop.ids), now)
+    new = [each for each in end if each not in begin]
+    found, losses = decide.between(begin, end, log.first(new) if new else {})
     if options.topics.kind == "path":
         found, more = _still_there(log, found)
         losses += more
-    return _plan(options, found, losses)
+    anew = {topic: start.ids[topic] for topic in decide.remade(start.ids, stop.ids)}
+    anew |= {topic: stop.ids[topic] for topic in decide.remade(stop.ids, now)}
+    told = [
+        f"the topic {topic} was deleted and made anew (its id was {before}, it is "
+        f"{now.get(topic, stop.ids[topic])})"
+        for topic, before in sorted(anew.items())
+    ]
+    return _plan(options, found, told + losses)
 
 
 def _still_there(log: Log, ranges: Iterable[Range]) -> tuple[list[Range], list[str]]:
@@ -289,6 +313,15 @@ class WireLog(Closing):
         there = [(name, each) for name, each in wanted if each in known[name]]
         return self._listed(dict.fromkeys(there, EARLIEST))
 
+    def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
+        """See `Log`. Brokers before 2.8 do not tell."""
+        names = sorted(topics)
+        if ask:
+            found = self._cluster.retry(lambda: self._cluster.refresh(names))
+        else:
+            found = {name: self._topic(name) for name in names}
+        return {name: uuid_text(topic.id) for name, topic in found.items() if any(topic.id)}
+
     def _numbers_of(self, topic: str) -> Collection[int]:
         """Of its partitions; none if there is no such topic."""
         try:
@@ -370,6 +403,11 @@ class FileLog:
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
         """See `Log`. As a broker looks them up: by the time index, then headers, then one batch."""
         return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
+
+    def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
+        """None: files may be copies, which keep an id, and restored ones, which may not."""
+        del topics, ask
+        return {}
 
     def endpoint(self) -> Endpoint | None:
         """None: nobody serves."""
@@ -461,10 +499,10 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
     if op == "batch":
         return _ranges(options, log, plan_batch(options, log, _cut(request)))
     if op == "between":
-        start, stop = _offsets(request, "start"), _offsets(request, "end")
+        start, stop = _position(request, "start"), _position(request, "end")
         return _ranges(options, log, plan_between(options, log, start, stop))
     if op == "initial":
-        return {"offsets": decide.offsets_to_json(initial_offsets(options, log).offsets)}
+        return {"offsets": with_ids(log, initial_offsets(options, log).offsets).to_json()}
     if op == "latest":
         return _latest(request, options, log)
     if op == "endpoint":
@@ -474,22 +512,18 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
 
 
 def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
-    start = _offsets(request, "start")
+    start = _position(request, "start")
     is_bounded = request.get("target") is not None
-    latest: Offsets
-    latest = _offsets(request, "target") if is_bounded else latest_offsets(options, log, start)
+    latest = _position(request, "target") if is_bounded else latest_offsets(options, log, start)
     limit = request.get("limit") or {}
     rows_max, rows_min = _count(limit, "maxRows"), _count(limit, "minRows")
     since_ms = _count(request, "sinceMs") or 0
+    begin = decide.same_topics(start, latest.ids)
     is_delayed = rows_min is not None and decide.is_delayed(
-        start, latest, rows_min, options.delay_ms_max, since_ms
+        begin, latest.offsets, rows_min, options.delay_ms_max, since_ms
     )
     end = start if is_delayed else next_offsets(log, start, latest, rows_max)
-    return {
-        "offsets": decide.offsets_to_json(end),
-        "latest": decide.offsets_to_json(latest),
-        "delayed": is_delayed,
-    }
+    return {"offsets": end.to_json(), "latest": latest.to_json(), "delayed": is_delayed}
 
 
 def _schema(options: ReadOptions) -> dict[str, Any]:
@@ -593,9 +627,9 @@ def _options(request: Mapping[str, Any]) -> dict[str, str]:
     return given
 
 
-def _offsets(request: Mapping[str, Any], name: str) -> dict[Partition, int]:
+def _position(request: Mapping[str, Any], name: str) -> Position:
     try:
-        return decide.offsets_from_json(request.get(name))
+        return Position.from_json(request.get(name))
     except ValueError as error:
         raise InvalidArgumentError(f"{name} must be offsets by topic and partition") from error
 

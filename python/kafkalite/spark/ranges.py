@@ -3,6 +3,7 @@
     bound           earliest, latest, offsets or timestamps, as an option says it
     offsets         {("orders", 0): 17}: the next record of each partition; in JSON as Spark's
                     connector writes it, {"orders":{"0":17}}, -1 for latest and -2 for earliest
+    position        offsets with the ids of their topics, {"orders":{"0":17},"orders:<id>":{}}
     range           topic, partition, start, stop (exclusive): what one Spark task reads
 
 Whoever asks brokers or files (`planner.py`) hands the answers in. The rules are those of Spark's
@@ -25,6 +26,7 @@ __all__ = [
     "Offsets",
     "Partition",
     "PartitionTest",
+    "Position",
     "Range",
     "Start",
     "advance",
@@ -36,8 +38,10 @@ __all__ = [
     "is_delayed",
     "offsets_from_json",
     "offsets_to_json",
+    "remade",
     "repeated_start",
     "resolve",
+    "same_topics",
     "split",
     "starts_of",
     "within",
@@ -165,6 +169,48 @@ def offsets_from_json(found: Any) -> dict[Partition, int]:
 def offsets_from_text(text: str) -> dict[Partition, int]:
     """`offsets_from_json` of JSON text. Raises `ValueError`."""
     return offsets_from_json(json.loads(text))
+
+
+# No topic's name has it.
+ID_MARK = ":"
+
+
+class Position(NamedTuple):
+    """Where a stream is.
+
+    In a checkpoint the id of a topic is part of a key that has no partitions: Spark's connector,
+    and whoever knows of no ids, reads past it, and checkpoints of theirs lack it.
+    """
+
+    offsets: dict[Partition, int]
+    ids: dict[str, str]
+    """By topic, as far as they are known."""
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """In an order that depends on nothing else: Spark compares texts."""
+        found = offsets_to_json(self.offsets)
+        named: dict[str, dict[str, int]] = {
+            f"{topic}{ID_MARK}{self.ids[topic]}": {} for topic in found if topic in self.ids
+        }
+        return dict(sorted({**found, **named}.items()))
+
+    @staticmethod
+    def from_json(found: Any) -> "Position":
+        """The other way. Raises `ValueError` for anything of another shape."""
+        offsets = offsets_from_json(found)
+        marked = (key.partition(ID_MARK) for key, partitions in found.items() if not partitions)
+        return Position(offsets, {topic: name for topic, mark, name in marked if mark})
+
+
+def remade(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Topics that were deleted and made anew between two looks at their ids."""
+    return sorted(topic for topic in before if after.get(topic, before[topic]) != before[topic])
+
+
+def same_topics(start: Position, ids: Mapping[str, str]) -> dict[Partition, int]:
+    """Offsets without those of topics that have another id: nothing has been read of them yet."""
+    others = set(remade(start.ids, ids))
+    return {each: offset for each, offset in start.offsets.items() if each[0] not in others}
 
 
 # --- a batch --------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 Spark keeps one reader per query in a Python process of the driver, which asks brokers; tasks read
 as those of a batch do. Offsets in the checkpoint are the connector's JSON, `{"orders":{"0":17}}`,
-each the next record of a partition. The same two offsets always give the same rows, so that a
-query that is killed reads again exactly what its checkpoint says. Where the first micro-batch began
-is in no checkpoint, as Spark does not tell a Python source where that is: see `_begins`.
+each the next record of a partition, and beside them the ids of the topics (`ranges.Position`). The
+same two offsets always give the same rows, so that a query that is killed reads again exactly what
+its checkpoint says. Where the first micro-batch began is in no checkpoint, as Spark does not tell a
+Python source where that is: see `_begins`.
 """
 
 import time
@@ -33,14 +34,15 @@ from kafkalite.spark.planner import (
     plan_between,
     repeated_start,
     tell,
+    with_ids,
 )
 from kafkalite.spark.ranges import (
     Partition,
+    Position,
     Start,
     first_end,
     is_delayed,
-    offsets_from_json,
-    offsets_to_json,
+    same_topics,
 )
 from kafkalite.spark.sentence import in_a_sentence
 
@@ -60,12 +62,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _forget(self) -> None:
         self._log: Log | None = None
         self._start: Start | None = None
+        self._initial: Json = {}
+        """The same as Spark has heard it."""
         self._begins = False
         """Whether the first micro-batch comes next: a new one does not go beyond a start that would
         be another when it is repeated, and one that is repeated begins accordingly."""
-        self._latest: dict[Partition, int] | None = None
+        self._latest: Position | None = None
         self._is_available_now = False
-        self._target: dict[Partition, int] | None = None
+        self._target: Position | None = None
         self._began_at: float | None = None
         """When Spark was last not told to wait, whether or not there was anything to read."""
 
@@ -85,9 +89,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._start is None:
             tell(self._options.warnings)
             check_schema(self._options, self._schema)
-            self._start = initial_offsets(self._options, self._opened())
+            log = self._opened()
+            self._start = initial_offsets(self._options, log)
+            self._initial = with_ids(log, self._start.offsets).to_json()
             self._begins = True
-        return offsets_to_json(self._start.offsets)
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Spark's limits do not combine: with both, `latestOffset` sees to the minimum."""
@@ -104,8 +110,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_a_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the next micro-batch ends; `start`, if there is none yet."""
-        log, begin = self._opened(), offsets_from_json(start)
-        first = self._taken_start(begin)
+        log, begin = self._opened(), Position.from_json(start)
+        first = self._taken_start(begin.offsets)
         if self._target is not None:
             latest = self._target
         else:
@@ -117,14 +123,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = next_offsets(log, begin, latest, rows_max)
-        return offsets_to_json(end if first is None else first_end(first, end))
+        if first is not None:
+            end = end._replace(offsets=first_end(first, end.offsets))
+        return end.to_json()
 
     def _taken_start(self, begin: dict[Partition, int]) -> Start | None:
         """The start of the stream, if the first micro-batch is it that begins there."""
         begins, self._begins = self._begins, False
         return self._start if begins and self._start and self._start.offsets == begin else None
 
-    def _waits(self, start: dict[Partition, int], latest: dict[Partition, int]) -> bool:
+    def _waits(self, start: Position, latest: Position) -> bool:
         """A query that ends by itself does not wait: nothing more would come."""
         rows_min = self._options.rows_min
         if rows_min is None or self._is_available_now:
@@ -132,21 +140,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now, began_at = time.monotonic(), self._began_at
         if began_at is not None:
             since_ms = int((now - began_at) * 1000)
-            if is_delayed(start, latest, rows_min, self._options.delay_ms_max, since_ms):
+            begin = same_topics(start, latest.ids)
+            if is_delayed(begin, latest.offsets, rows_min, self._options.delay_ms_max, since_ms):
                 return True
         self._began_at = now
         return False
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """The ends of the partitions, for the query's progress."""
-        return None if self._latest is None else offsets_to_json(self._latest)
+        return None if self._latest is None else self._latest.to_json()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a micro-batch. Raises `KafkaliteError`."""
-        log, begin, stop = self._opened(), offsets_from_json(start), offsets_from_json(end)
-        first = self._taken_start(begin)
+        log, begin, stop = self._opened(), Position.from_json(start), Position.from_json(end)
+        first = self._taken_start(begin.offsets)
         if first is not None:
-            begin, doubts = repeated_start(self._options, first, stop)
+            offsets, doubts = repeated_start(self._options, first, stop.offsets)
+            begin = begin._replace(offsets=offsets)
             tell(doubts)
         plan = plan_between(self._options, log, begin, stop)
         tell(plan.warnings)
