@@ -306,3 +306,15 @@ def test_close_in_one_thread_ends_what_waits_in_another() -> None:
             producer.close(100)
         thread.join(LONG_S)
     assert "has been closed" in str(outcome[0])
+
+
+def test_a_pause_that_ends_while_the_thread_reckons_is_not_slept_through() -> None:
+    """What ended between the turn and the look at the clock behind it was nobody's: a batch waited
+    for its whole delivery time-out, though the broker was back."""
+    with FakeBroker(Log()) as broker, DrivenProducer(broker.servers) as producer:
+        producer.send("orders", b"value")
+        producer._close_batches(producer._accumulator.opened())
+        queue = producer._sender.queues["orders", 0]
+        turned_at = time.monotonic()
+        queue.paused_until = turned_at + 1e-9
+        assert producer._due(turned_at) == queue.paused_until

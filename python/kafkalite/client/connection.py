@@ -38,7 +38,7 @@ from kafkalite.protocol import messages
 from kafkalite.protocol.codes import NONE, UNSUPPORTED_VERSION
 from kafkalite.protocol.error_codes import error_code
 
-__all__ = ["Connection", "broker_error", "check", "may_pass"]
+__all__ = ["Connection", "broker_error", "check", "may_pass", "without_frames"]
 
 CLIENT_ID = "kafkalite"
 CONNECT_TIMEOUT_MS = 10_000
@@ -80,6 +80,16 @@ def may_pass(error: ClientError) -> bool:
     if isinstance(error, BrokerError):
         return error.retriable
     return isinstance(error, ConnectionFailedError | RequestTimedOutError)
+
+
+def without_frames(error: KafkaliteError) -> KafkaliteError:
+    """An error that is kept, without the tracebacks of its own and of what caused it: their frames
+    hold whoever was at work."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def peer_text(host: str, port: int) -> str:

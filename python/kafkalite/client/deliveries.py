@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from kafkalite.client.connection import without_frames
 from kafkalite.client.partition_queue import Batch, OnDone, OpenBatch
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import KafkaliteError
@@ -64,7 +65,7 @@ class Deliveries:
                 self._troubles.end(name, f"records of {batch.topic} are taken again")
         else:
             self.failed_count += batch.count
-            self.first_error = self.first_error or error
+            self.first_error = self.first_error or without_frames(error)
             if batch.on_done is None:
                 many = "a record was" if batch.count == 1 else f"{batch.count} records were"
                 self._troubles.begin(name, f"{many} given up: {error}")

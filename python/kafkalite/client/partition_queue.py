@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from kafkalite._native import BatchBuilder, read_batches
 from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX
+from kafkalite.client.connection import without_frames
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["SEQUENCES", "Batch", "OnDelivery", "OnDone", "OpenBatch", "PartitionQueue"]
@@ -190,7 +191,7 @@ class PartitionQueue:
 
     def pause(self, now: float, error: KafkaliteError) -> None:
         """Sends nothing for a while, which is longer from time to time."""
-        self.trouble = error
+        self.trouble = without_frames(error)
         self.paused_until = now + self.pause_ms / 1000
         self.pause_ms = min(2 * self.pause_ms, BACKOFF_MS_MAX)
 

@@ -610,10 +610,11 @@ class Producer:
         return self._descriptors(), seconds
 
     def _due(self, now: float) -> float:
-        """Monotonic seconds by which something is to be done, though no answer comes."""
+        """Monotonic seconds by which something is to be done, though no answer comes, after a turn
+        at `now`."""
         if not self.pending_count and not self._leaders.is_asked:
             return float("inf")
-        return min(self._accumulator.next_due, self._sender.due, max(self._leaders.due, now))
+        return min(self._accumulator.next_due, self._sender.due(now), max(self._leaders.due, now))
 
     def _descriptors(self) -> list[int]:
         """Sockets on which answers are due."""

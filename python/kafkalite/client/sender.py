@@ -143,11 +143,9 @@ class Sender(Closing):
             return None
         return max(self._id_asked_at, self._connecting.begun_at)
 
-    @property
-    def due(self) -> float:
+    def due(self, now: float) -> float:
         """Monotonic seconds by which to `take` and to `send` though nothing is readable: something
-        may go again, or is given up."""
-        now = time.monotonic()
+        may go again, or is given up. What was due by `now` has been done."""
         moments = [link.late for link in self._links.values() if link.flights]
         moments += [link.connection.throttled_until for link in self._links.values()]
         moments += [queue.ready[0].deadline for queue in self._ready if queue.ready]
