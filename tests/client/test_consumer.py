@@ -142,14 +142,14 @@ def test_a_static_member_comes_back_without_a_rebalance(servers: str) -> None:
     with Consumer(servers, group=options) as consumer:
         consumer.subscribe(["static"])
         assert values(consumer, 3) == numbers(0, 1, 2)
-        assert consumer._group is not None
-        generation = consumer._group.generation
+        assert consumer._coordinator is not None
+        generation = consumer._coordinator.group.generation
     with Consumer(servers, group=options) as consumer:
         consumer.subscribe(["static"])
         consumer.poll(1000)
         assert consumer.assignment == [("static", 0)]
-        assert consumer._group is not None
-        assert consumer._group.generation == generation
+        assert consumer._coordinator is not None
+        assert consumer._coordinator.group.generation == generation
 
 
 def test_what_makes_no_sense_is_refused(servers: str) -> None:

@@ -11,7 +11,8 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, values
 from kafkalite.client import Consumer
-from kafkalite.client.membership import GroupOptions, Membership, assign_range
+from kafkalite.client.assignor import assign_range
+from kafkalite.client.membership import GroupOptions, Membership
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
@@ -197,15 +198,18 @@ def test_a_member_that_was_put_out_of_its_group_commits_nothing() -> None:
     ):
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
-        assert consumer._group is not None
+        assert consumer._coordinator is not None
         group.heartbeat_code = UNKNOWN_MEMBER_ID
-        until(lambda: consumer._group and consumer._group.generation < 0)
+        until(lambda: consumer._coordinator.group.generation < 0)
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             consumer.commit()
         group.committed = {0: 3, 1: 2}
         until(lambda: group.generation == 2, consumer)
         assert group.commits == []
-        until(lambda: not consumer._joining and consumer.position((TOPIC, 1)) == 3, consumer)
+        until(
+            lambda: not consumer._coordinator._joining and consumer.position((TOPIC, 1)) == 3,
+            consumer,
+        )
         consumer.commit()
         assert group.commits == [{0: 3, 1: 3}]
 
@@ -269,11 +273,11 @@ def test_heartbeats_go_on_while_the_group_waits_for_a_member_that_works() -> Non
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
         group.heartbeat_code = REBALANCE_IN_PROGRESS
-        until(lambda: consumer._group and not consumer._group._joined)
+        until(lambda: consumer._coordinator and not consumer._coordinator.group._joined)
         seen = len(broker.of("Heartbeat"))
         until(lambda: len(broker.of("Heartbeat")) > seen + 2)
         group.heartbeat_code = UNKNOWN_MEMBER_ID  # the time to join again is over
-        until(lambda: consumer._group and not consumer._group._is_member)
+        until(lambda: consumer._coordinator and not consumer._coordinator.group._is_member)
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             consumer.commit()
 
@@ -307,7 +311,8 @@ def test_nothing_of_an_old_subscription_is_handed_out_after_a_new_one() -> None:
         assert next(iter(consumer)).topic == TOPIC
         looks = len(broker.of("Metadata"))
         group.silent = ("Metadata",)
-        consumer._counts_at = 0.0  # the time to look has come
+        assert consumer._coordinator is not None
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
         assert next(iter(consumer)).topic == TOPIC
         until(lambda: len(broker.of("Metadata")) > looks)
         group.silent = ()
@@ -327,10 +332,11 @@ def test_whoever_assigns_after_all_waits_for_no_topics_of_the_subscription() -> 
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
         group.silent = ("Metadata",)
-        consumer._counts_at = 0.0  # the time to look has come
-        until(lambda: consumer._topics.is_asked, consumer)
+        assert consumer._coordinator is not None
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
+        until(lambda: consumer._coordinator._topics.is_asked, consumer)
         consumer.assign({(TOPIC, 0): 1})
-        assert not consumer._topics.descriptors()
+        assert not consumer._coordinator._topics.descriptors()
         group.silent = ()
 
 
@@ -353,9 +359,10 @@ def test_a_join_that_fails_is_tried_again() -> None:
         consumer.subscribe(TOPIC)
         until(lambda: consumer.assignment, consumer)
         broker._partitions = 2
-        consumer._counts_at = 0.0  # the time to look has come
+        assert consumer._coordinator is not None
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
         with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-            consumer.poll(WAIT_S * 1000)
+            until(lambda: False, consumer)
         until(lambda: len(consumer.assignment) == 2, consumer)
         assert len(refused) == 1
 
@@ -373,8 +380,8 @@ def test_a_consumer_that_is_interrupted_as_it_closes_leaves_its_group(
         consumer = Consumer(broker.servers, group="interrupted-as-it-closes")
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
-        assert consumer._group is not None
-        monkeypatch.setattr(consumer._group, "commit", interrupt)
+        assert consumer._coordinator is not None
+        monkeypatch.setattr(consumer._coordinator.group, "commit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             consumer.close()
         assert len(broker.of("LeaveGroup")) == 1
@@ -385,8 +392,7 @@ def test_the_end_of_a_consumer_waits_for_its_coordinator_as_long_as_kafkas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was as long as any other operation may take, for the commit and for leaving the group."""
-    monkeypatch.setattr("kafkalite.client.consumer.CLOSE_S", 3)
-    monkeypatch.setattr("kafkalite.client.consumer.LEAVE_S", 0.3)
+    monkeypatch.setattr("kafkalite.client.consumer_coordinator.LEAVE_S", 0.3)
     group = Group()
     with broker_of(group) as broker:
         alone = GroupOptions("ends-in-time", **NEVER)
@@ -395,7 +401,7 @@ def test_the_end_of_a_consumer_waits_for_its_coordinator_as_long_as_kafkas(
         assert len(values(consumer, 6)) == 6
         group.silent = ("OffsetCommit", "LeaveGroup")
         started = time.monotonic()
-        consumer.close()
+        consumer.close(timeout_ms=3_000)
         assert time.monotonic() - started < WAIT_S - 5
         assert len(broker.of("OffsetCommit")) == 1
 
@@ -414,8 +420,11 @@ def test_the_commit_before_a_rebalance_takes_no_longer_than_the_group_waits(
         consumer.subscribe(TOPIC)
         assert len(values(consumer, 6)) == 6
         with monkeypatch.context() as patched:
+            assert consumer._coordinator is not None
             patched.setattr(
-                consumer._group, "commit", lambda _offsets, *, deadline, **_: told.append(deadline)
+                consumer._coordinator.group,
+                "commit",
+                lambda _offsets, *, deadline, **_: told.append(deadline),
             )
             before = time.monotonic()
             group.heartbeat_code = REBALANCE_IN_PROGRESS
@@ -434,8 +443,9 @@ def test_a_topic_that_there_is_not_leads_to_no_rebalance() -> None:
         consumer.subscribe([TOPIC, "missing"])
         assert len(values(consumer, 6)) == 6
         looks = len(broker.of("Metadata"))
-        consumer._counts_at = 0.0  # the time to look has come
-        until(lambda: consumer._counts_at, consumer)
+        assert consumer._coordinator is not None
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
+        until(lambda: consumer._coordinator._counts_at, consumer)
         assert len(broker.of("Metadata")) > looks
         assert group.generation == 1
 
@@ -452,7 +462,8 @@ def test_records_come_though_nobody_tells_of_topics() -> None:
         consumer.subscribe(TOPIC)
         assert values(consumer, 3)
         group.silent = ("Metadata",)
-        consumer._counts_at = 0.0  # the time to look has come
+        assert consumer._coordinator is not None
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
         assert len(values(consumer, 12)) >= 12
         group.silent = ()
 
@@ -655,6 +666,7 @@ def test_topics_that_grow_are_seen_though_brokers_are_slow_to_tell() -> None:
         until(lambda: consumer.assignment, consumer)
         broker._partitions = 2
         is_slow.set()
-        consumer._counts_at = 0.0  # the time to look has come
+        assert consumer._coordinator is not None
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
         until(lambda: len(consumer.assignment) == 2, consumer)
         is_slow.clear()

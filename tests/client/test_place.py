@@ -4,6 +4,7 @@ Whatever comes in whatever order, the caller gets the records of a partition fro
 one after the other, and none that they have not been given moves the position."""
 
 import struct
+from itertools import islice
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -76,19 +77,20 @@ class Reading(RuleBasedStateMachine):
     def pause_or_resume(self, data: st.DataObject) -> None:
         partition = data.draw(st.sampled_from(sorted(self.positions)))
         self.paused ^= {partition}
-        self.places[partition].is_paused = partition in self.paused
+        self.waiting.shut()
+        self.places.pause(partition, is_paused=partition in self.paused)
 
     @rule()
     def poll(self) -> None:
-        for record in self.waiting.take_records():
+        for record in self.waiting.take_records(7):
             self.got(record)
 
     @rule(count=st.integers(1, 5))
     def iterate(self, count: int) -> None:
-        for _ in range(count):
-            record = self.waiting.take_record()
-            if record is not None:
-                self.got(record)
+        records = self.waiting.open(7)
+        for record in islice(records or (), count):
+            self.got(record)
+        self.waiting.shut()
 
     @rule(ahead=st.integers(0, 30))
     def fetch(self, ahead: int) -> None:

@@ -376,8 +376,8 @@ def test_whoever_assigns_waits_for_no_coordinator_that_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Kafka's consumer commits without waiting there."""
-    monkeypatch.setattr("kafkalite.client.consumer.CLOSE_S", 0.3)
-    monkeypatch.setattr("kafkalite.client.consumer.LEAVE_S", 0.1)
+    monkeypatch.setattr("kafkalite.client.consumer.CLOSE_MS", 300)
+    monkeypatch.setattr("kafkalite.client.consumer_coordinator.LEAVE_S", 0.1)
     logs = Held("OffsetCommit")
     with FakeBroker(logs, partitions=2) as broker:
         logs.address = (broker.host, broker.port)
@@ -388,7 +388,7 @@ def test_whoever_assigns_waits_for_no_coordinator_that_is_silent(
         assert len(values(consumer, 6)) == 6
         consumer.assign({ONE: 0})
         assert len(values(consumer, 3)) == 3
-        consumer.close()
+        consumer.close(timeout_ms=300)
         logs.may_answer.set()
 
 

@@ -1,8 +1,8 @@
 """What fetches have brought and the caller has not been handed out yet.
 
     answer ──► Waiting ──► bytes    Consumer.fetch      the caller says how far they are
-                     └───► records  Consumer.poll       all that are there
-                     └───► a record Consumer.__iter__   the position is behind it, the rest stays
+                     └───► records  Consumer.poll       so many at most, the rest stays
+                     └───► open     Consumer.__iter__   a list that tells how far the caller is
 
 Nothing leaves without its position moving, and no position moves without that: whatever fails in
 between finds the records still here. What belongs to another epoch of its place is dropped, what
@@ -12,7 +12,8 @@ belongs to a paused one is kept.
 import struct
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import length_hint
 from typing import NamedTuple, TypeVar
 
 from kafkalite._native import count_fetched, fetched_end, fetched_tail, read_fetched
@@ -54,7 +55,8 @@ class Fetched:
         "on_damage",
         "partition",
         "records",
-        "rows_left",
+        "rows_given",
+        "rows_read",
         "topic",
     )
 
@@ -78,8 +80,10 @@ class Fetched:
         self.high_watermark = high_watermark
         self.epoch = -1
         """That of its place when it was asked for."""
-        self.rows_left: deque[Row] | None = None
-        """What an iterator has not handed out of it, once it has begun to."""
+        self.rows_read: list[Row] | None = None
+        """Its records, once they have been looked at."""
+        self.rows_given = 0
+        """How many of them the caller has."""
         self.on_damage: Callable[[Fetched, KafkaliteError], None] | None = None
         """Told in place of whoever looks, who gets what comes before the damage."""
 
@@ -147,14 +151,27 @@ def unreadable(
     return type(error)(sentence)
 
 
+def _records(fetched: Fetched, rows: list[Row]) -> list[Record]:
+    """The rows as a caller gets them. Half the cost of `Record(…)`, which is called by name."""
+    place, new = fetched.place, tuple.__new__
+    return [new(Record, place + row) for row in rows]
+
+
+class _Open(NamedTuple):
+    """What an iterator has before it: so many records of one answer, which it takes by itself."""
+
+    fetched: Fetched
+    left: int
+    records: Iterator[Record]
+
+
 class Waiting:
     """What has come and was not handed out, in its order."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
         self._queue: deque[Fetched] = deque()
-        self._open: Fetched | None = None
-        """The one that is handed out record by record."""
+        self._open: _Open | None = None
 
     def put(self, fetched: Fetched, epoch: int) -> None:
         """The answer to a fetch that was sent in an epoch of its place."""
@@ -165,12 +182,15 @@ class Waiting:
 
     def has(self, partition: Partition) -> bool:
         """Whether something of a partition is still to be handed out."""
-        return any(each.place == partition and self._is_due(each) for each in self._queue)
+        return any(
+            each.place == partition and self._places.of(partition, each.epoch) is not None
+            for each in self._queue
+        )
 
     @property
     def is_ready(self) -> bool:
         """Whether there is something that may be handed out now."""
-        return any(map(self._is_ready, self._queue))
+        return next(self._ready(), None) is not None
 
     def take_bytes(self) -> list[Fetched]:
         """What may be handed out, of a partition the first: the caller may find it damaged. Of what
@@ -178,68 +198,103 @@ class Waiting:
         """
         found: dict[Partition, Fetched] = {}
         for fetched in self._ready():
-            if fetched.rows_left is not None:
+            if fetched.rows_given:
                 self._places.rewind(fetched.place, fetched.epoch)
-            elif self._is_ready(fetched):
+            else:
                 found.setdefault(fetched.place, fetched)
         for partition, fetched in found.items():
             self._places.give(partition, fetched.epoch, fetched.end)
-        self._remove(list(found.values()))
+        gone = set(found.values())
+        self._queue = deque(each for each in self._queue if each not in gone)
         return list(found.values())
 
-    def take_records(self) -> list[Record]:
-        """The records of all that may be handed out."""
+    def take_records(self, count_max: int) -> list[Record]:
+        """The next records that may be handed out, so many at most."""
         records: list[Record] = []
         taken = []
         for fetched in self._ready():
-            if not self._is_ready(fetched):
-                continue  # it follows something that was damaged
-            topic, partition = fetched.place
-            records += [Record(topic, partition, *row) for row in self._rows(fetched)]
-            taken.append(fetched)
-        for fetched in taken:
-            self._places.hand_out(fetched.place, fetched.epoch, fetched.end)
-        self._remove(taken)
+            rows = self._rows(fetched)
+            start = fetched.rows_given
+            part = rows[start : start + count_max - len(records)]
+            records += _records(fetched, part)
+            taken.append((fetched, len(part)))
+            if len(records) >= count_max:
+                break
+        # Whatever fails before this finds them still here.
+        for fetched, count in taken:
+            self._give(fetched, count)
         return records
 
-    def take_record(self) -> Record | None:
-        """The next record, if there is one that may be handed out."""
-        while (fetched := self._opened()) is not None:
-            rows = self._rows(fetched)
-            if rows:
-                row = rows.popleft()
-                end = row[0] + 1 if rows else fetched.end
-                self._places.hand_out(fetched.place, fetched.epoch, end)
-                return Record(fetched.topic, fetched.partition, *row)
-            self._places.hand_out(fetched.place, fetched.epoch, fetched.end)
-            self._remove([fetched])
+    # --- record by record -------------------------------------------------------------------------
+
+    def open(self, count_max: int) -> Iterator[Record] | None:
+        """The next records of one partition, so many at most, if there are any that may be handed
+        out. Positions are where `settle` finds that the caller has come to."""
+        self.shut()
+        while (fetched := next(self._ready(), None)) is not None:
+            start = fetched.rows_given
+            part = self._rows(fetched)[start : start + count_max]
+            if part:
+                records = iter(_records(fetched, part))
+                self._open = _Open(fetched, len(part), records)
+                return records
+            self._give(fetched, 0)  # nothing of it is a record
         return None
 
-    def _opened(self) -> Fetched | None:
-        if self._open is None or not self._is_ready(self._open):
-            self._open = next(iter(self._ready()), None)
-        return self._open
+    def settle(self) -> None:
+        """Moves the position to where the caller has come to: the last record that they got is in
+        their hand, those before it they have dealt with."""
+        if self._open is not None:
+            self._settle(length_hint(self._open.records))
 
-    def _rows(self, fetched: Fetched) -> deque[Row]:
-        if fetched.rows_left is None:
-            fetched.rows_left = deque(fetched.rows()[0])
-        return fetched.rows_left
+    def shut(self) -> None:
+        """As `settle`; and the iterator gets no more from its list, whoever has it."""
+        if self._open is not None:
+            self._settle(len(list(self._open.records)))
+            self._open = None
 
-    def _is_due(self, fetched: Fetched) -> bool:
-        return self._places.of(fetched.place, fetched.epoch) is not None
+    def _settle(self, left: int) -> None:
+        opened = self._open
+        if opened is None or opened.left == left:
+            return
+        given = opened.left - left
+        self._open = opened._replace(left=left)
+        if given > 1:
+            self._give(opened.fetched, given - 1)
+        self._places.confirm()
+        self._give(opened.fetched, 1)
 
-    def _is_ready(self, fetched: Fetched) -> bool:
-        place = self._places.of(fetched.place, fetched.epoch)
-        return place is not None and not place.is_paused
+    # --- what is left of it -----------------------------------------------------------------------
 
-    def _ready(self) -> list[Fetched]:
-        self._queue = deque(filter(self._is_due, self._queue))
-        return [each for each in self._queue if self._is_ready(each)]
+    def _give(self, fetched: Fetched, count: int) -> None:
+        """So many of its records are the caller's."""
+        rows = self._rows(fetched)
+        fetched.rows_given += count
+        if fetched.rows_given < len(rows):
+            end = rows[fetched.rows_given - 1][0] + 1
+        else:
+            end = fetched.end
+            if self._queue and self._queue[0] is fetched:
+                self._queue.popleft()
+            elif fetched in self._queue:
+                self._queue.remove(fetched)
+        self._places.hand_out(fetched.place, fetched.epoch, end)
 
-    def _remove(self, taken: list[Fetched]) -> None:
-        gone = set(taken)
-        self._queue = deque(each for each in self._queue if each not in gone)
-        self._open = None
+    def _rows(self, fetched: Fetched) -> list[Row]:
+        if fetched.rows_read is None:
+            fetched.rows_read = fetched.rows()[0]
+        return fetched.rows_read
+
+    def _ready(self) -> Iterator[Fetched]:
+        """What may be handed out at the moment that it is asked for: what follows something that
+        was found damaged may not."""
+        queue = self._queue
+        while queue and self._places.of(queue[0].place, queue[0].epoch) is None:
+            queue.popleft()
+        for fetched in queue:
+            place = self._places.of(fetched.place, fetched.epoch)
+            if place is not None and not place.is_paused:
+                yield fetched
 
     def _on_damage(self, fetched: Fetched, error: KafkaliteError) -> None:
         fetched.epoch = self._places.damage(fetched.place, fetched.epoch, fetched.end, error)

@@ -9,22 +9,27 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kafkalite._native import count_fetched, fetched_end
-from kafkalite.client.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.client.fetched import Fetched, Waiting, unreadable
 from kafkalite.client.leaders import Leaders
 from kafkalite.client.place import Partition, Places
 from kafkalite.client.question import Links
+from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
+    BrokerError,
     ClientError,
+    ConnectionFailedError,
     KafkaliteError,
     MessageTooLargeError,
     RequestTimedOutError,
 )
 from kafkalite.protocol import messages
-from kafkalite.protocol.codes import NONE, OFFSET_OUT_OF_RANGE
+from kafkalite.protocol.codes import NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 
 __all__ = ["FetchOptions", "Fetcher"]
+
+READ_COMMITTED = 1
 
 # Later versions name topics by id, which a topic that is made anew changes.
 FETCH_BY_NAME = 12
@@ -52,9 +57,15 @@ class Fetcher(Closing):
     answer."""
 
     def __init__(
-        self, cluster: Cluster, leaders: Leaders, places: Places, options: FetchOptions
+        self,
+        cluster: Cluster,
+        leaders: Leaders,
+        places: Places,
+        options: FetchOptions,
+        troubles: Troubles,
     ) -> None:
         self.waiting = Waiting(places)
+        self._troubles = troubles
         self._cluster = cluster
         self._leaders = leaders
         self._places = places
@@ -62,6 +73,8 @@ class Fetcher(Closing):
         self._connecting = Links(cluster)
         self._links: dict[int, Connection] = {}
         self._flights: dict[int, _Flight] = {}
+        self._scanned_revision = -1
+        """That of the places when all that may be fetched was under way."""
 
     def close(self) -> None:
         """Closes the connections."""
@@ -80,6 +93,10 @@ class Fetcher(Closing):
 
     def send(self, now: float) -> None:
         """Asks each broker that has nothing to answer for whatever may be fetched of it."""
+        if self._scanned_revision == self._places.revision:
+            return
+        is_waiting = now < self._places.waits_until
+        revision = self._places.revision
         by_node: dict[int, dict[Partition, int]] = {}
         for partition, place in list(self._places.items()):
             if not place.may_be_fetched(now):
@@ -87,9 +104,12 @@ class Fetcher(Closing):
             try:
                 led = self._leaders.find(*partition, now)
             except ClientError as error:
-                self._failed({partition: place.epoch}, error, now)
+                self._unfound(partition, error, now)
+                is_waiting = True
                 continue
-            if led is not None and self._places.led(partition, led.leader_epoch):
+            if led is None:
+                is_waiting = True
+            elif self._places.led(partition, led.leader_epoch):
                 by_node.setdefault(led.leader, {})[partition] = place.epoch
         for node_id, epochs in by_node.items():
             if node_id in self._flights:
@@ -98,6 +118,26 @@ class Fetcher(Closing):
                 self._send(node_id, epochs, now)
             except ClientError as error:
                 self._failed(epochs, error, now)
+                self._has_trouble(node_id, error, epochs)
+                is_waiting = True
+        if not is_waiting and all(node_id in self._flights for node_id in by_node):
+            self._scanned_revision = revision
+
+    def _has_trouble(self, node_id: int, error: ClientError, waiting: Iterable[Partition]) -> None:
+        count = len(list(waiting))
+        wait = f"{count} partitions wait" if count > 1 else "a partition waits"
+        self._troubles.begin(f"broker {node_id}", f"{error}; {wait} for broker {node_id}")
+
+    def _unfound(self, partition: Partition, error: ClientError, now: float) -> None:
+        """Nobody leads it. A topic that the cluster does not know, nor some seconds later, has been
+        deleted, or never was there, which the caller is told."""
+        place = self._places[partition]
+        if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
+            place.unknown_since = place.unknown_since or now
+            if now - place.unknown_since >= UNKNOWN_TOPIC_MS / 1000:
+                self._places.fail(partition, place.epoch, error)
+                return
+        self._failed({partition: place.epoch}, error, now)
 
     def _send(self, node_id: int, partitions: Iterable[Partition], now: float) -> None:
         connection = self._link(node_id, now)
@@ -153,16 +193,24 @@ class Fetcher(Closing):
                     raise RequestTimedOutError(f"no answer from {connection.peer} to Fetch")
                 check(response.error_code, f"Fetch from {connection.peer}")
             except ClientError as error:
-                del self._flights[node_id]
+                self._end_flight(node_id)
                 connection.close()
+                if not isinstance(error, ConnectionFailedError):
+                    # Else it may be there again at once.
+                    self._has_trouble(node_id, error, flight.asked)
                 self._failed({each: epoch for each, (_, epoch) in flight.asked.items()}, error, now)
                 continue
-            del self._flights[node_id]
+            self._end_flight(node_id)
+            self._troubles.end(f"broker {node_id}", f"broker {node_id} answers again")
             for topic in response.responses:
                 for row in topic.partitions:
                     partition = (topic.topic, row.partition_index)
                     if partition in flight.asked:
                         self._take_row(partition, *flight.asked[partition], row, now)
+
+    def _end_flight(self, node_id: int) -> None:
+        del self._flights[node_id]
+        self._scanned_revision = -1
 
     def _take_row(
         self, partition: Partition, offset: int, epoch: int, row: Any, now: float
@@ -170,8 +218,13 @@ class Fetcher(Closing):
         place = self._places.of(partition, epoch)
         if place is None or place.fetch_offset != offset:
             return  # another leader has answered in between
-        if row.error_code == NONE and not row.records:
-            return
+        if row.error_code == NONE:
+            place.unknown_since = None
+            is_committed = self._options.isolation == READ_COMMITTED
+            end = row.last_stable_offset if is_committed else row.high_watermark
+            place.end = None if end < 0 else end
+            if not row.records:
+                return
         error = _error_of(partition, offset, row)
         if error is None:
             aborted = [

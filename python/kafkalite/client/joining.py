@@ -13,9 +13,13 @@ Result = TypeVar("Result")
 class Joining(Generic[Result]):
     """Calls a function once. Who has begun it waits for it as often, and as long, as they like."""
 
-    def __init__(self, join: Callable[[], Result], name: str) -> None:
-        """Begins. Raises RuntimeError where no thread can be started."""
+    def __init__(
+        self, join: Callable[[], Result], name: str, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begins. `on_end` is called in its thread. Raises RuntimeError where no thread can be
+        started."""
         self._join = join
+        self._on_end = on_end
         self._results: list[Result] = []
         self._error: BaseException | None = None
         self._is_over = threading.Event()
@@ -28,6 +32,12 @@ class Joining(Generic[Result]):
             self._error = error
         finally:
             self._is_over.set()
+            self._on_end()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a `result`."""
+        return self._is_over.is_set()
 
     def wait(self, seconds: float) -> bool:
         """Whether it is over by then."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
+    UNKNOWN_TOPIC_MS,
     Cluster,
     PartitionMetadata,
     TopicMetadata,
@@ -22,10 +23,14 @@ from kafkalite.client.cluster import (
 )
 from kafkalite.client.connection import Closing, broker_error
 from kafkalite.client.question import Question
+from kafkalite.client.trouble import Troubles
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 
-__all__ = ["Leaders", "TopicQuestion"]
+__all__ = ["Leaders", "TopicQuestion", "creation_warning"]
+
+CLUSTER = "cluster"
+"""The trouble of a cluster of which no broker tells of topics."""
 
 Told = dict[str, TopicMetadata | BrokerError]
 
@@ -95,9 +100,21 @@ class _Failure(NamedTuple):
 class Leaders(Closing):
     """Who leads partitions. One thread."""
 
-    def __init__(self, cluster: Cluster, *, allow_auto_create: bool = False) -> None:
-        """Asks nobody yet. `allow_auto_create`: a topic that is wanted may be made."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        allow_auto_create: bool = False,
+        troubles: Troubles | None = None,
+    ) -> None:
+        """Asks nobody yet. `allow_auto_create`: a topic that is wanted may be made. `troubles` are
+        told of topics that are not there, and of a cluster that does not answer."""
         self._cluster = cluster
+        self._troubles = Troubles() if troubles is None else troubles
+        self._creatable: set[str] = set()
+        """Topics that may be made once, should they not be there."""
+        self._to_create: set[str] = set()
+        self._created_until: dict[str, float] = {}
         self._allow_auto_create = allow_auto_create
         self._question = TopicQuestion(cluster)
         self._wanted: set[str] = set()
@@ -157,6 +174,15 @@ class Leaders(Closing):
         if topic not in self._failures:
             self._wanted.add(topic)  # else `find` wants it, when its pause is over
 
+    def create_once(self, topics: Iterable[str]) -> None:
+        """Those of which nobody knows are made, by a broker that does so, but not a second time:
+        one that is deleted stays so."""
+        self._creatable.update(topics)
+
+    def is_being_created(self, topic: str, now: float) -> bool:
+        """Whether a broker was asked to make it a moment ago."""
+        return topic in self._to_create or now < self._created_until.get(topic, 0.0)
+
     def look(self, topics: Iterable[str]) -> None:
         """They are asked for again, and are what they were meanwhile."""
         self._wanted.update(topics)
@@ -172,16 +198,18 @@ class Leaders(Closing):
 
     def send(self, now: float) -> None:
         """Asks for what is wanted, unless an answer is due."""
-        if not self._wanted or self._question.is_asked:
+        if not (self._wanted or self._to_create) or self._question.is_asked:
             return
-        self._asked, self._wanted = self._wanted, set()
+        creates = self._allow_auto_create or bool(self._to_create)
+        self._asked = self._to_create or self._wanted
+        self._wanted, self._to_create = self._wanted - self._asked, set()
         try:
-            self._question.ask(sorted(self._asked), now, allow_auto_create=self._allow_auto_create)
+            self._question.ask(sorted(self._asked), now, allow_auto_create=creates)
         except ClientError as error:
             self._fail(error, now)
         except BaseException:
             # Interrupted: the next call asks.
-            self._wanted, self._asked = self._asked, set()
+            self._wanted, self._asked = self._wanted | self._asked, set()
             raise
 
     def take(self, now: float) -> None:
@@ -193,18 +221,30 @@ class Leaders(Closing):
             return
         if told is None:
             return
+        self._troubles.end(CLUSTER, "the cluster answers again")
         asked, self._asked = self._asked, set()
         self._doubted = {each for each in self._doubted if each[0] not in asked}
         for topic in asked:
             answer = told.get(topic)
             if isinstance(answer, TopicMetadata):
                 self._failures.pop(topic, None)
-            else:
-                unknown = broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}'")
-                self._failures[topic] = self._failure(topic, answer or unknown, now)
+                self._creatable.discard(topic)
+                self._troubles.end(f"topic {topic}", f"topic '{topic}' is there again")
+                continue
+            refusal = answer or broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}'")
+            if topic in self._creatable and refusal.code == UNKNOWN_TOPIC_OR_PARTITION:
+                self._creatable.discard(topic)
+                self._to_create.add(topic)
+                self._created_until[topic] = now + UNKNOWN_TOPIC_MS / 1000
+                self._troubles.warn(creation_warning([topic]))
+                continue
+            self._failures[topic] = self._failure(topic, refusal, now)
+            if not self.is_being_created(topic, now):
+                self._troubles.begin(f"topic {topic}", str(refusal))
 
     def _fail(self, error: ClientError, now: float) -> None:
         """Nobody answers."""
+        self._troubles.begin(CLUSTER, f"no broker tells of topics: {error}")
         asked, self._asked = self._asked, set()
         for topic in asked:
             self._failures[topic] = self._failure(topic, error, now)
@@ -213,3 +253,9 @@ class Leaders(Closing):
         before = self._failures.get(topic)
         pause_ms = BACKOFF_MS if before is None else min(2 * before.pause_ms, BACKOFF_MS_MAX)
         return _Failure(error.with_traceback(None), now + pause_ms / 1000, pause_ms)
+
+
+def creation_warning(topics: Iterable[str]) -> str:
+    """Said where a topic is asked for that is not there, since its name may be misspelt."""
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    return f"topic {names} is not there: the broker is asked to create it"

@@ -11,9 +11,10 @@ from kafkalite.client.admin import list_offsets_request
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, coordinator_request
 from kafkalite.client.connection import Closing, broker_error, may_pass
 from kafkalite.client.leaders import Leaders
-from kafkalite.client.membership import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
+from kafkalite.client.offset_fetch import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
 from kafkalite.client.place import Need, Partition, Places
 from kafkalite.client.question import Question
+from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -27,6 +28,11 @@ from kafkalite.protocol.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 __all__ = ["Lookup"]
 
 Epochs = dict[Partition, int]
+
+TROUBLE_S = 1.0
+"""What takes longer than that is worth a line in the log."""
+POSITIONS = "positions"
+"""The trouble of positions that are not found."""
 
 CONSUMER = -1
 """What a consumer calls itself where replicas give their ids."""
@@ -51,6 +57,7 @@ class Lookup(Closing):
         group: str | None,
         reset: int | None,
         isolation: int,
+        troubles: Troubles,
     ) -> None:
         """`reset`: what ListOffsets is asked for where there is no offset to begin at; without it
         the caller is told."""
@@ -60,6 +67,7 @@ class Lookup(Closing):
         self._group = group
         self._reset = reset
         self._isolation = isolation
+        self._troubles = troubles
         self._asked: list[_Asked] = []
 
     def close(self) -> None:
@@ -76,6 +84,9 @@ class Lookup(Closing):
 
     def send(self, now: float) -> None:
         """Asks for what has not been asked for yet."""
+        if not self._places.is_lacking:
+            self._troubles.end(POSITIONS, "positions are found again")
+            return
         committed = self._unasked(Need.COMMITTED, now)
         if committed and self._group is None:
             for partition, epoch in committed.items():
@@ -126,7 +137,9 @@ class Lookup(Closing):
             try:
                 led = self._leaders.find(*partition, now)
             except ClientError as error:
-                self._failed({partition: epoch}, error, now, passes=self._passes(error, partition))
+                self._failed(
+                    {partition: epoch}, error, now, passes=self._passes(error, partition, now)
+                )
                 continue
             if led is not None:
                 self._places[partition].leader_epoch = led.leader_epoch
@@ -134,11 +147,12 @@ class Lookup(Closing):
         for node_id, asked in by_node.items():
             self._ask(node_id, request_for(asked), asked, take, now)
 
-    def _passes(self, error: ClientError, partition: Partition) -> bool:
+    def _passes(self, error: ClientError, partition: Partition, now: float) -> bool:
         """Whether a leader may be found a moment later. What the cluster does not know, nor a
         moment later, or where nobody was ever reached, is a mistake in a name, most likely."""
         if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
-            return self._places[partition].sought_since is None
+            is_first = self._places[partition].sought_since is None
+            return is_first or self._leaders.is_being_created(partition[0], now)
         return self._cluster.is_awaited and may_pass(error)
 
     def _listing(self, reset: int) -> Callable[[Iterable[Partition]], Any]:
@@ -299,6 +313,9 @@ class Lookup(Closing):
             if passes and now - place.sought_since < self._cluster.timeout_ms / 1000:
                 self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
                 self._leaders.doubt(*partition)
+                if now - place.sought_since > TROUBLE_S:
+                    names = f"{partition[0]}-{partition[1]}"
+                    self._troubles.begin(POSITIONS, f"the position of {names} is sought: {error}")
             else:
                 place.sought_since = None
                 self._places.fail(partition, epoch, error)

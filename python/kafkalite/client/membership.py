@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import int32, short_text
+from kafkalite.client.assignor import RANGE, assign_range, decode_assignment, encode_assignment
 from kafkalite.client.cluster import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
@@ -24,10 +25,14 @@ from kafkalite.client.cluster import (
     Cluster,
     Servers,
 )
-from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check
+from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
+from kafkalite.client.offset_fetch import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
+from kafkalite.client.place import Partition
+from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
     ClientError,
+    ConnectionFailedError,
     InvalidArgumentError,
     RequestTimedOutError,
 )
@@ -39,30 +44,27 @@ from kafkalite.protocol.codes import (
     NONE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 
-__all__ = [
-    "OFFSETS_BY_NAME",
-    "GroupOptions",
-    "Membership",
-    "assign_range",
-    "fetched_offsets",
-    "offset_fetch_request",
-]
+__all__ = ["GroupOptions", "Membership"]
 
-Partition = tuple[str, int]
 Result = TypeVar("Result")
 
 PROTOCOL_TYPE = "consumer"
-RANGE = "range"
 SUBSCRIPTION_VERSION = 1
-ASSIGNMENT_VERSION = 0
 
 ONCE_MS = 1_000
 """What a commit that is not tried again takes at most."""
 
-OFFSETS_BY_NAME = 9
-"""Later versions of OffsetCommit and OffsetFetch name topics by id."""
+COORDINATOR = "coordinator"
+"""The trouble of a coordinator that is away."""
+
+THREAD_END_S = 5.0
+"""How long a consumer that closes waits for the thread of its heartbeats."""
+
+GONE_S = 1.0
+"""How long a consumer that closes tries to connect where nobody answers."""
 
 
 class GroupOptions(NamedTuple):
@@ -92,36 +94,6 @@ def _check(options: GroupOptions) -> None:
         )
 
 
-class _Member(NamedTuple):
-    id: str
-    instance_id: str | None
-    topics: list[str]
-
-
-def assign_range(
-    members: Iterable[tuple[str, str | None, list[str]]], partition_counts: Mapping[str, int]
-) -> dict[str, list[Partition]]:
-    """Partitions by member id, as Kafka's RangeAssignor shares them: of each topic, members in
-    order (static ones first, by instance id; then by member id) get a run each, the first ones the
-    longer.
-
-    `members` are id, instance id and topics.
-    """
-    rows = [_Member(*member) for member in members]
-    rows.sort(key=lambda member: (member.instance_id is None, member.instance_id or member.id))
-    assigned: dict[str, list[Partition]] = {member.id: [] for member in rows}
-    for topic in sorted({topic for member in rows for topic in member.topics}):
-        count = partition_counts.get(topic, 0)
-        subscribed = [member for member in rows if topic in member.topics]
-        each, left_over = divmod(count, len(subscribed))
-        start = 0
-        for place, member in enumerate(subscribed):
-            length = each + (place < left_over)
-            assigned[member.id] += [(topic, index) for index in range(start, start + length)]
-            start += length
-    return assigned
-
-
 class Membership:
     """One member of one group. One thread, or two that take turns; heartbeats run beside it."""
 
@@ -130,9 +102,11 @@ class Membership:
         bootstrap_servers: Servers,
         options: GroupOptions,
         client_id: str,
+        troubles: Troubles | None = None,
         *,
         timeout_ms: int = TIMEOUT_MS,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        wait_for_servers_ms: int = 0,
     ) -> None:
         """The times are those of `Cluster`; a join has as long as the group lets it take."""
         _check(options)
@@ -144,9 +118,14 @@ class Membership:
             client_id=client_id,
             timeout_ms=timeout_ms,
             request_timeout_ms=request_timeout_ms,
+            wait_for_servers_ms=wait_for_servers_ms,
         )
+        self.troubles = Troubles() if troubles is None else troubles
+        """Written by the heartbeats too."""
         self._lock = threading.RLock()
         self._coordinator: int | None = None
+        self._told_at = 0.0
+        """Monotonic seconds at which a broker said last who coordinates the group."""
         self._joined = False
         self._is_member = False
         """Its session has to be kept alive; also while the group rebalances and waits for it."""
@@ -154,6 +133,7 @@ class Membership:
         """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
         self._stop = threading.Event()
+        self._leaves_at_end = False
         self._thread: threading.Thread | None = None
         self._fatal: ClientError | None = None
 
@@ -167,6 +147,11 @@ class Membership:
         if self._fatal is not None:
             raise self._fatal
         return self._joined
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was put out of the group, or has left: others may have its partitions."""
+        return self.generation < 0
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -231,17 +216,40 @@ class Membership:
 
     def close(self, deadline: float | None = None) -> None:
         """Leaves the group and ends the heartbeats; the coordinator is not waited for beyond the
-        deadline."""
+        deadline (monotonic seconds)."""
         self._stop.set()
         try:
             self.leave(deadline)
         finally:
-            # Whoever has the lock for longer asks a coordinator that does not answer: `_beat`.
-            with suppress(RequestTimedOutError), self._alone(deadline):
-                self._cluster.close()
-        if self._thread is not None and self._thread.is_alive():
+            try:
+                with self._alone(deadline):
+                    self._cluster.close()
+            except RequestTimedOutError:
+                self._cluster.interrupt()  # a heartbeat that waits for its answer has the lock
+            self._await_thread(THREAD_END_S)
+
+    def drop(self) -> None:
+        """Leaves the group though nobody has closed the consumer; waits for a second at most.
+        Called by the garbage collector in any thread, that of the heartbeats included, which does
+        it."""
+        self._leaves_at_end = True
+        self._stop.set()
+        self._await_thread(ONCE_MS / 1000)
+
+    def after_fork(self) -> None:
+        """Gives up, in a child, what belongs to the parent: the heartbeats' thread is not here, and
+        its lock may be held for ever."""
+        self._stop.set()
+        self._lock = threading.RLock()
+        self._cluster.close()
+
+    def _await_thread(self, seconds: float) -> None:
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        if thread.is_alive():
             # Else it has ended, or an interrupt came as it was to start: it ends as it begins.
-            self._thread.join(5)
+            thread.join(seconds)
 
     def _leave(self) -> None:
         kind = messages.LeaveGroupRequest
@@ -294,7 +302,7 @@ class Membership:
                 return int(synced.error_code)
             self._joined, self._is_member, self._is_forgotten = True, True, False
             self._polled_at = time.monotonic()
-            return _decode_assignment(synced.assignment)
+            return decode_assignment(synced.assignment)
 
     def _ask_to_join(self, topics: list[str]) -> Any:
         options = self.options
@@ -324,7 +332,7 @@ class Membership:
             protocol_name=RANGE,
             assignments=[
                 kind.SyncGroupRequestAssignment(
-                    member_id=member_id, assignment=_encode_assignment(partitions)
+                    member_id=member_id, assignment=encode_assignment(partitions)
                 )
                 for member_id, partitions in assigned.items()
             ],
@@ -350,6 +358,11 @@ class Membership:
             return False
         if code == UNKNOWN_MEMBER_ID:
             self.member_id = ""
+        if self._joined:
+            self.troubles.warn(
+                f"{self._name} was put out of it, and joins again: what it has read and not "
+                "committed is read once more"
+            )
         self.generation, self._is_forgotten = -1, True
         self._joined = self._is_member = False
         return True
@@ -360,27 +373,50 @@ class Membership:
         interval_s = self.options.heartbeat_interval_ms / 1000
         while not self._stop.wait(interval_s):
             with self._lock:
-                if not self._is_member or self._stop.is_set():
-                    continue
-                silent_s = time.monotonic() - self._polled_at
-                try:
-                    if silent_s * 1000 > self.options.max_poll_interval_ms:
-                        self._give_up()
-                        continue
-                    self._heartbeat()
-                except ClientError:
-                    self._coordinator = None  # the next one looks it up again
-                finally:
-                    if self._stop.is_set():
-                        self._cluster.close()  # `close` has not waited for this answer
+                if self._is_member and not self._stop.is_set():
+                    self._beat_once()
+            self.troubles.write()
+        if self._leaves_at_end:
+            deadline = time.monotonic() + ONCE_MS / 1000
+            self.leave(deadline)
+            self._cluster.close()
+
+    def _beat_once(self) -> None:
+        silent_s = time.monotonic() - self._polled_at
+        try:
+            if silent_s * 1000 > self.options.max_poll_interval_ms:
+                self._give_up()
+            else:
+                self._heartbeat()
+                self.troubles.end(COORDINATOR, f"{self._name} has its coordinator again")
+        except ClientError as error:
+            self._coordinator = None  # the next one looks it up again
+            self._has_trouble(error)
+        finally:
+            if self._stop.is_set() and not self._leaves_at_end:
+                self._cluster.close()  # `close` has not waited for this answer
 
     def _give_up(self) -> None:
         """Nobody polls. A static member's partitions wait for the end of its session, as
         `max.poll.interval.ms` of Kafka's consumer says."""
+        self.troubles.warn(
+            f"{self._name} leaves it: nobody has polled for "
+            f"max_poll_interval_ms={self.options.max_poll_interval_ms}, so that others get its "
+            "partitions; more time, or fewer max_poll_records, keep it in"
+        )
         self._joined = self._is_member = False
         if self.options.instance_id is None:
             self._is_forgotten = True
             self._leave()
+
+    @property
+    def _name(self) -> str:
+        """The member, as its log lines call it."""
+        return f"the consumer of group '{self.options.group}'"
+
+    def _has_trouble(self, error: ClientError) -> None:
+        if not self._stop.is_set():
+            self.troubles.begin(COORDINATOR, f"{self._name} does without its coordinator: {error}")
 
     def _heartbeat(self) -> None:
         request = messages.HeartbeatRequest(
@@ -396,6 +432,7 @@ class Membership:
         if code == FENCED_INSTANCE_ID:
             self._joined = self._is_member = False
             self._fatal = broker_error(code, f"group '{self.options.group}'")
+            self.troubles.warn(f"{self._name} is out of it for good: {self._fatal}")
         else:
             check(code, f"group '{self.options.group}'")
 
@@ -415,11 +452,13 @@ class Membership:
         read_epochs: Mapping[Partition, int] | None = None,
         once: bool = False,
         deadline: float | None = None,
+        while_reachable: bool = False,
     ) -> None:
         """Commits the offset of the next record of each partition, with the leader epoch of what
         was read before it, if that is known (KIP-320); `once`: what fails is not tried
         again, and nobody is waited for longer than `ONCE_MS`; else not beyond the deadline
-        (monotonic seconds), if there is one.
+        (monotonic seconds), if there is one, and with `while_reachable` not for longer than
+        `GONE_S` where nobody answers.
 
         Raises `BrokerError` (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, …) if the partitions are
         not this member's any more.
@@ -461,7 +500,22 @@ class Membership:
                 self._attempt(ask)
         else:
             with self._alone(self._within_time() if deadline is None else deadline):
-                self._retry(ask)
+                self._retry(self._giving_up(ask) if while_reachable else ask)
+
+    def _giving_up(self, operation: Callable[[], Result]) -> Callable[[], Result]:
+        """An operation that is not tried again once nobody has answered for `GONE_S`."""
+        since = time.monotonic()
+
+        def attempt() -> Result:
+            try:
+                return operation()
+            except ConnectionFailedError as error:
+                if time.monotonic() - max(since, self._told_at) >= GONE_S:
+                    # Of a kind that is not tried again.
+                    raise ClientError(str(error)) from error
+                raise
+
+        return attempt
 
     def _within_time(self) -> float:
         """Until when a whole operation may take, the wait for a heartbeat before it included."""
@@ -490,6 +544,7 @@ class Membership:
     ) -> Any:
         if self._coordinator is None:
             self._coordinator = self._cluster.coordinator(self.options.group)
+            self._told_at = time.monotonic()
         return self._cluster.ask(
             request, node_id=self._coordinator, timeout_ms=timeout_ms, at_most=at_most
         )
@@ -517,72 +572,15 @@ class Membership:
         """After what may pass the coordinator is looked up anew. Under the lock, as all that asks
         it is."""
         try:
-            return operation()
+            found = operation()
         except ClientError as error:
             if not isinstance(error, BrokerError) or error.retriable:
                 self._coordinator = None
+            is_of_topic = (
+                isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION
+            )
+            if may_pass(error) and not is_of_topic:
+                self._has_trouble(error)
             raise
-
-
-def offset_fetch_request(group: str, partitions: Iterable[Partition]) -> Any:
-    """Asks for committed offsets, and for none that a transaction is about to change."""
-    kind = messages.OffsetFetchRequest
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        by_topic.setdefault(topic, []).append(index)
-    asked = kind.OffsetFetchRequestGroup(
-        group_id=group,
-        topics=[
-            kind.OffsetFetchRequestGroup.OffsetFetchRequestTopics(
-                name=topic, partition_indexes=indexes
-            )
-            for topic, indexes in by_topic.items()
-        ],
-    )
-    old = [
-        kind.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-        for topic, indexes in by_topic.items()
-    ]
-    return kind(group_id=group, topics=old, groups=[asked], require_stable=True)
-
-
-class FetchedOffset(NamedTuple):
-    """What OffsetFetch tells of a partition: an error code, or an offset and the leader epoch of
-    what was read before it, each -1 for none."""
-
-    partition: Partition
-    code: int
-    offset: int
-    read_epoch: int
-
-
-def fetched_offsets(group: str, response: Any) -> Iterator[FetchedOffset]:
-    """One for each partition. Raises `BrokerError` for the group's own error."""
-    found = response.groups[0] if response.groups else response
-    check(found.error_code, f"group '{group}'")
-    for topic in found.topics:
-        for row in topic.partitions:
-            yield FetchedOffset(
-                (topic.name, row.partition_index),
-                row.error_code,
-                row.committed_offset,
-                row.committed_leader_epoch,
-            )
-
-
-def _encode_assignment(partitions: Iterable[Partition]) -> bytes:
-    kind = messages.ConsumerProtocolAssignment
-    topics: dict[str, Any] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, kind.TopicPartition(topic=topic)).partitions.append(index)
-    body = kind(assigned_partitions=list(topics.values())).encode(ASSIGNMENT_VERSION)
-    return ASSIGNMENT_VERSION.to_bytes(2) + bytes(body)
-
-
-def _decode_assignment(data: bytes) -> list[Partition]:
-    if len(data) < 2:
-        return []
-    assignment = messages.ConsumerProtocolAssignment.decode(data[2:], ASSIGNMENT_VERSION)
-    return [
-        (row.topic, index) for row in assignment.assigned_partitions for index in row.partitions
-    ]
+        self.troubles.end(COORDINATOR, f"{self._name} has its coordinator again")
+        return found

@@ -6,6 +6,9 @@
 
     position ≤ given ≤ fetch offset
 
+    in hand        where the position was before what the caller got last: they may still be dealing
+                   with it, and who fails in the middle of that is to get it again
+
 What makes worthless whatever is under way (a seek, a reset, damage in what came, a group that has
 shared its partitions out anew) gives the place a new epoch, which no place of this table ever had:
 what was asked for in another epoch is thrown away, even if the partition was gone in between.
@@ -19,7 +22,7 @@ Leader epochs (KIP-320) are Kafka's: a partition has another with each leader. W
 batch that was fetched a new leader is asked (CHECK) whether its log still has it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from itertools import count
 
@@ -47,6 +50,7 @@ class Place:
 
     __slots__ = (
         "committed",
+        "end",
         "epoch",
         "error",
         "fetch_offset",
@@ -58,6 +62,7 @@ class Place:
         "read_epoch",
         "sought_since",
         "stop",
+        "unknown_since",
         "waits_until",
     )
 
@@ -76,6 +81,11 @@ class Place:
         """That of the leader which the position was held against, or fetched from."""
         self.read_epoch = -1
         """The leader epoch of the last batch that was fetched, -1 if it is not known."""
+        self.end: int | None = None
+        """Where the records end that may be read, as the last fetch has told: the high watermark,
+        or the last stable offset."""
+        self.unknown_since: float | None = None
+        """Since when the cluster does not know its topic."""
         self.committed: int | None = None
         """What the group has, as far as is known."""
         self.need = Need.COMMITTED
@@ -87,10 +97,10 @@ class Place:
 
     def go(self, epoch: int, offset: int) -> None:
         """It is read from an offset on."""
-        committed = self.committed
+        committed, end = self.committed, self.end
         self.forget(epoch)
         self.position = self.given = self.fetch_offset = offset
-        self.committed, self.need = committed, Need.NOTHING
+        self.committed, self.end, self.need = committed, end, Need.NOTHING
 
     def may_be_fetched(self, now: float) -> bool:
         """Whether its next records are to be asked for."""
@@ -105,6 +115,15 @@ class Places:
     def __init__(self) -> None:
         self._places: dict[Partition, Place] = {}
         self._epochs = count()
+        self._lacking: dict[Partition, Place] = {}
+        """Those whose position is to be looked up."""
+        self._failed: dict[Partition, Place] = {}
+        """Those with an error that the caller is still to be told."""
+        self._in_hand: dict[Partition, int] = {}
+        self.revision = 0
+        """Grows with all that may make a partition one to be fetched."""
+        self.waits_until = 0.0
+        """Until when some partition may wait, in monotonic seconds."""
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._places)
@@ -136,15 +155,51 @@ class Places:
         }
         for place in self._places.values():
             place.stop = None
+        self._index()
+
+    def _index(self) -> None:
+        """What is kept beside the places is made anew."""
+        places = self._places
+        self._lacking = {each: one for each, one in places.items() if one.need is not Need.NOTHING}
+        self._failed = {each: one for each, one in places.items() if one.error is not None}
+        in_hand = self._in_hand
+        self._in_hand = {each: offset for each, offset in in_hand.items() if each in places}
+        self.revision += 1
+
+    def _go(self, partition: Partition, place: Place, offset: int) -> None:
+        place.go(next(self._epochs), offset)
+        self._lacking.pop(partition, None)
+        self._failed.pop(partition, None)
+        self._in_hand.pop(partition, None)
+        self.revision += 1
+
+    def _needs(self, partition: Partition, place: Place, need: Need) -> None:
+        place.need = need
+        if need is Need.NOTHING:
+            self._lacking.pop(partition, None)
+        else:
+            self._lacking[partition] = place
+        self.revision += 1
+
+    def _fails(self, partition: Partition, place: Place, error: KafkaliteError) -> None:
+        place.error = error
+        self._failed[partition] = place
 
     def forget_positions(self) -> None:
         """Others may have read the partitions in between."""
         for place in self._places.values():
             place.forget(next(self._epochs))
+        self._in_hand.clear()
+        self._index()
 
     def seek(self, partition: Partition, offset: int) -> None:
         """The next record is that of the offset."""
-        self[partition].go(next(self._epochs), offset)
+        self._go(partition, self[partition], offset)
+
+    def pause(self, partition: Partition, *, is_paused: bool) -> None:
+        """Whether nothing more of it is handed out and fetched."""
+        self[partition].is_paused = is_paused
+        self.revision += 1
 
     def advance(self, partition: Partition, offset: int) -> None:
         """The caller has dealt with what was given below an offset. Nothing moves if they mean what
@@ -163,25 +218,54 @@ class Places:
             if place.position == offsets.get(partition)
         }
 
-    def positions(self) -> dict[Partition, int]:
-        """All that are known."""
-        return {
+    def positions(self, *, in_hand: bool = True) -> dict[Partition, int]:
+        """All that are known; without what is in hand those before it."""
+        found = {
             partition: place.position
             for partition, place in self._places.items()
             if place.position is not None
         }
+        return found if in_hand else found | self._in_hand
 
-    def take_error(self, until: float) -> KafkaliteError | None:
-        """What is to be told to the caller, once. Those whom it concerns are fetched again, from
-        where they were, but not before `until`."""
+    def confirm(self) -> None:
+        """The caller has dealt with all that they were handed out."""
+        self._in_hand.clear()
+
+    def note_committed(self, offsets: Mapping[Partition, int]) -> None:
+        """The group has these offsets now; what is before them has been dealt with."""
+        for partition, offset in offsets.items():
+            place = self._places.get(partition)
+            if place is not None:
+                place.committed = offset
+                if partition in self._in_hand:
+                    self._in_hand[partition] = offset
+
+    def take_error(
+        self, until: float, but: Callable[[Partition], bool] = lambda _: False
+    ) -> KafkaliteError | None:
+        """What is to be told to the caller, once, `but` not of those of which something else comes
+        first. Those whom it concerns are fetched again, from where they were, but not before
+        `until`."""
         found = None
-        for place in self._places.values():
-            if place.error is None or place.is_paused:
+        for partition, place in list(self._failed.items()):
+            if place.is_paused or but(partition):
                 continue
             found = found or place.error
             if place.error is found:
-                place.error, place.waits_until = None, until
+                self.forget_error(partition, until)
         return found
+
+    def forget_error(self, partition: Partition, until: float) -> None:
+        """The caller was told of it."""
+        place = self[partition]
+        place.error = None
+        self._wait(place, until)
+        self._failed.pop(partition, None)
+        self.revision += 1
+
+    def _wait(self, place: Place, until: float) -> None:
+        place.waits_until = until
+        self.waits_until = max(self.waits_until, until)
 
     # --- what was looked up -----------------------------------------------------------------------
 
@@ -189,15 +273,20 @@ class Places:
         """Whose position is to be looked up, with the epochs."""
         return {
             partition: place.epoch
-            for partition, place in self._places.items()
+            for partition, place in self._lacking.items()
             if place.need is need and place.error is None and now >= place.waits_until
         }
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether any position is to be looked up."""
+        return bool(self._lacking)
 
     def found(self, partition: Partition, epoch: int, offset: int) -> None:
         """The answer to `needing`."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.go(next(self._epochs), offset)
+            self._go(partition, place, offset)
 
     def found_committed(
         self, partition: Partition, epoch: int, offset: int, read_epoch: int
@@ -205,22 +294,23 @@ class Places:
         """The same of the group, with the leader epoch of what was read before it."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.go(next(self._epochs), offset)
+            self._go(partition, place, offset)
             place.committed, place.read_epoch = offset, read_epoch
 
     def needs_reset(self, partition: Partition, epoch: int) -> None:
         """The group has no offset, or the log has nothing at the fetch offset."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.need = Need.RESET
+            self._needs(partition, place, Need.RESET)
             place.epoch = next(self._epochs)
 
     def refuse_reset(self, partition: Partition, epoch: int, error: KafkaliteError) -> None:
         """There is nothing to reset to: the caller is told, and what led to it is tried again."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.need = Need.COMMITTED if place.position is None else Need.NOTHING
-            place.error = error
+            nowhere = place.position is None
+            self._needs(partition, place, Need.COMMITTED if nowhere else Need.NOTHING)
+            self._fails(partition, place, error)
 
     # --- leaders ----------------------------------------------------------------------------------
 
@@ -235,14 +325,15 @@ class Places:
             return True
         place.epoch = next(self._epochs)
         place.fetch_offset = place.given
-        place.need = Need.CHECK
+        self._needs(partition, place, Need.CHECK)
         return False
 
     def holds(self, partition: Partition, epoch: int) -> None:
         """The leader has all that was read, or cannot tell."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.need, place.sought_since = Need.NOTHING, None
+            self._needs(partition, place, Need.NOTHING)
+            place.sought_since = None
             place.epoch = next(self._epochs)  # the question has been answered
 
     def cut(self, partition: Partition, epoch: int, offset: int) -> None:
@@ -251,7 +342,7 @@ class Places:
         if place is None or place.position is None:
             return
         position, leader_epoch = min(place.position, offset), place.leader_epoch
-        place.go(next(self._epochs), offset)
+        self._go(partition, place, offset)
         place.position, place.leader_epoch = position, leader_epoch
 
     # --- what came --------------------------------------------------------------------------------
@@ -271,16 +362,19 @@ class Places:
             place.given = end
 
     def hand_out(self, partition: Partition, epoch: int, end: int) -> None:
-        """The caller has what is below `end` and deals with it before they ask for more."""
+        """The caller has what is below `end` and deals with it before they ask for more, which
+        `confirm` says."""
         place = self.of(partition, epoch)
         if place is not None:
+            if place.position is not None:
+                self._in_hand.setdefault(partition, place.position)
             place.position = place.given = end
 
     def rewind(self, partition: Partition, epoch: int) -> None:
         """What was fetched and not handed out is fetched once more."""
         place = self.of(partition, epoch)
         if place is not None and place.position is not None:
-            place.go(next(self._epochs), place.position)
+            self._go(partition, place, place.position)
 
     def damage(self, partition: Partition, epoch: int, offset: int, error: KafkaliteError) -> int:
         """What came cannot be read from an offset on; the epoch of what came before it."""
@@ -290,7 +384,7 @@ class Places:
         place.epoch = next(self._epochs)
         place.fetch_offset = offset
         place.given = min(place.given, offset)
-        place.error = error
+        self._fails(partition, place, error)
         return place.epoch
 
     # --- what failed ------------------------------------------------------------------------------
@@ -299,10 +393,10 @@ class Places:
         """The caller is told."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.error = error
+            self._fails(partition, place, error)
 
     def back_off(self, partition: Partition, epoch: int, until: float) -> None:
         """Tried again later."""
         place = self.of(partition, epoch)
         if place is not None:
-            place.waits_until = until
+            self._wait(place, until)

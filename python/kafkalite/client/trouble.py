@@ -51,6 +51,9 @@ class Troubles:
         import logging
 
         logger = logging.getLogger(LOGGER)
-        while self._lines:
-            level, sentence = self._lines.popleft()
+        while True:
+            try:
+                level, sentence = self._lines.popleft()
+            except IndexError:  # another thread has written the rest
+                return
             logger.log(level, "%s", sentence)

@@ -1,0 +1,79 @@
+"""Refuses calls that come where they must not: while another thread is in one, after the end, in a
+child that was made by a fork.
+
+A consumer that two threads use at once would lose records without a word. To take turns is allowed.
+The refusal is that of Kafka's consumer (`ConcurrentModificationException`): whoever comes second is
+told so, and nothing is broken.
+"""
+
+import threading
+from abc import ABC
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+from kafkalite.client.connection import Closing
+from kafkalite.client.trouble import Troubles
+from kafkalite.errors import InvalidArgumentError
+
+__all__ = ["Exclusive", "exclusive"]
+
+Own = TypeVar("Own", bound="Exclusive")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Exclusive(Closing, ABC):
+    """Whoever is used by one thread at a time. Its lines for the log are written after each call,
+    when no lock is held."""
+
+    def __init__(self) -> None:
+        self._troubles = Troubles()
+        self._guard = threading.RLock()
+        """That of the thread which is in a call."""
+        self._is_closed = True  # until the constructor says otherwise
+        self._is_forked = False
+        self._is_called_back = False
+        """A function of the caller's is called, which may use it, after the end too."""
+
+    def after_fork(self) -> None:
+        """Refuses all use in a child. The guard may be another thread's, which is not there."""
+        self._is_forked, self._guard = True, threading.RLock()
+
+    def _enter(self) -> None:
+        if self._is_forked:
+            raise InvalidArgumentError(
+                "the consumer belongs to the process that has made it, which has forked this one: "
+                "make a Consumer in this process"
+            )
+        self._refuse_another_thread()
+        if self._is_closed and not self._is_called_back:
+            self._guard.release()
+            raise InvalidArgumentError("the consumer has been closed")
+
+    def _refuse_another_thread(self) -> None:
+        if not self._guard.acquire(blocking=False):
+            raise InvalidArgumentError(
+                "the consumer is not safe for multi-threaded access, and another thread is in it: "
+                "let threads take turns, or make a Consumer for each"
+            )
+
+    def _exit(self) -> None:
+        self._guard.release()
+        self._troubles.write()
+
+
+def exclusive(
+    method: Callable[Concatenate[Own, Parameters], Result],
+) -> Callable[Concatenate[Own, Parameters], Result]:
+    """A method that has the consumer for itself."""
+
+    @wraps(method)
+    def call(self: Own, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+        self._enter()
+        try:
+            return method(self, *arguments, **named)
+        finally:
+            self._exit()
+
+    return cast("Callable[Concatenate[Own, Parameters], Result]", call)

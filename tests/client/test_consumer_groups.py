@@ -1,0 +1,248 @@
+"""What a consumer says: rebalances to its listener, topics that are not there to its caller, and
+troubles to the log."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import kafkalite
+from client.fake import FakeBroker
+from client.logs import TOPIC, Logs
+from kafkalite.client import Admin, Consumer, GroupOptions, Producer
+from kafkalite.client.membership import Membership
+from kafkalite.errors import BrokerError
+from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+
+ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
+QUICK = {"heartbeat_interval_ms": 10}
+WAIT_S = 30
+LOGGER = "kafkalite.client"
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[str]:
+    """A broker that makes no topic by itself."""
+    with kafkalite.Broker(config={"auto.create.topics.enable": "false"}) as broker:
+        yield broker.bootstrap_servers
+
+
+def until(reached: Callable[[], object], consumer: Consumer) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < deadline
+        consumer.poll(10)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == LOGGER]
+
+
+# --- rebalances -----------------------------------------------------------------------------------
+
+
+class Told:
+    """A listener that keeps what it was told, and the offset that was committed by then."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+        self.events: list[tuple[str, list[tuple[str, int]], dict[int, int]]] = []
+
+    def listener(self) -> dict[str, Any]:
+        def on(name: str) -> Callable[[list[tuple[str, int]]], None]:
+            return lambda given: self.events.append((name, given, dict(self.logs.committed)))
+
+        return {f"on_{name}": on(name) for name in ("assigned", "revoked", "lost")}
+
+
+@pytest.mark.parametrize(
+    ("code", "event", "committed"),
+    [(REBALANCE_IN_PROGRESS, "revoked", {0: 3, 1: 3}), (UNKNOWN_MEMBER_ID, "lost", {})],
+)
+def test_a_rebalance_is_told_in_kafkas_order(
+    code: int, event: str, committed: dict[int, int]
+) -> None:
+    logs = Logs({0: 1, 1: 1})
+    told = Told(logs)
+    with FakeBroker(logs, partitions=2) as broker:
+        logs.address = (broker.host, broker.port)
+        with Consumer(broker.servers, group=GroupOptions("told", **QUICK)) as consumer:
+            consumer.subscribe(TOPIC, **told.listener())
+            count = 0
+            while count < 6:
+                count += len(consumer.poll(100))
+            logs.heartbeat_code = code
+            until(lambda: len(told.events) == 3, consumer)
+            assert told.events == [
+                ("assigned", [ZERO, ONE], {}),
+                (event, [ZERO, ONE], committed),
+                ("assigned", [ZERO, ONE], committed),
+            ]
+        assert told.events[3][:2] == ("revoked", [ZERO, ONE])
+    assert len(told.events) == 4
+
+
+def test_a_listener_may_commit_what_is_revoked_and_seek_what_is_assigned() -> None:
+    logs = Logs({0: 1, 1: 1})
+    with FakeBroker(logs, partitions=2) as broker:
+        logs.address = (broker.host, broker.port)
+        options = GroupOptions("commits", **QUICK)
+        with Consumer(broker.servers, group=options, auto_commit_interval_ms=None) as consumer:
+
+            def sought(partitions: list[tuple[str, int]]) -> None:
+                with pytest.raises(ValueError, match="a rebalance listener cannot read"):
+                    consumer.poll()
+                for partition in partitions:
+                    consumer.seek(partition, 1)
+
+            consumer.subscribe(
+                TOPIC, on_assigned=sought, on_revoked=lambda _: consumer.commit({ZERO: 2})
+            )
+            found: list[int] = []
+            while len(found) < 4:
+                found += [record.offset for record in consumer.poll(100)]
+            assert sorted(found) == [1, 1, 2, 2]
+            logs.heartbeat_code = REBALANCE_IN_PROGRESS
+            until(lambda: logs.commits and consumer.assignment, consumer)
+        assert logs.commits == [{0: 2}, {0: 2}]
+
+
+def test_what_a_listener_raises_comes_out_of_poll_and_the_group_is_joined() -> None:
+    logs = Logs({0: 1})
+    with FakeBroker(logs) as broker:
+        logs.address = (broker.host, broker.port)
+        with Consumer(broker.servers, group=GroupOptions("raises", **QUICK)) as consumer:
+
+            def raises(_: object) -> None:
+                raise LookupError("no state")
+
+            consumer.subscribe(TOPIC, on_assigned=raises)
+            with pytest.raises(LookupError, match="no state"):
+                until(lambda: False, consumer)
+            assert consumer.assignment == [ZERO]
+            assert len(consumer.poll(5_000)) == 3
+
+
+# --- topics that are not there --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["subscribe", "assign", "assign at an offset"])
+def test_a_misspelt_topic_is_an_error_that_names_it(
+    strict: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`poll` gave [] for ever, and the log had no line."""
+    name = f"ordres-{how.replace(' ', '-')}"
+    with caplog.at_level(logging.INFO, LOGGER), Consumer(strict, group=name) as consumer:
+        if how == "subscribe":
+            consumer.subscribe(name)
+        elif how == "assign":
+            consumer.assign([(name, 0)])
+        else:
+            consumer.assign({(name, 0): 0})
+        for _ in range(2):
+            with pytest.raises(BrokerError, match=f"'{name}'.*UNKNOWN_TOPIC_OR_PARTITION"):
+                consumer.poll(20_000)
+        with pytest.raises(BrokerError, match=name):
+            next(iter(consumer))
+        asked = [line for line in lines(caplog) if "asked to create" in line]
+        assert asked == [f"topic '{name}' is not there: the broker is asked to create it"]
+
+
+def test_a_topic_that_is_not_there_is_made_once_and_said(
+    kafka_broker: kafkalite.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    with caplog.at_level(logging.INFO, LOGGER), Consumer(servers, group="makes") as consumer:
+        consumer.subscribe("made")
+        until(lambda: consumer.assignment == [("made", 0)], consumer)
+        assert len([line for line in lines(caplog) if "asked to create" in line]) == 1
+
+
+def test_a_topic_that_is_deleted_stays_deleted_and_is_told(kafka_broker: kafkalite.Broker) -> None:
+    """The next look at the topics made it again; where it was assigned `poll` gave [] for ever."""
+    servers = kafka_broker.bootstrap_servers
+    with Admin(servers) as admin, Producer(servers) as producer:
+        for name in ("deleted", "stays"):
+            admin.create_topic(name, partitions=1)
+            producer.send(name, b"v")
+        producer.flush()
+        with (
+            Consumer(servers, group="deleted") as grouped,
+            Consumer(servers) as alone,
+        ):
+            grouped.subscribe(["deleted", "stays"])
+            alone.assign({("deleted", 0): 0})
+            assert len(alone.poll(10_000)) == 1
+            count = 0
+            while count < 2:
+                count += len(grouped.poll(100))
+            admin.delete_topics("deleted")
+            with pytest.raises(BrokerError, match=r"deleted.*UNKNOWN_TOPIC_OR_PARTITION"):
+                alone.poll(20_000)
+            assert grouped._coordinator is not None
+            grouped._coordinator._counts_at = 0.0  # the time to look has come
+            with pytest.raises(BrokerError, match=r"'deleted'.*UNKNOWN_TOPIC_OR_PARTITION"):
+                until(lambda: False, grouped)
+            producer.send("stays", b"more")
+            producer.flush()
+            found = []
+            while not found:
+                try:
+                    found = grouped.poll(5_000)
+                except BrokerError as error:
+                    assert "'deleted'" in str(error)  # in between
+            assert found[0].value == b"more"
+            looks = grouped._coordinator._counts_at
+            while grouped._coordinator._counts_at == looks:
+                with suppress(BrokerError):
+                    grouped.poll(100)
+            names = {topic.name for topic in admin.list_topics(include_internal=False)}
+        assert "deleted" not in names
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_away_is_said_once_and_so_is_its_return(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, LOGGER),
+        kafkalite.Broker() as broker,
+        Consumer(broker.bootstrap_servers) as consumer,
+    ):
+        with Producer(broker.bootstrap_servers) as producer:
+            producer.send("away", b"v")
+        consumer.assign({("away", 0): 0})
+        assert len(consumer.poll(10_000)) == 1
+        broker.stop()
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            assert consumer.poll(100) == []
+        away = lines(caplog)
+        assert 1 <= len(away) <= 2, away
+        broker.start()
+        with Producer(broker.bootstrap_servers) as producer:
+            producer.send("away", b"w")
+        assert [record.value for record in consumer.poll(20_000)] == [b"w"]
+    back = lines(caplog)[len(away) :]
+    assert 1 <= len(back) <= 2, back
+    assert all("again, after" in line for line in back)
+
+
+def test_a_member_that_nobody_polls_says_why_it_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    logs = Logs({0: 1})
+    options = GroupOptions("idle", max_poll_interval_ms=1, **QUICK)
+    with FakeBroker(logs) as broker, caplog.at_level(logging.INFO, LOGGER):
+        logs.address = (broker.host, broker.port)
+        member = Membership(broker.servers, options, "client")
+        member.join([TOPIC], lambda _topics: {TOPIC: 1})
+        deadline = time.monotonic() + WAIT_S
+        while not lines(caplog):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)  # the pause of the poll
+        member.close()
+    assert "max_poll_interval_ms=1" in lines(caplog)[0]
