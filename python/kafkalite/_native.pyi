@@ -733,7 +733,7 @@ class Log:
     ) -> list[AbortedTransaction]:
         """Those that a reader of the range must know, by first offset."""
     def leader_epochs(self) -> list[tuple[int, int]]:
-        """Epoch and start offset, ascending."""
+        """Epoch and start offset, ascending; the leader's own too, where no record is of it yet."""
     def producers(self) -> list[ProducerEntry]:
         """What is known of each producer, by producer id."""
     def segments(self) -> list[SegmentInfo]:

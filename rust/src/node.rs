@@ -544,6 +544,7 @@ impl Node {
     ) -> Arc<Partition> {
         let waiters = Arc::new(Waiters::new(self.waker.clone(), directory.health().clone()));
         log.set_observer(waiters.clone());
+        log.lead(leader_epoch);
         Arc::new(Partition {
             index: log.partition(),
             leader_id: self.node_id,

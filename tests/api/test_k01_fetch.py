@@ -285,6 +285,27 @@ def test_a_diverging_epoch_says_where_the_logs_part(connection: Connection, topi
     assert connection.ask("Fetch", 12, request).responses[0].partitions[0].error_code == 1
 
 
+def test_the_epoch_of_a_leader_without_records_is_known_after_a_start(tmp_path: Path) -> None:
+    """It was refused with OFFSET_OUT_OF_RANGE, although Metadata and OffsetForLeaderEpoch name it:
+    a follower would have begun anew, again and again."""
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            connection.create_topic("orders")
+            connection.produce("orders", batch([b"x"]))
+        broker.stop()
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            metadata = connection.ask("Metadata", 9, messages.MetadataRequest(topics=None))
+            request = connection.fetch_request("orders", 1, max_wait_ms=0)
+            partition = request.topics[0].partitions[0]
+            partition.last_fetched_epoch = metadata.topics[0].partitions[0].leader_epoch
+            answer = connection.ask("Fetch", 12, request).responses[0].partitions[0]
+            assert (answer.error_code, answer.high_watermark) == (0, 1)
+            assert answer.diverging_epoch.end_offset == -1
+            partition.last_fetched_epoch += 1
+            assert connection.ask("Fetch", 12, request).responses[0].partitions[0].error_code == 1
+
+
 def test_a_fenced_client_is_told_the_leader_and_where_it_is(
     broker: kafkalite.Broker, connection: Connection, topic: str
 ) -> None:

@@ -1,9 +1,13 @@
 """ListOffsets by frames."""
 
+from pathlib import Path
+
 import pytest
 
+import kafkalite
 from api.batches import batch
 from api.raw import Connection
+from api.test_k21_delete_records import delete
 from kafkalite.protocol import messages
 
 T0 = 1_700_000_000_000
@@ -47,6 +51,21 @@ def test_a_time_is_found_to_the_record(
     found = connection.list_offsets(timed_topic, timestamp)
     assert (found.offset, found.timestamp) == (offset, found_timestamp)
     assert found.leader_epoch == (0 if offset >= 0 else -1)
+
+
+def test_an_emptied_log_begins_in_the_epoch_of_its_leader(tmp_path: Path) -> None:
+    """After a start it was -1, since no record is of any epoch."""
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            connection.create_topic("orders")
+            connection.produce("orders", batch([b"x", b"y"]))
+            assert delete(connection, "orders", (0, -1)) == [(0, 2, 0)]
+        broker.stop()
+        broker.start()
+        with Connection(broker.bootstrap_servers) as connection:
+            latest, earliest = (connection.list_offsets("orders", time) for time in (-1, -2))
+            assert (earliest.offset, earliest.leader_epoch) == (2, latest.leader_epoch)
+            assert latest.leader_epoch > 0
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,10 @@ def test_a_restart_begins_an_epoch(tmp_path: Path) -> None:
             metadata = connection.ask("Metadata", 9, messages.MetadataRequest(topics=None))
             epoch = metadata.topics[0].partitions[0].leader_epoch
             assert epoch > 0
+            assert ask(connection, "orders", (0, epoch, 0), (0, epoch, epoch)) == [
+                (0, 0, 2),
+                (0, epoch, 2),
+            ]
             connection.produce("orders", batch([b"z"]))
             assert ask(connection, "orders", (0, epoch, 0), (0, epoch, epoch)) == [
                 (0, 0, 2),

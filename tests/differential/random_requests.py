@@ -21,7 +21,7 @@ from differential.random_fields import (
     Pool,
 )
 from differential.runner import TABLE
-from differential.script import ZERO_ID, Batch, Case, Kept, ask, fetch, id_of, produce
+from differential.script import ZERO_ID, Batch, Case, Kept, ask, fetch, id_of
 
 Step = tuple[Case, ...]
 """A request, and where it changes metadata the waiting until the change has come to the broker."""
@@ -147,11 +147,7 @@ def settled(world: str, what: str, number: int) -> Step:
 
 
 def started_again(world: str) -> Step:
-    """Waits until a broker that was started again leads the partitions and knows the groups.
-
-    Then every partition gets a batch: kafkalite enters the leader's epoch with the first one, and
-    Kafka at once (docs/DIFFERENCES.md, "Metadata").
-    """
+    """Waits until a broker that was started again leads the partitions and knows the groups."""
     group = Case(
         "the group is loaded",
         "DescribeGroups",
@@ -166,14 +162,8 @@ def started_again(world: str) -> Step:
         {"transactional_id": None, "transaction_timeout_ms": 60_000},
         until={"error_code": 0},
     )
-    record = Batch([b"again"], [b"k"])
-    batches = [
-        produce(f"again {topic}-{index}", f"{world}-{topic}", record, partition=index)
-        for topic in (*MADE, *NEW)
-        for index in range(5)
-    ]
     looks = looks_at(world)
-    return (*settled(world, "started again", 500_000), group, producer, *batches, *looks)
+    return (*settled(world, "started again", 500_000), group, producer, *looks)
 
 
 def looks_at(world: str) -> Step:

@@ -10,14 +10,17 @@ import pytest
 
 import kafkalite
 from differential.cases import SCRIPT
+from differential.cases.restarted import AFTER, BEFORE
 from differential.differences import DIFFERENCES
 from differential.runner import CLOSED, Runner, compare
 from oracle.broker import DEFAULTS, KafkaBroker
+from oracle.tools import KafkaTools
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "DIFFERENCES.md"
 SECTION = "## In answers"
 # The brokers are told the same; kafkalite has no controller to be told of.
 CONTROLLER = ("process.roles", "controller.listener.names")
+OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 
 Answers = dict[str, Any]
 
@@ -29,8 +32,7 @@ def theirs(kafka: KafkaBroker) -> Answers:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Answers]:
-    config = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
-    with kafkalite.Broker(config=config) as broker:
+    with kafkalite.Broker(config=OURS) as broker:
         yield Runner(broker.bootstrap_servers).run(SCRIPT)
 
 
@@ -66,3 +68,27 @@ def test_answers_are_those_of_kafka(ours: Answers, theirs: Answers) -> None:
     unused = [(d.title, where) for d in DIFFERENCES for where in d.where]
     assert found == []
     assert [each for each in unused if each not in used] == []
+
+
+@pytest.mark.oracle
+def test_answers_after_a_restart_are_those_of_kafka(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """After any start a Fetch was refused with OFFSET_OUT_OF_RANGE for the epoch that the broker
+    itself named as the leader's; ListOffsets knew no epoch of a log that had lost its records."""
+    answers = []
+    with (
+        kafkalite.Broker(tmp_path / "ours", config=OURS) as ours,
+        KafkaBroker(kafka_tools, tmp_path, log_dirs=[tmp_path / "theirs"]) as theirs,
+    ):
+        for broker in (ours, theirs):
+            runner = Runner(broker.bootstrap_servers)
+            before = runner.run(BEFORE)
+            broker.stop()
+            broker.start()
+            answers.append(before | runner.run(AFTER))
+    mine, its = answers
+    assert len(its) > 60
+    assert CLOSED not in its.values()
+    found = [(case, *each) for case in its for each in compare(mine[case], its[case])]
+    assert found == []

@@ -76,6 +76,21 @@ fn a_new_entry_displaces_those_that_would_not_ascend() {
     assert!(known.assign(1, -1).is_err());
 }
 
+/// Nothing but a record brought the leader's epoch in: whoever named it before the first one was refused.
+#[test]
+fn a_leader_without_records_has_an_epoch_that_begins_at_the_log_end() {
+    let mut known = epochs(&[(3, 0), (5, 40)]);
+    known.lead(5, 120);
+    known.lead(-1, 120);
+    assert_eq!(pairs(&known), [(3, 0), (5, 40)]);
+    known.lead(8, 120);
+    assert_eq!(pairs(&known), [(3, 0), (5, 40), (8, 120)]);
+    // Of a log without records.
+    let mut emptied = epochs(&[(5, 120)]);
+    emptied.lead(8, 120);
+    assert_eq!(pairs(&emptied), [(8, 120)]);
+}
+
 #[test]
 fn a_cut_at_the_end_forgets_the_epochs_that_begin_there_or_later() {
     let mut epochs = epochs(&[(3, 0), (5, 40), (8, 95)]);

@@ -34,7 +34,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
             end.error_code = _refusal(context, topic.topic, each)
             if log is not None and end.error_code == codes.NONE:
                 end.leader_epoch, end.end_offset = end_of_epoch(
-                    _epochs(context, topic.topic, each.partition, log),
+                    log.leader_epochs(),
                     log.offsets.log_end_offset,
                     each.leader_epoch,
                 )
@@ -53,16 +53,6 @@ def _refusal(context: Context, name: str, asked: Any) -> int:
     if known in (UNDEFINED, leader_epoch):
         return codes.NONE
     return codes.FENCED_LEADER_EPOCH if known < leader_epoch else codes.UNKNOWN_LEADER_EPOCH
-
-
-def _epochs(context: Context, name: str, partition: int, log: Any) -> list[tuple[int, int]]:
-    """Those of the log and the leader's own, which starts at the log end until it is written to
-    (`LeaderEpochFileCache.assign` in `Partition.makeLeader`)."""
-    epochs: list[tuple[int, int]] = log.leader_epochs()
-    leader_epoch = context.image.topics[name].partitions[partition].leader_epoch
-    if not epochs or epochs[-1][0] < leader_epoch:
-        epochs.append((leader_epoch, log.offsets.log_end_offset))
-    return epochs
 
 
 def end_of_epoch(epochs: list[tuple[int, int]], log_end_offset: int, asked: int) -> tuple[int, int]:

@@ -173,6 +173,14 @@ impl LeaderEpochs {
         Ok(true)
     }
 
+    /// Notes the epoch of a leader that has written nothing yet, if it is newer than all known ones.
+    pub fn lead(&mut self, epoch: i32, log_end_offset: i64) {
+        if epoch > self.latest_epoch().unwrap_or(-1) {
+            // Neither number is negative.
+            let _ = self.assign(epoch, log_end_offset);
+        }
+    }
+
     /// Forgets the epochs that begin at `end_offset` or behind it: the log was cut there. Returns
     /// whether the entries changed.
     pub fn truncate_from_end(&mut self, end_offset: i64) -> bool {

@@ -15,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 
@@ -68,6 +68,9 @@ pub struct Log {
     pub(super) segments: RwLock<SegmentMap>,
     pub(super) ends: RwLock<LogEnds>,
     pub(super) epochs: RwLock<LeaderEpochs>,
+    /// The epoch in which this replica leads; -1 where it does not. Its first record brings it into
+    /// `epochs` and the file.
+    pub(super) leading_epoch: AtomicI32,
     /// The append lock.
     pub(super) appender: Mutex<Appender>,
     /// The flush lock: one flush, truncation or recovery-point move at a time.
@@ -251,8 +254,26 @@ impl Log {
         (sizes.sum(), segments.len())
     }
 
+    /// The epochs of the records, and behind them the one in which this replica leads: until it has a
+    /// record it begins at the log end.
     pub fn leader_epochs(&self) -> LeaderEpochs {
-        self.epochs.read().clone()
+        // Before the epochs: a record is published later than its epoch.
+        let log_end_offset = self.ends.read().log_end.offset;
+        let mut epochs = self.epochs.read().clone();
+        epochs.lead(self.leading_epoch(), log_end_offset);
+        epochs
+    }
+
+    /// -1 where this replica does not lead.
+    pub fn leading_epoch(&self) -> i32 {
+        self.leading_epoch.load(Ordering::Acquire)
+    }
+
+    /// This replica leads in `epoch` from here on. Kafka notes the epoch in its file at once
+    /// (`Partition.makeLeader`); a start takes it out again where it has no record
+    /// (`LogLoader.load`), so that only the first record needs it there.
+    pub fn lead(&self, epoch: i32) {
+        self.leading_epoch.store(epoch, Ordering::Release);
     }
 
     /// A copy of the producer state, for DescribeProducers and tests.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -640,6 +640,7 @@ impl Loader<'_> {
             segments: RwLock::new(segments),
             ends: RwLock::new(ends),
             epochs: RwLock::new(epochs),
+            leading_epoch: AtomicI32::new(-1),
             appender: Mutex::new(Appender {
                 producers,
                 snapshots,
