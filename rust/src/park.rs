@@ -10,9 +10,11 @@
 //! log's. No wake is lost as long as a waiter registers first and looks at the log afterwards, and the
 //! log tells after each append and flush, also one that failed (`LogObserver`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ahash::RandomState;
 use parking_lot::Mutex;
 
 use crate::log::health::Health;
@@ -47,7 +49,7 @@ pub enum WaitFor {
 }
 
 impl WaitFor {
-    fn is_met(self, offsets: &LogOffsets) -> bool {
+    pub fn is_met(self, offsets: &LogOffsets) -> bool {
         match self {
             WaitFor::Committed(target) => offsets.high_watermark >= target,
             WaitFor::HighWatermark(seen) => offsets.high_watermark > seen,
@@ -56,9 +58,10 @@ impl WaitFor {
     }
 }
 
-/// The waiters of one partition.
+/// The waiters of one partition, each once. Found by their names: who waits at a thousand partitions
+/// leaves all of them when one has moved, and others wait there too.
 pub struct Waiters {
-    list: Mutex<Vec<(Parked, WaitFor)>>,
+    parked: Mutex<HashMap<Parked, WaitFor, RandomState>>,
     waker: Arc<dyn Wake>,
     health: Arc<Health>,
     is_gone: AtomicBool,
@@ -68,7 +71,7 @@ impl Waiters {
     /// `health` is that of the log directory.
     pub fn new(waker: Arc<dyn Wake>, health: Arc<Health>) -> Waiters {
         Waiters {
-            list: Mutex::new(Vec::new()),
+            parked: Mutex::default(),
             waker,
             health,
             is_gone: AtomicBool::new(false),
@@ -77,15 +80,12 @@ impl Waiters {
 
     /// The caller looks at the log after this returns, and deregisters when it answers.
     pub fn register(&self, parked: Parked, wait_for: WaitFor) {
-        self.list.lock().push((parked, wait_for));
+        self.parked.lock().insert(parked, wait_for);
     }
 
     /// Whether it was registered still: if not, it has been woken.
     pub fn deregister(&self, parked: Parked) -> bool {
-        let mut list = self.list.lock();
-        let count = list.len();
-        list.retain(|(known, _)| *known != parked);
-        list.len() < count
+        self.parked.lock().remove(&parked).is_some()
     }
 
     /// Nothing will move any more: the log directory is offline, or the partition deleted.
@@ -106,24 +106,26 @@ impl Waiters {
 
     /// Wakes those that wait for what has come.
     fn wake_those(&self, has_come: impl Fn(WaitFor) -> bool) {
-        let mut list = self.list.lock();
-        let woken = list.extract_if(.., |(_, wait_for)| has_come(*wait_for));
-        let woken: Vec<Parked> = woken.map(|(parked, _)| parked).collect();
-        drop(list);
+        let mut waiting = self.parked.lock();
+        let woken = waiting.extract_if(|_, wait_for| has_come(*wait_for));
+        let mut woken: Vec<Parked> = woken.map(|(parked, _)| parked).collect();
+        drop(waiting);
         if !woken.is_empty() {
+            // Requests of a connection in their order.
+            woken.sort_unstable();
             self.waker.wake(&woken);
         }
     }
 
     /// All that wait here, and what for.
     pub fn look(&self, mut at: impl FnMut(Parked, WaitFor)) {
-        for (parked, wait_for) in self.list.lock().iter() {
+        for (parked, wait_for) in self.parked.lock().iter() {
             at(*parked, *wait_for);
         }
     }
 
     pub fn count(&self) -> usize {
-        self.list.lock().len()
+        self.parked.lock().len()
     }
 }
 
@@ -137,6 +139,7 @@ impl LogObserver for Waiters {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -170,5 +173,33 @@ mod tests {
         assert_eq!(waiters.count(), 2);
         waiters.abandon();
         assert_eq!(*calls.0.lock(), [vec![0, 2, 4], vec![1, 3]]);
+    }
+
+    /// Each looked through all the others: with 400 consumers of 1,000 partitions a record cost 0.7 s.
+    #[test]
+    fn who_leaves_does_not_look_through_those_that_stay() {
+        let took = |count: u64| {
+            let health = Arc::new(Health::new(Path::new("/")));
+            let waiters = Waiters::new(Arc::new(Calls::default()), health);
+            let parked = |connection| Parked {
+                thread: 0,
+                connection,
+                slot: 0,
+            };
+            for connection in 0..count {
+                waiters.register(parked(connection), WaitFor::HighWatermark(0));
+            }
+            let began = Instant::now();
+            // Not in their order: the first one is soon found.
+            assert!(
+                (0..count)
+                    .rev()
+                    .all(|each| waiters.deregister(parked(each)))
+            );
+            began.elapsed()
+        };
+        let few = (0..5).map(|_| took(2_000)).max().unwrap_or_default();
+        // 32 times as many: 32 times as long, not 1,024 times.
+        assert!(took(64_000) < 200 * few.max(Duration::from_micros(50)));
     }
 }

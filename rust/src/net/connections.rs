@@ -401,8 +401,8 @@ impl Reactor {
             }
         }
         for work in dropped {
-            if let Work::Look(look) = work {
-                deregister_fetch(&look.fetch, look.parked);
+            if let Work::Look(mut look) = work {
+                deregister_fetch(&mut look.fetch, look.parked);
             }
         }
     }
@@ -637,7 +637,7 @@ fn counted(bytes: usize) -> usize {
     }
 }
 
-pub(super) fn deregister(slot: &Slot, parked: Parked) {
+pub(super) fn deregister(slot: &mut Slot, parked: Parked) {
     match slot {
         Slot::Fetch(fetch) => deregister_fetch(fetch, parked),
         Slot::Produce { produce, .. } if !produce.is_parked => {}

@@ -193,7 +193,7 @@ impl Reactor {
             Work::Look(look) => {
                 let state = self.slot(look.parked.connection, look.parked.slot);
                 let Some(Slot::Looking { is_over, .. }) = state else {
-                    deregister_fetch(&look.fetch, look.parked);
+                    deregister_fetch(&mut look.fetch, look.parked);
                     return;
                 };
                 look.is_over |= *is_over;
@@ -251,14 +251,14 @@ impl Reactor {
         }
     }
 
-    fn on_looked(&mut self, parked: Parked, fetch: Box<Fetch>, looked: Option<Looked>) {
+    fn on_looked(&mut self, parked: Parked, mut fetch: Box<Fetch>, looked: Option<Looked>) {
         let Parked {
             connection, slot, ..
         } = parked;
         let state = self.slot(connection, slot);
         let Some(Slot::Looking { again, is_over, .. }) = state else {
             // The connection is gone.
-            deregister_fetch(&fetch, parked);
+            deregister_fetch(&mut fetch, parked);
             return;
         };
         let (again, is_over) = (*again, *is_over);

@@ -249,15 +249,16 @@ impl Look {
             return Done::Elsewhere(Work::Look(self));
         }
         if !self.is_registered {
-            deregister_fetch(&self.fetch, self.parked);
+            deregister_fetch(&mut self.fetch, self.parked);
             if self.is_due() {
                 return self.end(true);
             }
-            for (partition, wait_for) in self.fetch.wait_for(&self.looked) {
-                partition.waiters.register(self.parked, wait_for);
-            }
+            register_fetch(&mut self.fetch, &self.looked, self.parked);
             self.is_registered = true;
             // What came between the look and the registration woke nobody.
+            if !self.fetch.has_moved(&self.looked) {
+                return self.end(false);
+            }
             self.looked.clear();
             if !self.fetch.look(&mut self.looked, &is_here) {
                 return Done::Elsewhere(Work::Look(self));
@@ -265,7 +266,7 @@ impl Look {
         }
         let is_due = self.is_due();
         if is_due {
-            deregister_fetch(&self.fetch, self.parked);
+            deregister_fetch(&mut self.fetch, self.parked);
         }
         self.end(is_due)
     }
@@ -283,9 +284,18 @@ impl Look {
     }
 }
 
-pub fn deregister_fetch(fetch: &Fetch, parked: Parked) {
-    for partition in fetch.parked_at() {
-        partition.waiters.deregister(parked);
+fn register_fetch(fetch: &mut Fetch, looked: &Looked, parked: Parked) {
+    fetch.is_parked = true;
+    for (partition, wait_for) in fetch.wait_for(looked) {
+        partition.waiters.register(parked, wait_for);
+    }
+}
+
+pub fn deregister_fetch(fetch: &mut Fetch, parked: Parked) {
+    if std::mem::take(&mut fetch.is_parked) {
+        for partition in fetch.parked_at() {
+            partition.waiters.deregister(parked);
+        }
     }
 }
 

@@ -288,6 +288,7 @@ mod tests {
             listener: 0,
             context: Context::Sessionless,
             readable: partitions.len(),
+            is_parked: false,
             partitions,
             body_bytes: 0,
         };

@@ -70,6 +70,8 @@ pub struct Fetch {
     partitions: Vec<FetchPartition>,
     /// How many of `partitions` a log is asked for.
     readable: usize,
+    /// It is registered at its partitions, or has been woken there.
+    pub is_parked: bool,
     /// Of the request, in which names of unknown topics may be.
     body_bytes: usize,
 }
@@ -224,6 +226,7 @@ pub fn read(
         context,
         partitions,
         readable,
+        is_parked: false,
         body_bytes,
     })
 }
@@ -454,6 +457,13 @@ impl Fetch {
                 let partition = asked.partition.as_ref();
                 partition.map(|partition| (partition, wait_for))
             })
+    }
+
+    /// A partition at which the request waits has something that `looked` had not.
+    pub fn has_moved(&self, looked: &Looked) -> bool {
+        self.wait_for(looked).any(|(partition, wait_for)| {
+            wait_for.is_met(&partition.log.offsets()) || partition.waiters.has_failed()
+        })
     }
 
     /// The partitions at which the request may be parked.
