@@ -20,6 +20,8 @@
 mod session;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -50,9 +52,17 @@ pub struct Told {
 }
 
 struct Entry {
-    session: Session,
+    session: Arc<Shared>,
+    /// How many partitions it has, as far as `Cache::partitions` counts them.
+    size: usize,
     created_ms: u64,
-    last_used_ms: u64,
+}
+
+/// A session and its lock. Whoever holds that may take the lock of the cache, and not the other way
+/// round: what a session of many partitions costs holds up no other session.
+struct Shared {
+    session: Mutex<Session>,
+    last_used_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -104,7 +114,7 @@ impl FetchSessions {
     pub fn partitions_of(&self, id: i32) -> usize {
         let cache = self.cache.lock();
         let entry = cache.entries.get(&id);
-        entry.map_or(0, |entry| entry.session.len())
+        entry.map_or(0, |entry| entry.size)
     }
 
     /// Finds out what a request is, updates its session, and gives the partitions to be read, in
@@ -129,36 +139,43 @@ impl FetchSessions {
             return (context, without_repetitions(asked));
         }
         let refuse = |code| (Context::Refused(code), Vec::new());
-        let cache = &mut *self.cache.lock();
-        let Some(entry) = cache.entries.get_mut(&request.id) else {
+        let Some((shared, room)) = self.session(request.id) else {
             return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
         };
-        let session = &mut entry.session;
+        let session = &mut *shared.session.lock();
         if session.epoch() != request.epoch {
             return refuse(code::INVALID_FETCH_SESSION_EPOCH);
         }
         if session.uses_topic_ids() != request.uses_topic_ids {
             return refuse(code::FETCH_SESSION_TOPIC_ID_ERROR);
         }
-        if !session.may_grow(&asked, FETCH_SESSION_PARTITIONS_MAX - cache.partitions) {
-            cache.remove(request.id);
+        if !session.may_grow(&asked, room) {
+            self.cache.lock().remove(request.id);
             return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
         }
         let before = session.len();
-        session.update(asked.clone(), forgotten);
+        session.update(&asked, forgotten);
         let count = session.len();
+        if count != before && !self.cache.lock().resize(request.id, count) {
+            return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
+        }
         if count == 0 {
-            cache.partitions -= before;
-            cache.entries.remove(&request.id);
             return (Context::Sessionless, without_repetitions(asked));
         }
-        entry.last_used_ms = now_ms;
+        shared.last_used_ms.store(now_ms, Ordering::Relaxed);
         let context = Context::Incremental {
             id: request.id,
             epoch: session.next_epoch(),
         };
-        cache.partitions = cache.partitions - before + count;
         (context, session.members())
+    }
+
+    /// A session, and how many partitions there is room for.
+    fn session(&self, id: i32) -> Option<(Arc<Shared>, usize)> {
+        let cache = self.cache.lock();
+        let entry = cache.entries.get(&id)?;
+        let room = FETCH_SESSION_PARTITIONS_MAX - cache.partitions;
+        Some((entry.session.clone(), room))
     }
 
     /// Which partitions of an answer are sent, and in which session; `said` says of each what it is.
@@ -181,21 +198,18 @@ impl FetchSessions {
                 all(cache.create(self.slots_max, uses_topic_ids, said, now_ms))
             }
             Context::Incremental { id, epoch } => {
-                let mut cache = self.cache.lock();
-                let entry = cache.entries.get_mut(&id);
-                match entry.filter(|entry| entry.session.epoch() == epoch) {
-                    None => none(code::INVALID_FETCH_SESSION_EPOCH, id),
-                    Some(entry) => {
-                        let session = &mut entry.session;
-                        let told = said
-                            .iter()
-                            .map(|(member, said)| session.tell(&member.key, said));
-                        Told {
-                            error_code: code::NONE,
-                            session_id: id,
-                            is_included: told.collect(),
-                        }
-                    }
+                let known = self.session(id);
+                let session = known.as_ref().map(|(shared, _)| shared.session.lock());
+                let Some(mut session) = session.filter(|session| session.epoch() == epoch) else {
+                    return none(code::INVALID_FETCH_SESSION_EPOCH, id);
+                };
+                let told = said
+                    .iter()
+                    .map(|(member, said)| session.tell(&member.key, said));
+                Told {
+                    error_code: code::NONE,
+                    session_id: id,
+                    is_included: told.collect(),
                 }
             }
         }
@@ -205,8 +219,25 @@ impl FetchSessions {
 impl Cache {
     fn remove(&mut self, id: i32) {
         if let Some(entry) = self.entries.remove(&id) {
-            self.partitions -= entry.session.len();
+            self.partitions -= entry.size;
         }
+    }
+
+    /// A session has so many partitions by now; one without any ends. False: it is gone, or ends since
+    /// others have taken the room meanwhile.
+    fn resize(&mut self, id: i32, size: usize) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return false;
+        };
+        let partitions = self.partitions - entry.size + size;
+        let has_room = partitions <= FETCH_SESSION_PARTITIONS_MAX;
+        if has_room && size > 0 {
+            entry.size = size;
+            self.partitions = partitions;
+        } else {
+            self.remove(id);
+        }
+        has_room
     }
 
     /// Makes a session of an answer to a full request; 0 if there is no room for it.
@@ -233,11 +264,15 @@ impl Cache {
         }
         let session = Session::of(uses_topic_ids, said);
         let id = self.new_id();
-        self.partitions += session.len();
+        let size = session.len();
+        self.partitions += size;
         let entry = Entry {
-            session,
+            session: Arc::new(Shared {
+                session: Mutex::new(session),
+                last_used_ms: AtomicU64::new(now_ms),
+            }),
+            size,
             created_ms: now_ms,
-            last_used_ms: now_ms,
         };
         self.entries.insert(id, entry);
         id
@@ -246,21 +281,21 @@ impl Cache {
     /// Makes room for a session of so many partitions, if there is one that may go.
     fn evict(&mut self, size: usize, now_ms: u64) -> bool {
         let is_over = |since_ms: u64| now_ms.saturating_sub(since_ms) > FETCH_SESSION_EVICTION_MS;
-        let stale = self
-            .entries
-            .iter()
-            .min_by_key(|(_, entry)| entry.last_used_ms);
-        let mut victim = stale
-            .filter(|(_, entry)| is_over(entry.last_used_ms))
-            .map(|(id, _)| *id);
+        let used = self.entries.iter();
+        let used =
+            used.map(|(id, entry)| (entry.session.last_used_ms.load(Ordering::Relaxed), *id));
+        let mut victim = used
+            .min()
+            .filter(|(last_used_ms, _)| is_over(*last_used_ms))
+            .map(|(_, id)| id);
         if victim.is_none() {
             let old = self
                 .entries
                 .iter()
                 .filter(|(_, entry)| is_over(entry.created_ms));
             victim = old
-                .min_by_key(|(id, entry)| (entry.session.len(), **id))
-                .filter(|(_, entry)| entry.session.len() < size)
+                .min_by_key(|(id, entry)| (entry.size, **id))
+                .filter(|(_, entry)| entry.size < size)
                 .map(|(id, _)| *id);
         }
         if let Some(id) = victim {
@@ -375,6 +410,33 @@ mod tests {
         // The one that gave records is read last next time.
         let (_, members) = sessions.open(request(id, 2), vec![], &[], 2);
         assert_eq!(indexes(&members), [1, 2, 0]);
+    }
+
+    /// All sessions had one lock, under which each poll copied the names of all its partitions.
+    #[test]
+    fn a_session_that_is_worked_on_holds_up_no_other() {
+        let sessions = FetchSessions::new(10, 1);
+        let (busy, other) = (opened(&sessions, 3, 0), opened(&sessions, 1, 0));
+        let (shared, _) = sessions.session(busy).expect("a session");
+        let _working = shared.session.lock();
+        let (context, members) = sessions.open(request(other, 1), vec![], &[], 1);
+        let said: Vec<(&Member, Said)> = members.iter().map(|m| (m, NOTHING_NEW)).collect();
+        assert_eq!(sessions.tell(&context, &said, 1).session_id, other);
+        assert_ne!(opened(&sessions, 2, 1), NO_SESSION);
+        sessions.open(request(other, FINAL_EPOCH), vec![], &[], 2);
+        assert_eq!(sessions.counts(), (2, 5, 0));
+    }
+
+    /// Both had found that there is room for what they add.
+    #[test]
+    fn of_two_sessions_that_grow_at_once_the_second_ends() {
+        let sessions = FetchSessions::new(10, 1);
+        let (large, small) = (opened(&sessions, 1, 0), opened(&sessions, 1, 0));
+        let most = FETCH_SESSION_PARTITIONS_MAX - 2;
+        assert!(sessions.cache.lock().resize(large, most));
+        assert!(!sessions.cache.lock().resize(small, 3));
+        assert_eq!(sessions.counts(), (1, most, 0));
+        assert!(!sessions.cache.lock().resize(small, 1), "it is gone");
     }
 
     #[test]

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ahash::RandomState;
+
 use crate::api::code;
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::uuid::Uuid;
@@ -96,7 +98,7 @@ pub struct Session {
     epoch: i32,
     uses_topic_ids: bool,
     partitions: BTreeMap<u64, Cached>,
-    order: HashMap<PartitionKey, u64>,
+    order: HashMap<PartitionKey, u64, RandomState>,
     next_place: u64,
 }
 
@@ -107,7 +109,7 @@ impl Session {
             epoch: 1,
             uses_topic_ids,
             partitions: BTreeMap::new(),
-            order: HashMap::new(),
+            order: HashMap::default(),
             next_place: 0,
         };
         for (member, said) in said {
@@ -164,12 +166,12 @@ impl Session {
     }
 
     /// Takes what a request adds, changes and leaves out.
-    pub fn update(&mut self, asked: Vec<Member>, forgotten: &[PartitionKey]) {
+    pub fn update(&mut self, asked: &[Member], forgotten: &[PartitionKey]) {
         for member in asked {
             let known = self.order.get(&member.key);
             match known.and_then(|place| self.partitions.get_mut(place)) {
                 Some(cached) => cached.wanted = member.wanted,
-                None => self.put(Cached::new(member)),
+                None => self.put(Cached::new(member.clone())),
             }
         }
         for key in forgotten {
