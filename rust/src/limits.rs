@@ -179,8 +179,12 @@ pub const SPARE_THREADS_MAX: usize = 4;
 pub const TIMERS_FREE: usize = 4096;
 pub const TIMERS_PER_CONNECTION: usize = 8;
 
-/// Least time between two looks for idle connections, milliseconds.
-pub const IDLE_CHECK_MS: u64 = 10;
+/// Connections that a network thread looks at in a turn since they may be idle: to close them all at once
+/// would keep others waiting.
+pub const IDLE_LOOKS_PER_TURN: usize = 64;
+/// Entries of connections that are gone among those that may become idle, and as many as there are
+/// connections; beyond it they are dropped.
+pub const IDLE_ENTRIES_FREE: usize = 4096;
 
 /// The least time, milliseconds, that a Produce request has for its records to be appended and flushed, if
 /// it says less: with less than a flush takes it would be told each time that its time is over, though its

@@ -15,7 +15,8 @@ use crate::api::Ask;
 use crate::api::k00_produce::Outcome;
 use crate::image::Image;
 use crate::limits::{
-    FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, IDLE_CHECK_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS,
+    FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, IDLE_LOOKS_PER_TURN, MEMORY_FREE_BYTES,
+    SLOW_FRAME_MS,
 };
 use crate::park::Parked;
 
@@ -107,6 +108,11 @@ impl Connection {
                 moved_ms: self.last_active_ms,
             }),
         }
+    }
+
+    /// When something has gone over it last.
+    fn used_ms(&self) -> u64 {
+        self.last_active_ms.max(self.last_sent_ms)
     }
 
     /// Grows with each request that is begun, and with each that is answered.
@@ -207,6 +213,29 @@ impl Connections {
         self.places.len()
     }
 
+    /// How many connections there are.
+    pub fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// When the connection was used last, if it is still there.
+    fn used_ms(&self, token: u64) -> Option<u64> {
+        let place = self.places.get(self.place_of(token)?)?;
+        place
+            .connection
+            .as_ref()
+            .map(|connection| connection.used_ms())
+    }
+
+    /// When each connection was used last, with its token.
+    fn by_use(&self) -> Vec<(u64, u64)> {
+        let there = self.places.iter().enumerate().filter_map(|(index, place)| {
+            let connection = place.connection.as_ref()?;
+            Some((connection.used_ms(), self.token_of(index)))
+        });
+        there.collect()
+    }
+
     pub fn all(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.places
             .iter_mut()
@@ -293,7 +322,15 @@ impl Reactor {
         self.connections.put(index, connection);
         let idle_ms_max = self.shared.settings.idle_ms_max;
         let due_ms = self.now_ms.saturating_add(idle_ms_max);
-        self.next_idle_ms = self.next_idle_ms.min(due_ms);
+        self.due_connections.put(due_ms, token);
+        if self
+            .due_connections
+            .are_mostly_gone(self.connections.count())
+        {
+            let connections = &self.connections;
+            let is_there = |token| connections.place_of(token).is_some();
+            self.due_connections.retain(is_there);
+        }
     }
 
     /// Looks at nothing more of what a client sent; its connection is closed once the answers have left,
@@ -415,39 +452,42 @@ impl Reactor {
         }
     }
 
-    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, and finds out when
-    /// the next one may be due. One that waits for an answer of ours is not idle.
+    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, some of them a turn.
+    /// One that waits for an answer of ours is not idle.
     pub(super) fn close_idle(&mut self) {
-        let idle_ms_max = self.shared.settings.idle_ms_max;
-        let now_ms = self.now_ms;
-        let mut next_ms = u64::MAX;
-        for index in 0..self.connections.places() {
-            let Some(connection) = self.connections.get(index) else {
-                continue;
+        for _ in 0..IDLE_LOOKS_PER_TURN {
+            let Some(token) = self.due_connections.take(self.now_ms) else {
+                return;
             };
-            if connection.session.has_open_slots() {
-                connection.last_active_ms = now_ms;
+            if let Some(index) = self.connections.place_of(token) {
+                self.close_if_idle(index, token);
             }
-            let last_ms = connection.last_active_ms.max(connection.last_sent_ms);
-            let mut due_ms = last_ms.saturating_add(idle_ms_max);
-            // What came while this process was stopped has not been looked at yet. What is not read for
-            // another reason is no sign of life, and what waits for memory is as idle as in Kafka.
-            let may_have_come = connection.interest.readable && !connection.waits_for_memory;
-            if due_ms <= now_ms && may_have_come && connection.has_come() {
-                connection.last_active_ms = now_ms;
-                due_ms = now_ms.saturating_add(idle_ms_max);
-            }
-            if due_ms > now_ms {
-                next_ms = next_ms.min(due_ms);
-                continue;
-            }
-            self.shared
-                .counts
-                .idle_closed
-                .fetch_add(1, Ordering::Relaxed);
-            self.close(index);
         }
-        self.next_idle_ms = next_ms.max(now_ms + IDLE_CHECK_MS);
+    }
+
+    fn close_if_idle(&mut self, index: usize, token: u64) {
+        let (now_ms, idle_ms_max) = (self.now_ms, self.shared.settings.idle_ms_max);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        if connection.session.has_open_slots() {
+            connection.last_active_ms = now_ms;
+        }
+        // What came while this process was stopped has not been looked at yet. What is not read for
+        // another reason is no sign of life, and what waits for memory is as idle as in Kafka.
+        let may_have_come = connection.interest.readable && !connection.waits_for_memory;
+        let mut due_ms = connection.used_ms().saturating_add(idle_ms_max);
+        if due_ms <= now_ms && may_have_come && connection.has_come() {
+            connection.last_active_ms = now_ms;
+            due_ms = now_ms.saturating_add(idle_ms_max);
+        }
+        if due_ms > now_ms {
+            self.due_connections.put(due_ms, token);
+            return;
+        }
+        let counts = &self.shared.counts;
+        counts.idle_closed.fetch_add(1, Ordering::Relaxed);
+        self.close(index);
     }
 
     /// While the broker has more connections than it may, those go that have been used least recently: all
@@ -455,6 +495,7 @@ impl Reactor {
     /// too many (each of Kafka's processors closes its own).
     pub(super) fn close_excess(&mut self, excess: Excess) {
         if !self.shared.admission.is_exceeded() {
+            self.least_recent.forget();
             return;
         }
         let threads = self.shared.mailboxes.len();
@@ -483,15 +524,10 @@ impl Reactor {
 
     /// When the connection was used that has been used least recently, and its place.
     fn least_recent(&mut self) -> Option<(u64, usize)> {
-        let places = 0..self.connections.places();
-        let used = places.filter_map(|index| {
-            let connection = self.connections.get(index)?;
-            Some((
-                connection.last_active_ms.max(connection.last_sent_ms),
-                index,
-            ))
-        });
-        used.min()
+        let connections = &self.connections;
+        let used_ms = |token| connections.used_ms(token);
+        let (used_ms, token) = self.least_recent.find(used_ms, || connections.by_use())?;
+        Some((used_ms, connections.place_of(token)?))
     }
 
     /// Brings what a connection takes of the budget up to date. A frame reserves its whole size; if

@@ -5,6 +5,7 @@
 //! reactor      one thread's turn: events, timers, wake-ups, what became of storage calls, sending
 //! accept       listeners: connections taken in      connections  looked after, closed
 //! receive, buffers    bytes, frames, the memory they come in      dispatch  one request
+//! idle         which of them are idle, or have been used least recently
 //! end          why a connection is ended, and what the log says of it
 //! settle       requests that wait, and what becomes of them
 //! session      one connection without its socket: request order, response slots
@@ -30,6 +31,7 @@ pub mod coordinate;
 mod dispatch;
 mod end;
 mod gate;
+mod idle;
 pub mod metadata;
 pub mod outbox;
 pub mod pace;

@@ -31,6 +31,7 @@ use super::buffers::Buffers;
 use super::busy_poll::BusyPoll;
 use super::connections::Connections;
 use super::gate::{Gate, Gates};
+use super::idle::{DueConnections, LeastRecent};
 use super::outbox::{Flushed, SpareAnswers};
 use super::pace::Pace;
 use super::plane::{Mailbox, Message, Shared};
@@ -94,8 +95,9 @@ pub struct Reactor {
     pub(super) turn: u64,
     pub(super) now_ms: u64,
     next_housekeeping_ms: u64,
-    /// When the connection that is idle longest may be closed.
-    pub(super) next_idle_ms: u64,
+    /// When connections may have been idle for too long.
+    pub(super) due_connections: DueConnections,
+    pub(super) least_recent: LeastRecent,
     pub(super) stop_deadline_ms: Option<u64>,
     thread_id: i32,
 }
@@ -229,7 +231,8 @@ impl Reactor {
             turn: 0,
             now_ms: 0,
             next_housekeeping_ms: 0,
-            next_idle_ms: u64::MAX,
+            due_connections: DueConnections::default(),
+            least_recent: LeastRecent::default(),
             stop_deadline_ms: None,
             thread_id: 0,
             shared,
@@ -261,9 +264,7 @@ impl Reactor {
         if self.now_ms >= self.next_housekeeping_ms {
             self.keep_house();
         }
-        if self.now_ms >= self.next_idle_ms {
-            self.close_idle();
-        }
+        self.close_idle();
         if self.now_ms >= self.listeners.due_ms {
             self.listen_again();
         }
@@ -281,7 +282,7 @@ impl Reactor {
         let due_ms = timer
             .unwrap_or(u64::MAX)
             .min(self.next_housekeeping_ms)
-            .min(self.next_idle_ms)
+            .min(self.due_connections.next_ms())
             .min(self.listeners.due_ms);
         // Rounded up, so as not to spin through the last millisecond.
         due_ms
