@@ -31,6 +31,9 @@ pub const RECORD_ERRORS_MAX: usize = 1000;
 /// Bytes read from a segment at once while its batches are scanned (recovery, look-up), bytes.
 pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;
 
+/// What is copied of a segment at once that is cut while others read it, bytes.
+pub const COPY_BYTES: u64 = 1 << 20;
+
 /// What the cleaner collects of a segment before it writes, bytes.
 pub const CLEANER_WRITE_BYTES: usize = 1 << 20;
 

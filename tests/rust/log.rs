@@ -31,7 +31,7 @@ fn small_segments() -> LogConfig {
 }
 
 /// A batch of `count` records whose values are their numbers from `first` on.
-fn batch(first: i64, count: i64) -> Vec<u8> {
+pub fn batch(first: i64, count: i64) -> Vec<u8> {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     for number in first..first + count {
         let value = format!("value-{number}-{}", "x".repeat(40));
@@ -63,7 +63,7 @@ fn new_log(directory: &Path, config: &LogConfig) -> Arc<Log> {
     open(directory, config, false, 0).0
 }
 
-fn append(log: &Log, bytes: &mut [u8]) -> Result<AppendInfo, Error> {
+pub fn append(log: &Log, bytes: &mut [u8]) -> Result<AppendInfo, Error> {
     let request = AppendRequest {
         records: bytes,
         origin: AppendOrigin::Client,
@@ -313,6 +313,41 @@ fn a_truncated_log_goes_on_at_the_offset_it_was_cut_to() {
     assert_eq!(read_all(&log, 30, ReadIsolation::LogEnd), expected(30, 40));
     log.truncate_fully_and_start_at(1000, NOW_MS).unwrap();
     assert_eq!(append(&log, &mut batch(0, 5)).unwrap().first_offset, 1000);
+}
+
+/// A client that read slowly kept the truncation waiting, and with it all that needs the append lock.
+#[test]
+fn a_truncation_waits_for_no_reader_and_leaves_it_its_bytes() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("t-0");
+    let log = new_log(&directory, &LogConfig::default());
+    fill(&log, 40);
+    log.flush().unwrap();
+    let range = log.read(0, 1 << 20, true, ReadIsolation::LogEnd).unwrap();
+    let before = range.to_vec().unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let truncated = log.clone();
+    std::thread::spawn(move || done.send(truncated.truncate_to(35, NOW_MS)));
+    let is_done = is_done.recv_timeout(std::time::Duration::from_secs(20));
+    assert!(is_done.expect("it waits for the reader").unwrap());
+    for number in 0..10 {
+        append(&log, &mut batch(1000 + number * 5, 5)).unwrap();
+    }
+    assert_eq!(range.to_vec().unwrap(), before);
+    assert_eq!(
+        read_all(&log, 0, ReadIsolation::LogEnd)[..35],
+        expected(0, 35)
+    );
+    log.flush().unwrap();
+    let all = read_all(&log, 0, ReadIsolation::LogEnd);
+    assert_eq!((all.len(), all[35].clone()), (85, (35, "1000".to_owned())));
+    drop((log, range));
+    let (again, _) = open(&directory, &LogConfig::default(), false, 0);
+    assert_eq!(read_all(&again, 0, ReadIsolation::LogEnd), all);
+    assert!(std::fs::read_dir(&directory).unwrap().all(|entry| {
+        let name = entry.unwrap().file_name();
+        !name.to_string_lossy().ends_with(".tmp")
+    }));
 }
 
 #[test]

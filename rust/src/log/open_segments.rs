@@ -274,6 +274,11 @@ impl SegmentFiles {
         slots.time_index = None;
     }
 
+    /// Lets go of the `.log` file, which was replaced by rename. Whoever reads the old one has it open.
+    pub fn forget_log(&self) {
+        self.slots.lock().log = None;
+    }
+
     fn close(&self) {
         *self.slots.lock() = Slots::default();
     }

@@ -202,9 +202,7 @@ impl Segment {
     /// Makes the indexes of a closed segment anew from the headers of its batches, as far as these
     /// can be read. Returns the largest timestamp.
     fn mend_time_index(&self) -> Result<TimestampOffset> {
-        // A cut waits until the pin is gone; the segment is then active, or shorter, or both.
-        let (end, _pin) = self.pin();
-        let file = self.file()?;
+        let (end, pin, file) = self.pinned_file()?;
         let mut scanner = BatchScanner::of_segment(&*file, &self.files, 0, end.size_bytes);
         let mut rebuilt = RebuiltIndexes::new(self.base_offset, self.index_interval_bytes);
         loop {
@@ -218,7 +216,8 @@ impl Segment {
         }
         rebuilt.finish();
         let active = self.indexes.write();
-        if active.is_none() {
+        // One that was cut meanwhile has others, and may be closed again.
+        if active.is_none() && self.is_current(&pin) {
             self.replace_indexes(&rebuilt)?;
         }
         Ok(rebuilt.largest_timestamp)

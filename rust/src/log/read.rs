@@ -28,7 +28,7 @@ pub enum ReadIsolation {
 }
 
 /// Bytes of one segment's file. As long as it lives they stay what they are: a deleted or replaced
-/// file is held open, and a truncation waits.
+/// file is held open, and so is one of which a truncation has cut a copy.
 pub struct FetchedRange {
     /// Offset from which the reader asked; the first batch may begin below it.
     pub offset: i64,
@@ -136,7 +136,12 @@ impl Log {
             if candidate.base_offset() > bound.segment_base_offset {
                 break;
             }
+            let version = candidate.version();
             match read_segment(&candidate, offset, max_bytes, min_one_batch, bound) {
+                // It was cut between our look at its end and our open: end and file are of two.
+                _ if !version.is_current() => {
+                    return self.read(offset, max_bytes, min_one_batch, isolation);
+                }
                 Ok(Some(range)) => return Ok(range),
                 Ok(None) => segment = self.segment_after(candidate.base_offset()),
                 // Between our look at the map and our open, retention or the cleaner may have removed
@@ -315,9 +320,8 @@ fn find_in_segment(
     timestamp: i64,
     starting_offset: i64,
 ) -> Result<Option<FoundTimestamp>> {
-    let (end, _pin) = segment.pin();
     let start = segment.search_start(timestamp, starting_offset)?;
-    let file = segment.file()?;
+    let (end, _pin, file) = segment.pinned_file()?;
     let path = segment.files().path(LOG);
     let mut headers = BatchScanner::new(&*file, &path, start, end.size_bytes);
     let mut reader = RecordReader::new();

@@ -7,17 +7,19 @@
 //! Contract. One writer at a time (the log's append lock) calls `write`, `note_written`,
 //! `truncate` and `close`.
 //! Readers call everything else at any time: they see the end as it was published, after the bytes
-//! were written. A reader pins the segment; `truncate` waits for the pins taken before it.
+//! were written. A reader pins the segment and then takes its file: where there are pins `truncate`
+//! leaves them the file that they read, and waits for nobody.
 
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use crate::batch::BatchHeader;
 use crate::error::{Error, Result};
+use crate::limits::COPY_BYTES;
 
 use super::aborted::{AbortedIndex, AbortedTransaction};
 use super::config::LogConfig;
@@ -26,7 +28,10 @@ use super::offset_index::{self, OffsetIndex, OffsetPosition};
 use super::open_segments::{OpenSegments, SegmentFiles};
 use super::prove::{AbortedProof, LargestTimestamp};
 use super::rebuild::RebuiltIndexes;
-use super::storage::{OpenMode, StorageFile, replace_file, write_all_at, write_all_vectored_at};
+use super::storage::{
+    OpenMode, StorageFile, read_exact_at, replace_file, replace_file_by, write_all_at,
+    write_all_vectored_at,
+};
 use super::time_index::{self, TimeIndex, TimestampOffset};
 
 /// Where a segment ends, as readers see it.
@@ -155,11 +160,8 @@ pub(super) struct ActiveIndexes {
     bytes_since_entry: u64,
 }
 
-/// Held by a reader; `truncate` waits until all taken before it are dropped.
-#[derive(Default)]
-pub struct Pin {
-    released: Arc<(Mutex<bool>, Condvar)>,
-}
+/// Held by a reader of the file as it is; `truncate` puts another pin in its place.
+pub struct Pin;
 
 /// A segment as it was at one moment: whoever rewrites it learns whether it has been cut since.
 pub struct SegmentVersion {
@@ -171,13 +173,6 @@ impl SegmentVersion {
     /// Whether nothing has been cut off since `Segment::version`. Appends do not count.
     pub fn is_current(&self) -> bool {
         std::ptr::eq(self.pin.as_ptr(), Arc::as_ptr(&self.segment.end.read().pin))
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        *self.released.0.lock() = true;
-        self.released.1.notify_all();
     }
 }
 
@@ -273,7 +268,7 @@ impl Segment {
             roll_jitter_ms,
             end: RwLock::new(EndAndPin {
                 end,
-                pin: Arc::new(Pin::default()),
+                pin: Arc::new(Pin),
             }),
             indexes: RwLock::new(indexes),
             largest_timestamp: Mutex::new(largest_timestamp),
@@ -296,7 +291,23 @@ impl Segment {
         self.end().size_bytes
     }
 
-    /// The end, and a pin under which bytes below it stay as they are.
+    /// The end, and the file, in which bytes below it stay as they are while the pin is held.
+    pub fn pinned_file(&self) -> Result<(SegmentEnd, Arc<Pin>, Arc<dyn StorageFile>)> {
+        loop {
+            let (end, pin) = self.pin();
+            let file = self.file()?;
+            if self.is_current(&pin) {
+                return Ok((end, pin, file));
+            }
+        }
+    }
+
+    /// Nothing has been cut off since the pin was taken.
+    pub fn is_current(&self, pin: &Arc<Pin>) -> bool {
+        Arc::ptr_eq(pin, &self.end.read().pin)
+    }
+
+    /// The end, and a pin. A file that is taken afterwards is that of the pin if it `is_current` still.
     pub fn pin(&self) -> (SegmentEnd, Arc<Pin>) {
         let end = self.end.read();
         (end.end, end.pin.clone())
@@ -557,8 +568,8 @@ impl Segment {
     }
 
     /// Cuts the segment at `position_byte`, which starts the batch of `next_offset`, and makes it
-    /// the active one. Waits for readers that were here before. Indexes are replaced, not cut:
-    /// someone may have the old ones mapped.
+    /// the active one. Readers that were here before keep their file, of which a copy is cut: they may
+    /// be clients that read slowly. Indexes are replaced, not cut: someone may have the old ones mapped.
     pub fn truncate(&self, position_byte: u64, next_offset: i64, now_ms: i64) -> Result<()> {
         let old_pin = {
             let mut end = self.end.write();
@@ -566,20 +577,15 @@ impl Segment {
                 size_bytes: position_byte,
                 next_offset,
             };
-            std::mem::replace(&mut end.pin, Arc::new(Pin::default()))
+            std::mem::replace(&mut end.pin, Arc::new(Pin))
         };
-        let released = old_pin.released.clone();
-        drop(old_pin);
-        let mut done = released.0.lock();
-        while !*done {
-            released.1.wait(&mut done);
+        match Arc::into_inner(old_pin) {
+            Some(Pin) => self
+                .file()?
+                .set_size(position_byte)
+                .map_err(Error::io("ftruncate", &self.files.path(LOG)))?,
+            None => self.replace_log(position_byte)?,
         }
-        drop(done);
-
-        let path = self.files.path(LOG);
-        self.file()?
-            .set_size(position_byte)
-            .map_err(Error::io("ftruncate", &path))?;
         self.activate()?;
         let mut guard = self.indexes.write();
         let indexes = guard.get_or_insert_default();
@@ -602,6 +608,25 @@ impl Segment {
         let largest = self.read_largest_timestamp()?;
         *self.largest_timestamp.lock() = Some(LargestTimestamp::known(largest));
         Ok(())
+    }
+
+    /// Puts a copy of the first `size_bytes` in the place of the `.log`.
+    fn replace_log(&self, size_bytes: u64) -> Result<()> {
+        let (path, old) = (self.files.path(LOG), self.file()?);
+        let copy = |new: &dyn StorageFile| {
+            let mut buffer = vec![0; size_bytes.min(COPY_BYTES) as usize];
+            let mut done = 0;
+            while done < size_bytes {
+                let part = &mut buffer[..(size_bytes - done).min(COPY_BYTES) as usize];
+                read_exact_at(&*old, part, done)?;
+                write_all_at(new, part, done)?;
+                done += part.len() as u64;
+            }
+            Ok(())
+        };
+        let replaced = replace_file_by(&*self.open_segments.storage, &path, copy);
+        self.files.forget_log();
+        replaced.map_err(Error::io("replace", &path))
     }
 
     /// Takes over indexes and timestamps that a scan of the whole file has made (recovery), as the

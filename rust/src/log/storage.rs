@@ -189,11 +189,20 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Res
 /// The same but for the fsync of the directory, which is the caller's: until then the old content may
 /// come back, and no third one.
 pub fn replace_file_unnamed(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_file_by(storage, path, |file| write_all_at(file, bytes, 0))
+}
+
+/// The same with whatever `write` puts into the new file.
+pub fn replace_file_by(
+    storage: &dyn Storage,
+    path: &Path,
+    write: impl FnOnce(&dyn StorageFile) -> io::Result<()>,
+) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
     let file = storage.open(&temporary, OpenMode::CreateOrTruncate)?;
-    write_all_at(&*file, bytes, 0)?;
+    write(&*file)?;
     file.sync_data()?;
     drop(file);
     storage.rename(&temporary, path)

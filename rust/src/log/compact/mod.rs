@@ -302,10 +302,10 @@ impl Cleaner {
         let mut bytes_read = 0;
         for (slot, segment) in dirty.iter().enumerate() {
             let next = dirty.get(slot + 1).map_or(end, |next| next.base_offset());
-            let (segment_end, _pin) = segment.pin();
             let entry = segment.with_offset_index(|index| index.lookup(start))?;
             let position = entry.map_or(0, |entry| entry.position_byte);
-            let (file, path) = (segment.file()?, segment.files().path(LOG));
+            let (segment_end, _pin, file) = segment.pinned_file()?;
+            let path = segment.files().path(LOG);
             let mut scanner = BatchScanner::new(&*file, &path, position, segment_end.size_bytes);
             while let Some((at, header, batch)) = scanner.next_batch()? {
                 if stop.load(Ordering::Relaxed) {
@@ -436,8 +436,8 @@ impl Cleaner {
                 keeps_legacy_tombstones,
                 upper_bound_offset: round.upper_bound_offset,
             };
-            let (end, _pin) = segment.pin();
-            let (file, path) = (segment.file()?, segment.files().path(LOG));
+            let (end, _pin, file) = segment.pinned_file()?;
+            let path = segment.files().path(LOG);
             let mut scanner = BatchScanner::new(&*file, &path, 0, end.size_bytes);
             while let Some((at, header, batch)) = scanner.next_batch()? {
                 if round.stop.load(Ordering::Relaxed) {
