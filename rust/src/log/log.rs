@@ -75,6 +75,8 @@ pub struct Log {
     pub(super) appender: Mutex<Appender>,
     /// The flush lock: one flush, truncation or recovery-point move at a time.
     pub(super) flushing: Mutex<()>,
+    /// How often the log has been cut at its end.
+    pub(super) truncations: AtomicU64,
     pub(super) names: NameChanges,
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
@@ -267,6 +269,12 @@ impl Log {
     /// -1 where this replica does not lead.
     pub fn leading_epoch(&self) -> i32 {
         self.leading_epoch.load(Ordering::Acquire)
+    }
+
+    /// How often the log has been cut at its end: what was found out about its records before a cut is
+    /// not true of those after it.
+    pub fn truncations(&self) -> u64 {
+        self.truncations.load(Ordering::Acquire)
     }
 
     /// This replica leads in `epoch` from here on. Kafka notes the epoch in its file at once

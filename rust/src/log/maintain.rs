@@ -17,7 +17,8 @@ use super::segment::{LogPosition, Segment, SegmentVersion};
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
-    /// there. A batch that straddles the offset goes whole. Waits for readers of what is cut.
+    /// there. A batch that straddles the offset goes whole. Readers of what is cut read on. Of a log that
+    /// may be compacted `compact::checkpoints::truncate` must be called.
     ///
     /// Errors: a failed cut takes the log directory offline.
     pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
@@ -101,6 +102,7 @@ impl Log {
                 segment_base_offset: offset,
                 position_byte: 0,
             };
+            self.truncations.fetch_add(1, Ordering::AcqRel);
             let mut ends = self.ends.write();
             ends.cuts += 1;
             ends.log_start_offset = offset;
@@ -134,6 +136,7 @@ impl Log {
 
     /// No number may lie above `position` when bytes above it go.
     fn lower_ends(&self, position: LogPosition) {
+        self.truncations.fetch_add(1, Ordering::AcqRel);
         let mut guard = self.ends.write();
         let ends = &mut *guard;
         ends.cuts += 1;

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -647,6 +647,7 @@ impl Loader<'_> {
                 jitter_seed,
             }),
             flushing: Mutex::new(()),
+            truncations: AtomicU64::new(0),
             names: NameChanges::default(),
             flush_is_queued: AtomicBool::new(false),
             traffic: Traffic::default(),

@@ -129,6 +129,8 @@ fn a_checkpoint_that_cannot_be_read_is_written_anew() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "0\n1\nt 0 3\n");
 }
 
+/// Nobody lowered the offset in the file when a log was cut: what came after it counted as clean, and a
+/// tombstone among it could go before the record that it deletes.
 #[test]
 fn what_is_appended_after_a_cut_is_dirty_again() {
     let home = home();
@@ -137,8 +139,7 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
     let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
     assert_eq!(clean().unwrap().end_offset, 4);
-    partition.log.truncate_to(1, NOW_MS).unwrap();
-    checkpoints::lower(&directory, &partition.log, 1).unwrap();
+    assert!(checkpoints::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
     for number in 0..6 {
         partition.roll();
         partition.send(&[("b", Some(&number.to_string()))]);
@@ -146,9 +147,27 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     assert_eq!(clean().unwrap().first_dirty_offset, 1);
     assert_eq!(partition.records(), ["5 b=4", "6 b=5"]);
     // A cut above it changes nothing.
-    checkpoints::lower(&directory, &partition.log, 500).unwrap();
+    assert!(!checkpoints::truncate(&directory, &partition.log, 500, NOW_MS).unwrap());
     let checkpoint = checkpoints::read(&directory).unwrap();
     assert_eq!(checkpoints::get(&checkpoint, &partition.log), Some(6));
+}
+
+/// It noted how far it had come, in a log that was as long again by then.
+#[test]
+fn a_round_that_ends_after_a_cut_notes_nothing() {
+    let home = home();
+    let directory = on_disk(&home);
+    let mut partition = dirty_log(&directory, "t", 0, 4);
+    let truncations = partition.log.truncations();
+    checkpoints::set(&directory, &partition.log, 2, truncations).unwrap();
+    assert!(checkpoints::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
+    for number in 0..6 {
+        partition.roll();
+        partition.send(&[("b", Some(&number.to_string()))]);
+    }
+    checkpoints::set(&directory, &partition.log, 4, truncations).unwrap();
+    let checkpoint = checkpoints::read(&directory).unwrap();
+    assert_eq!(checkpoints::get(&checkpoint, &partition.log), Some(1));
 }
 
 #[test]

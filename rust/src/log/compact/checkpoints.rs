@@ -1,7 +1,8 @@
 //! `cleaner-offset-checkpoint` of a log directory: below its offset, a log holds no key twice.
 //!
 //! The file is read and written as a whole under one lock, by the cleaner and by whoever cuts a
-//! log (`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`).
+//! log (`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`), for which Kafka stops the
+//! cleaner (`LogManager.truncateTo`): here it learns that the log was cut when it has ended.
 
 use std::path::PathBuf;
 
@@ -25,24 +26,33 @@ pub fn get(checkpoint: &OffsetCheckpoint, log: &Log) -> Option<i64> {
     checkpoint.offsets.get(&key_of(log)).copied()
 }
 
-/// Notes that `log` is clean below `offset`, at most up to where it ends by now. Partitions that
-/// are no longer in the directory leave the file; of one that was deleted meanwhile nothing is noted,
-/// since another topic may have its name by now.
-pub fn set(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
+/// Notes that `log` is clean below `offset`, as it was when it had been truncated `truncations` times: of
+/// one that was cut since then nothing is noted. Partitions that are no longer in the directory leave the
+/// file; of one that was deleted meanwhile nothing is noted, since another topic may have its name by now.
+pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -> Result<()> {
     let _lock = directory.checkpoint_lock();
     let mut checkpoint = read(directory)?;
     let known = |key: &TopicPartition| directory.log(&key.topic, key.partition).is_some();
     checkpoint.offsets.retain(|key, _| known(key));
-    if !directory.has(log) {
+    if !directory.has(log) || log.truncations() != truncations {
         return Ok(());
     }
-    let offset = offset.min(log.offsets().log_end_offset);
     checkpoint.offsets.insert(key_of(log), offset);
     checkpoint.write(directory.storage(), &path_of(directory))
 }
 
-/// To be called after `log` was cut at `offset`: what is appended there from now on is dirty.
-pub fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
+/// Cuts `log` at `offset` (`Log::truncate_to`): what is appended there from then on is dirty. Else a
+/// tombstone of it could go before the cleaner has met the record that it deletes.
+pub fn truncate(directory: &LogDirectory, log: &Log, offset: i64, now_ms: i64) -> Result<bool> {
+    // Before, since the process may be killed in between, and after, since a round of the cleaner may
+    // have ended meanwhile.
+    lower(directory, log, offset)?;
+    let is_cut = log.truncate_to(offset, now_ms)?;
+    lower(directory, log, offset)?;
+    Ok(is_cut)
+}
+
+fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
     let _lock = directory.checkpoint_lock();
     let mut checkpoint = read(directory)?;
     match checkpoint.offsets.get_mut(&key_of(log)) {

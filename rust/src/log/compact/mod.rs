@@ -110,18 +110,22 @@ impl Cleaner {
         directory.health().check()?;
         self.left_alone.retain(&directory.logs());
         while !stop.load(Ordering::Acquire)
-            && let Some((log, plan)) = self.dirtiest(directory, now_ms)?
+            && let Some((log, plan, truncations)) = self.dirtiest(directory, now_ms)?
         {
-            match self.clean(&log, &plan, now_ms, stop) {
-                Ok(Some(report)) => match checkpoints::set(directory, &log, report.end_offset) {
-                    Ok(()) => {
-                        self.left_alone.remove(&log);
-                        return Ok(Some(report));
-                    }
-                    // Else it would be the dirtiest again, and all of it cleaned again at once.
-                    Err(error) => self.leave_alone(&log, error, now_ms)?,
-                },
+            let report = match self.clean(&log, &plan, now_ms, stop) {
+                Ok(Some(report)) => report,
                 Ok(None) => return Ok(None),
+                Err(error) => {
+                    self.leave_alone(&log, error, now_ms)?;
+                    continue;
+                }
+            };
+            match checkpoints::set(directory, &log, report.end_offset, truncations) {
+                Ok(()) => {
+                    self.left_alone.remove(&log);
+                    return Ok(Some(report));
+                }
+                // Else it would be the dirtiest again, and all of it cleaned again at once.
                 Err(error) => self.leave_alone(&log, error, now_ms)?,
             }
         }
@@ -162,12 +166,14 @@ impl Cleaner {
         &mut self,
         directory: &LogDirectory,
         now_ms: i64,
-    ) -> Result<Option<(Arc<Log>, CleanPlan)>> {
-        // The logs first: what the file then says of a name, it says of no log that had it before.
-        let logs = directory.logs();
+    ) -> Result<Option<(Arc<Log>, CleanPlan, u64)>> {
+        // The logs first: what the file then says of a name, it says of no log that had it before, and
+        // it is known which of them were cut after that.
+        let logs = directory.logs().into_iter();
+        let logs: Vec<_> = logs.map(|log| (log.truncations(), log)).collect();
         let checkpoint = checkpoints::read(directory)?;
-        let mut dirtiest: Option<(Arc<Log>, CleanPlan)> = None;
-        for log in logs {
+        let mut dirtiest: Option<(Arc<Log>, CleanPlan, u64)> = None;
+        for (truncations, log) in logs {
             let config = log.config();
             if !config.cleanup_policy.compact || self.left_alone.holds(&log, now_ms) {
                 continue;
@@ -183,16 +189,17 @@ impl Cleaner {
                 }
             };
             if plan.checkpoint_is_invalid
-                && let Err(error) = checkpoints::set(directory, &log, plan.first_dirty_offset)
+                && let Err(error) =
+                    checkpoints::set(directory, &log, plan.first_dirty_offset, truncations)
             {
                 self.leave_alone(&log, error, now_ms)?;
                 continue;
             }
             let most = dirtiest
                 .as_ref()
-                .map_or(-1.0, |(_, plan)| plan.dirty_ratio());
+                .map_or(-1.0, |(_, plan, _)| plan.dirty_ratio());
             if plan.is_due(&config) && plan.dirty_ratio() > most {
-                dirtiest = Some((log, plan));
+                dirtiest = Some((log, plan, truncations));
             }
         }
         Ok(dirtiest)
