@@ -439,7 +439,13 @@ impl Node {
             let older = image.topic(&plan.name).filter(|older| older.id == plan.id);
             next.insert_topic(Arc::new(self.make_topic(plan, older)));
         }
-        *self.image.write() = Arc::new(next);
+        let next = Arc::new(next);
+        *self.image.write() = next.clone();
+        for plan in plans {
+            if let (Some(topic), Some(older)) = (next.topic(&plan.name), image.topic(&plan.name)) {
+                wake_led_anew(topic, older);
+            }
+        }
     }
 
     /// Takes topics out of the image and their logs out of use, wakes who waits for them, and returns
@@ -499,7 +505,10 @@ impl Node {
                 _ => self
                     .directories
                     .log(&plan.name, index, plan.id)
-                    .map(|(directory, log)| self.partition(directory, log, planned.leader_epoch)),
+                    .map(|(directory, log)| {
+                        let known = known.filter(|known| Arc::ptr_eq(&known.log, &log));
+                        self.partition(directory, log, planned.leader_epoch, known)
+                    }),
             };
             partitions.push(partition);
         }
@@ -541,8 +550,12 @@ impl Node {
         directory: Arc<LogDirectory>,
         log: Arc<Log>,
         leader_epoch: i32,
+        known: Option<&Arc<Partition>>,
     ) -> Arc<Partition> {
-        let waiters = Arc::new(Waiters::new(self.waker.clone(), directory.health().clone()));
+        let waiters = known.map(|known| known.waiters.clone());
+        let waiters = waiters.unwrap_or_else(|| {
+            Arc::new(Waiters::new(self.waker.clone(), directory.health().clone()))
+        });
         log.set_observer(waiters.clone());
         log.lead(leader_epoch);
         Arc::new(Partition {
@@ -570,6 +583,19 @@ impl Node {
             failed.push((directory.path().to_path_buf(), error));
         }
         failed
+    }
+}
+
+/// A Fetch that waits at a partition that is led in another epoch looks at it again: it may be of the
+/// epoch before.
+fn wake_led_anew(topic: &Topic, older: &Topic) {
+    for (partition, known) in topic.partitions.iter().zip(&older.partitions) {
+        if let (Some(partition), Some(known)) = (partition, known)
+            && !Arc::ptr_eq(partition, known)
+            && Arc::ptr_eq(&partition.waiters, &known.waiters)
+        {
+            partition.waiters.wake_readers();
+        }
     }
 }
 

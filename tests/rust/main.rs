@@ -20,6 +20,7 @@ mod log;
 mod log_directory;
 mod look_up;
 mod memory_storage;
+mod node;
 mod plain_reader;
 mod producers;
 mod random;

@@ -361,7 +361,9 @@ impl Fetch {
     ) -> Result<Part> {
         // It may have failed while the request waited.
         partition.directory.health().check()?;
-        let epoch_error = leader_epoch_error(wanted.current_leader_epoch, partition.leader_epoch);
+        // That of the log: it may be led in another one since the request came.
+        let leader_epoch = partition.log.leading_epoch();
+        let epoch_error = leader_epoch_error(wanted.current_leader_epoch, leader_epoch);
         if epoch_error != code::NONE {
             return Ok(Part::refused(epoch_error));
         }
@@ -462,7 +464,9 @@ impl Fetch {
     /// A partition at which the request waits has something that `looked` had not.
     pub fn has_moved(&self, looked: &Looked) -> bool {
         self.wait_for(looked).any(|(partition, wait_for)| {
-            wait_for.is_met(&partition.log.offsets()) || partition.waiters.has_failed()
+            wait_for.is_met(&partition.log.offsets())
+                || partition.waiters.has_failed()
+                || partition.log.leading_epoch() != partition.leader_epoch
         })
     }
 
