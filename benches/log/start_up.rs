@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use kafkalite::batch::build::BatchOptions;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown};
@@ -109,6 +110,7 @@ fn open(path: &Path) -> LogDirectory {
         is_single_replica: true,
         now_ms: NOW_MS,
         jitter_seed: 1,
+        stop: Arc::default(),
     };
     LogDirectory::open(&open_segments(1024), path, &options).unwrap()
 }

@@ -205,6 +205,10 @@ class ClaimedDirectories:
     def progress(self) -> tuple[int, int]:
         """How many logs `BrokerPlane` has loaded so far, and the bytes of them recovered."""
 
+    def stop_loading(self) -> None:
+        """Has `BrokerPlane` give up loading the logs: it raises LoadStoppedError then, unless they
+        are loaded."""
+
     def open_metadata_log(self, configs: Mapping[str, str]) -> tuple[Log, list[str]]:
         """Opens or makes `__cluster_metadata-0`, and cuts off what a kill has left at its end.
         Returns also what was repaired, a sentence each."""

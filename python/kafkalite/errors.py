@@ -9,6 +9,7 @@ files against each other.
     │   ├── LogDirOfflineError     the log directory failed earlier and takes nothing any more
     │   ├── LogDirLockedError      another process uses the log directory
     │   └── LogDirRefusedError     not Kafka's, of a future version, read-only, foreign
+    ├── LoadStoppedError           the broker was told to stop while it loaded its logs
     ├── CorruptMessageError, InvalidRecordError, …    a batch that Kafka refuses
     ├── OffsetOutOfRangeError, …                      a request that does not fit the log
     └── ClientError                what a client of a broker meets
@@ -48,6 +49,10 @@ class LogDirLockedError(StorageError):
 
 class LogDirRefusedError(StorageError):
     """The directory cannot be used. Nothing in it was changed."""
+
+
+class LoadStoppedError(KafkaliteError):
+    """The broker was told to stop while it loaded its logs."""
 
 
 class CorruptMessageError(KafkaliteError):

@@ -71,6 +71,8 @@ pub enum Error {
     /// The code for something went against its own assumptions there: what a thread that looks after
     /// other things too tells of a panic (`crash::or_error`).
     Panicked { path: PathBuf, reason: String },
+    /// The broker is to stop, and its logs need not be loaded any more.
+    LoadStopped,
     /// A request that contradicts the protocol; its connection is closed.
     MalformedRequest(String),
     /// INVALID_ARGUMENT of a caller: the sentence says which and why.
@@ -150,7 +152,9 @@ impl Error {
             Error::UnsupportedCompression(_) => 76,
             Error::InvalidRecord(_) | Error::RecordsRefused(_) => 87,
             // Kafka's UnexpectedAppendOffsetException has no code of its own on the wire.
-            Error::UnexpectedAppendOffset { .. } | Error::Panicked { .. } => -1,
+            Error::UnexpectedAppendOffset { .. } | Error::Panicked { .. } | Error::LoadStopped => {
+                -1
+            }
         }
     }
 }
@@ -259,6 +263,7 @@ impl fmt::Display for Error {
             Error::Panicked { path, reason } => {
                 write!(f, "the code for {} panicked: {reason}", path.display())
             }
+            Error::LoadStopped => f.write_str("the loading of the logs was stopped"),
             Error::MalformedRequest(reason) => write!(f, "malformed request: {reason}"),
             Error::InvalidArgument(reason) => f.write_str(reason),
         }

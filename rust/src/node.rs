@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -87,6 +87,8 @@ pub struct LoadProgress {
     pub logs: AtomicUsize,
     /// What had to be read again, since the stop before was not a clean one.
     pub recovered_bytes: AtomicU64,
+    /// Set by whoever is told to stop the broker: the load ends soon, with `LoadStopped`.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// Log directories that are this process's, and not loaded yet.
@@ -125,6 +127,7 @@ impl Claimed {
             &default_config,
             &no_topic,
             &on_loaded,
+            &Arc::default(),
         );
         let mut next_id = || directory_ids.next().unwrap_or(Uuid::ZERO);
         let directories = LogDirectories::claim(
@@ -213,8 +216,13 @@ impl Claimed {
             &config_of,
             &is_ours,
             &on_loaded,
+            &self.progress.stop,
         );
-        let strays = self.directories.load(&options)?;
+        let loaded = self.directories.load(&options);
+        if self.progress.stop.load(Ordering::Relaxed) {
+            return Err(Error::LoadStopped);
+        }
+        let strays = loaded?;
         let mut notes = notes.into_inner();
         notes.extend(strays.iter().map(|path| {
             format!(
@@ -251,6 +259,7 @@ fn directory_options<'a>(
     config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
     is_ours: &'a (dyn Fn(&str, i32, Option<Uuid>) -> bool + Sync),
     on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
+    stop: &Arc<AtomicBool>,
 ) -> DirectoryOptions<'a> {
     DirectoryOptions {
         identity: MetaProperties {
@@ -267,6 +276,7 @@ fn directory_options<'a>(
         is_single_replica: true,
         now_ms: options.now_ms,
         jitter_seed,
+        stop: stop.clone(),
     }
 }
 

@@ -54,6 +54,7 @@ def test_values_are_typed_and_null_is_none() -> None:
     assert config["log.cleaner.min.cleanable.ratio"] == 0.5
     assert config.log_dirs() == ["/one", "/two"]
     assert config["num.network.threads"] in (1, 2, 3)
+    assert config["num.recovery.threads.per.data.dir"] >= 2
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ OTHER_DEFAULTS = {
     "log.dir",
     "listeners",
     "num.network.threads",
+    "num.recovery.threads.per.data.dir",
     "offsets.topic.replication.factor",
     "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.replication.factor",

@@ -367,6 +367,9 @@ impl StorageFile for FailingFile {
     fn sync_data(&self) -> io::Result<()> {
         panic!("a reader writes nothing")
     }
+    fn check_written(&self) -> io::Result<()> {
+        panic!("a reader writes nothing")
+    }
     fn map(&self) -> io::Result<Mapping> {
         panic!("a reader maps nothing")
     }

@@ -36,6 +36,7 @@ pub fn options(config_of: &(dyn Fn(&str) -> LogConfig + Sync)) -> DirectoryOptio
         is_single_replica: true,
         now_ms: NOW_MS,
         jitter_seed: 1,
+        stop: Arc::default(),
     }
 }
 

@@ -100,6 +100,9 @@ class Config(Mapping[str, Any]):
         if name == "num.network.threads":
             # Network threads never wait for Python, and more than three contend.
             return str(max(1, min(3, len(os.sched_getaffinity(0)) - 1)))
+        if name == "num.recovery.threads.per.data.dir":
+            # A log that is loaded waits for no disk, so that a processor each is what helps.
+            return str(max(2, len(os.sched_getaffinity(0))))
         return self.broker_keys[name].default
 
     def layers(self) -> tuple[tuple[int, Mapping[str, str]], ...]:

@@ -13,23 +13,22 @@
 //! ```
 
 mod checkpoints;
+mod loading;
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::error::{Error, Result};
-use crate::limits::CREATING_THREADS;
+use crate::limits::{CREATING_THREADS, SYNC_FILE_SYSTEM_LOGS_MIN};
 use crate::uuid::Uuid;
 
-use checkpoints::Checkpoints;
-
-use super::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown, partition_metadata};
+use super::checkpoint::{TopicPartition, clean_shutdown};
 use super::config::LogConfig;
 use super::deadline::Deadline;
 use super::flusher::{FlushTotals, Flusher};
@@ -39,8 +38,10 @@ use super::meta_properties::MetaProperties;
 use super::names;
 use super::open_segments::OpenSegments;
 use super::ownership::{Found, examine, format, refused, undo_format};
-use super::recover::{LoadReport, LogParameters, begin_directory, create_directory, load};
-use super::storage::{Storage, StorageLock, read_file, replace_file};
+use super::recover::{
+    LoadReport, LogParameters, begin_directory, create_directory, load, read_topic_id,
+};
+use super::storage::{Storage, StorageFileSystem, StorageLock, read_file, replace_file};
 
 /// How to open a log directory.
 pub struct DirectoryOptions<'a> {
@@ -62,6 +63,8 @@ pub struct DirectoryOptions<'a> {
     pub is_single_replica: bool,
     pub now_ms: i64,
     pub jitter_seed: u64,
+    /// Set from elsewhere: `load` is given up soon, with `LoadStopped`.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// An empty log that is to be made.
@@ -100,6 +103,9 @@ pub struct LogDirectory {
     /// Held by whoever makes logs.
     creating: Mutex<()>,
     flusher: Flusher,
+    /// For the start and the clean stop. Not the flusher's: Linux tells of a failed write once to each
+    /// descriptor.
+    file_system: Option<Box<dyn StorageFileSystem>>,
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
     /// Directories that `delete_log` has renamed, and when they are to be removed.
@@ -155,8 +161,7 @@ impl LogDirectory {
                 undo_format(storage, path, was_there, was_locked_before.is_some());
             })?,
         };
-        let file_system = storage.file_system(path);
-        let file_system = file_system.map_err(Error::io("open", path))?;
+        let file_system = || storage.file_system(path).map_err(Error::io("open", path));
         let marker = path.join(names::CLEAN_SHUTDOWN);
         let marker_text = read_file(storage, &marker).map_err(Error::io("read", &marker))?;
         Ok(LogDirectory {
@@ -168,8 +173,9 @@ impl LogDirectory {
             gone: Mutex::default(),
             expected: AtomicUsize::new(0),
             creating: Mutex::new(()),
-            flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system)
+            flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system()?)
                 .map_err(Error::io("start a thread for", path))?,
+            file_system: file_system()?,
             was_clean: marker_text.is_some(),
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
             condemned: Mutex::default(),
@@ -179,27 +185,6 @@ impl LogDirectory {
             recovery_threads: options.recovery_threads,
             _lock: lock,
         })
-    }
-
-    /// Loads the logs, several at a time; once, after `claim`. From here on a crash is a crash.
-    /// Returns the names of the directories that are stray now. Errors: `Io`; `CorruptFile`.
-    pub fn load(&self, options: &DirectoryOptions<'_>) -> Result<Vec<String>> {
-        let storage = self.storage();
-        let checkpoints = Checkpoints::read(storage, &self.path)?;
-        if self.was_clean {
-            let marker = self.path.join(names::CLEAN_SHUTDOWN);
-            storage
-                .remove_file(&marker)
-                .map_err(Error::io("unlink", &marker))?;
-            storage
-                .sync_directory(&self.path)
-                .map_err(Error::io("fsync", &self.path))?;
-        }
-        let strays = self.load_all(options, &checkpoints)?;
-        let mut gone = checkpoints.into_names();
-        gone.retain(|name| self.log(&name.topic, name.partition).is_none());
-        *self.gone.lock() = gone;
-        Ok(strays)
     }
 
     /// The controller's log, which no broker loads (`LogManager`); made if it is not there. It is
@@ -316,8 +301,11 @@ impl LogDirectory {
 
     /// Whether the directory of a partition with this topic id is here, loaded or not.
     pub fn holds(&self, topic: &str, partition: i32, id: Uuid) -> bool {
-        self.topic_id(&format!("{topic}-{partition}"))
-            .is_ok_and(|found| found == Some(id))
+        read_topic_id(
+            self.storage(),
+            &self.path.join(format!("{topic}-{partition}")),
+        )
+        .is_ok_and(|found| found == Some(id))
     }
 
     /// Makes an empty log. After it returns, the partition and its topic id survive a power cut.
@@ -399,7 +387,7 @@ impl LogDirectory {
         let key = wanted.key();
         let name = key.to_string();
         let directory = self.path.join(&name);
-        if self.topic_id(&name)? != Some(wanted.topic_id) {
+        if read_topic_id(self.storage(), &directory)? != Some(wanted.topic_id) {
             match self.storage().read_directory(&directory) {
                 // Of an older topic, which could not be renamed or removed: its records are not ours.
                 Ok(_) => drop(self.set_aside(&name, &key)?),
@@ -525,107 +513,49 @@ impl LogDirectory {
     /// part fails there is no marker, and the next start recovers.
     pub fn close(&self, broker_epoch: i64) -> Result<()> {
         self.health.check()?;
-        in_parallel(self.recovery_threads, self.logs(), |log| log.close())?;
+        let logs = self.logs();
+        match self.file_system_for(logs.len()) {
+            Some(file_system) => self.close_together(logs, file_system)?,
+            None => in_parallel(self.recovery_threads, logs, |log| log.close())?,
+        }
         self.write_checkpoint_files()?;
         let marker = self.path.join(names::CLEAN_SHUTDOWN);
         let text = clean_shutdown::print(broker_epoch);
         replace_file(self.storage(), &marker, text.as_bytes()).map_err(Error::io("write", &marker))
     }
 
+    /// Closes logs with one sync of their file system.
+    fn close_together(
+        &self,
+        logs: Vec<Arc<Log>>,
+        file_system: &dyn StorageFileSystem,
+    ) -> Result<()> {
+        let begun = Mutex::new(Vec::with_capacity(logs.len()));
+        in_parallel(self.recovery_threads, logs, |log| {
+            if let Some(shared) = log.begin_shared_close()? {
+                begun.lock().push((log, shared));
+            }
+            Ok(())
+        })?;
+        self.sync_all(file_system)
+            .inspect_err(|error| self.health.fail(error))?;
+        let mut finished = begun.into_inner().into_iter();
+        finished.try_for_each(|(log, shared)| log.finish_shared_close(shared))
+    }
+
+    /// The file system, where one sync of it costs less than those of so many logs.
+    fn file_system_for(&self, logs: usize) -> Option<&dyn StorageFileSystem> {
+        let file_system = self.file_system.as_deref();
+        file_system.filter(|_| logs >= SYNC_FILE_SYSTEM_LOGS_MIN)
+    }
+
+    fn sync_all(&self, file_system: &dyn StorageFileSystem) -> Result<()> {
+        file_system.sync().map_err(Error::io("syncfs", &self.path))
+    }
+
     fn next_seed(&self) -> u64 {
         let mut seed = self.jitter_seed.lock();
         super::log::next_jitter(&mut seed, i64::MAX) as u64
-    }
-
-    fn load_all(
-        &self,
-        options: &DirectoryOptions<'_>,
-        checkpoints: &Checkpoints,
-    ) -> Result<Vec<String>> {
-        let mut todo = Vec::new();
-        let mut strays = Vec::new();
-        let entries = self
-            .storage()
-            .read_directory(&self.path)
-            .map_err(Error::io("readdir", &self.path))?;
-        for entry in entries.into_iter().filter(|entry| entry.is_directory) {
-            if entry.name.ends_with(names::DELETE_DIRECTORY) {
-                self.remove_deleted(&self.path.join(&entry.name))?;
-            } else if let Some((topic, partition)) = names::parse_partition_directory(&entry.name)
-                && topic != names::METADATA_TOPIC
-            {
-                let key = TopicPartition {
-                    topic: topic.to_owned(),
-                    partition,
-                };
-                if (options.is_ours)(topic, partition, self.topic_id(&entry.name)?) {
-                    todo.push((entry.name.clone(), key));
-                } else {
-                    strays.push(self.set_aside(&entry.name, &key)?);
-                }
-            }
-        }
-        todo.sort();
-        let count = todo.len();
-        in_parallel(options.recovery_threads, todo, |(name, key)| {
-            self.load_one(options, checkpoints, &name, &key, count)
-        })?;
-        Ok(strays)
-    }
-
-    /// The id in the `partition.metadata` of a partition's directory.
-    fn topic_id(&self, name: &str) -> Result<Option<Uuid>> {
-        let path = self.path.join(name).join(names::PARTITION_METADATA);
-        match super::checkpoint::read(self.storage(), &path)? {
-            Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
-            None => Ok(None),
-        }
-    }
-
-    /// Renames a stray partition `<topic>-<partition>.<unique>-stray`, as Kafka's `LogManager` does.
-    fn set_aside(&self, name: &str, key: &TopicPartition) -> Result<String> {
-        let unique = format!("{:016x}{:016x}", self.next_seed(), self.next_seed());
-        let to = renamed(&key.topic, key.partition, &unique, names::STRAY_DIRECTORY);
-        let (from, storage) = (self.path.join(name), self.storage());
-        storage
-            .rename(&from, &self.path.join(&to))
-            .map_err(Error::io("rename", &from))?;
-        storage
-            .sync_directory(&self.path)
-            .map_err(Error::io("fsync", &self.path))?;
-        Ok(to)
-    }
-
-    fn load_one(
-        &self,
-        options: &DirectoryOptions<'_>,
-        checkpoints: &Checkpoints,
-        name: &str,
-        key: &TopicPartition,
-        count: usize,
-    ) -> Result<()> {
-        let offset_in = |checkpoint: &OffsetCheckpoint| {
-            checkpoint.offsets.get(key).copied().unwrap_or(0).max(0)
-        };
-        let high_watermark = offset_in(&checkpoints.high_watermark);
-        let parameters = LogParameters {
-            directory: self.path.join(name),
-            topic: key.topic.clone(),
-            partition: key.partition,
-            config: (options.config_of)(&key.topic),
-            log_start_offset: offset_in(&checkpoints.log_start_offset),
-            recovery_point: offset_in(&checkpoints.recovery_point),
-            high_watermark: (!self.is_single_replica).then_some(high_watermark),
-            was_clean: self.was_clean,
-            now_ms: options.now_ms,
-            jitter_seed: self.next_seed(),
-        };
-        let (log, report) = load(&self.open_segments, &self.health, parameters)?;
-        (options.on_loaded)(&log, &report, count);
-        self.logs
-            .write()
-            .insert((Arc::from(key.topic.as_str()), key.partition), log);
-        Ok(())
     }
 }
 

@@ -243,17 +243,66 @@ impl Log {
     }
 
     fn close_locked(&self, appender: &mut Appender, active: &Segment) -> Result<()> {
-        active.write_indexes(true)?;
         let ends = *self.ends.read();
-        let log_end_offset = ends.log_end.offset;
-        appender.producers.set_map_end_offset(log_end_offset);
-        appender
-            .snapshots
-            .take(self.storage(), &appender.producers, false)?;
-        active.sync_indexes()?;
+        self.write_last(appender, active, ends)?;
         self.sync_closed(ends.recovery_point, active.base_offset())?;
         self.sync_snapshot(active.base_offset())?;
-        self.finish_segments(log_end_offset, log_end_offset)?;
+        // With a record the active segment ends behind its base offset, and is among them.
+        if ends.log_end.offset == active.base_offset() {
+            active.sync_indexes()?;
+        }
+        self.finish_segments(ends.log_end.offset, ends.log_end.offset)?;
+        Ok(())
+    }
+
+    /// Writes what a clean stop leaves beside the records, and syncs nothing.
+    fn write_last(&self, appender: &mut Appender, active: &Segment, ends: LogEnds) -> Result<()> {
+        active.write_indexes(true)?;
+        appender.producers.set_map_end_offset(ends.log_end.offset);
+        let (storage, state) = (self.storage(), &appender.producers);
+        appender.snapshots.take(storage, state, false)?;
+        Ok(())
+    }
+
+    /// The part of `close` before a sync of the whole file system: refuses appends, and writes what is
+    /// not there yet. `None`: the log is deleted. Errors: as those of `close`.
+    pub fn begin_shared_close(&self) -> Result<Option<SharedFlush>> {
+        let flushing = self.flushing.lock();
+        let mut appender = self.appender.lock();
+        if self.is_in(Phase::Deleted) {
+            return Ok(None);
+        }
+        self.health.check()?;
+        self.phase.store(Phase::Closed as u8, Ordering::Release);
+        let ends = *self.ends.read();
+        let written = self
+            .active_segment()
+            .and_then(|active| self.write_last(&mut appender, &active, ends));
+        drop(appender);
+        drop(flushing);
+        written.inspect_err(|error| self.health.fail(error))?;
+        Ok(Some(SharedFlush {
+            target: ends.log_end,
+            cuts: ends.cuts,
+            names: self.names.count(),
+        }))
+    }
+
+    /// The part behind a sync that has succeeded: the log is flushed, and its recovery point at its end.
+    /// Errors: `LogDirOffline`, also of a log that was cut meanwhile.
+    pub fn finish_shared_close(&self, shared: SharedFlush) -> Result<()> {
+        self.health.check()?;
+        self.names.note_synced(shared.names);
+        let mut ends = self.ends.write();
+        if ends.cuts != shared.cuts {
+            let (path, reason) = (
+                self.directory(),
+                "it was cut while it was closed".to_owned(),
+            );
+            return Err(Error::LogDirOffline { path, reason });
+        }
+        ends.recovery_point = ends.recovery_point.max(shared.target.offset);
+        self.publish_flushed(ends, shared.target);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 impl Loader<'_> {
     /// Step 1. After it returns, every file has the name of what it is.
     pub(super) fn heal(&mut self) -> Result<()> {
-        let names = self.file_names()?;
+        let names = self.names.clone();
         let is = names::is_of_segment;
         let cleaned = names.iter().filter(|name| is(name, CLEANED));
         let min_cleaned = cleaned.filter_map(|name| names::leading_offset(name)).min();
@@ -67,7 +67,7 @@ impl Loader<'_> {
             let (low, high) = covered.unwrap_or((base, last));
             covered = Some((low.min(base), high.max(last)));
         }
-        for name in self.file_names()? {
+        for name in self.names.clone() {
             let (Some((low, high)), Some(offset)) = (covered, names::leading_offset(&name)) else {
                 continue;
             };
@@ -84,7 +84,8 @@ impl Loader<'_> {
                 .map_err(Error::io("rename", &from))?;
             self.report.note(format!("finished the swap of {name}"));
         }
-        self.sync_directory()
+        self.sync_directory()?;
+        self.list_names()
     }
 }
 

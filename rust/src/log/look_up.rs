@@ -236,9 +236,20 @@ impl Segment {
 
     /// The last batch that the indexes and a walk behind them find; `None` if there is none.
     pub fn last_batch(&self) -> Result<Option<LocatedBatch>> {
+        let last = self.with_offset_index(|index| index.last())?;
+        self.last_batch_behind(last)
+    }
+
+    /// As `last_batch`, with the last entry of the offset index at hand.
+    pub(super) fn last_batch_behind(
+        &self,
+        entry: Option<OffsetPosition>,
+    ) -> Result<Option<LocatedBatch>> {
         let end = self.end().size_bytes;
-        let start = self.with_offset_index(|index| index.last())?;
-        let start = start.map_or(0, |entry| entry.position_byte);
+        if end == 0 {
+            return Ok(None);
+        }
+        let start = entry.map_or(0, |entry| entry.position_byte);
         let file = self.file()?;
         let path = self.files.path(LOG);
         let walk = |start: u64| -> Result<Option<LocatedBatch>> {

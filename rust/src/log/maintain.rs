@@ -14,6 +14,7 @@ use super::deadline::Deadline;
 use super::log::{Appender, Condemned, Log, Phase, next_jitter};
 use super::names::{self, CLEANED, DELETED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
+use super::snapshots;
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
@@ -226,8 +227,13 @@ impl Log {
         Ok(())
     }
 
-    /// Unlinks the files whose `file.delete.delay.ms` is over. Returns how many segments went.
+    /// Unlinks the files whose `file.delete.delay.ms` is over, and producer snapshots that a start has
+    /// found to be superfluous. Returns how many segments went.
     pub fn delete_due_files(&self, now_ms: i64) -> Result<usize> {
+        let given_up = self.appender.lock().snapshots.take_given_up();
+        for path in given_up {
+            snapshots::remove(self.storage(), &path)?;
+        }
         let due: Vec<Condemned> = {
             let mut condemned = self.condemned.lock();
             let due = condemned.extract_if(.., |one| one.until.is_over(now_ms));

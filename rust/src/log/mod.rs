@@ -20,6 +20,7 @@ pub mod inspect;
     reason = "the log of a partition is what Kafka calls a log"
 )]
 pub mod log;
+mod log_end;
 mod look_up;
 pub mod maintain;
 pub mod meta_properties;

@@ -69,6 +69,11 @@ pub fn segment_path(directory: &Path, base_offset: i64, kind: &str, suffix: &str
     directory.join(format!("{base_offset:020}{kind}{suffix}"))
 }
 
+/// `00000000000000000042.log`
+pub fn segment_name(base_offset: i64, kind: &str) -> String {
+    format!("{base_offset:020}{kind}")
+}
+
 /// The base offset in front of `kind`, if `name` is 20 digits, `kind`, `suffix` and nothing else.
 pub fn base_offset_of(name: &str, kind: &str, suffix: &str) -> Option<i64> {
     let digits = name.strip_suffix(suffix)?.strip_suffix(kind)?;

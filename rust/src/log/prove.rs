@@ -97,6 +97,27 @@ impl Segment {
         }
     }
 
+    /// Whether `entry`, the last of the time index, is that of the segment's last batch, which proves it
+    /// without another look at the file. Of an empty segment: whether there is none.
+    pub(super) fn is_proved_by(
+        &self,
+        entry: Option<TimestampOffset>,
+        last: Option<LocatedBatch>,
+    ) -> bool {
+        let top = match (entry, last.map(|batch| batch.header)) {
+            (None, None) => TimestampOffset::none(self.base_offset),
+            (Some(entry), Some(last))
+                if entry.timestamp == last.max_timestamp
+                    && (last.base_offset..=last.last_offset()).contains(&entry.offset) =>
+            {
+                entry
+            }
+            _ => return false,
+        };
+        *self.largest_timestamp.lock() = Some(LargestTimestamp::known(top));
+        true
+    }
+
     /// Errors: `CorruptFile` if the last entry is not what the batches say.
     fn prove_largest_timestamp(&self, proof_bytes: u64) -> Result<LargestTimestamp> {
         let (last, count) = self.with_time_index(|index| (index.last(), index.len()))?;

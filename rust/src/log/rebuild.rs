@@ -4,6 +4,8 @@
 //! The base offset lies outside a batch's CRC. A batch therefore counts once the one behind it, or
 //! the end, has confirmed its place in the chain of offsets.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::batch::BatchHeader;
 use crate::batch::records::RecordReader;
 use crate::error::{Error, Result};
@@ -26,6 +28,8 @@ pub struct SegmentScan<'a> {
     /// One sentence for each contradiction.
     pub notes: &'a mut Vec<String>,
     pub index_interval_bytes: u64,
+    /// Set from elsewhere: the scan is given up.
+    pub stop: &'a AtomicBool,
 }
 
 /// What a scan of one segment has made.
@@ -46,7 +50,7 @@ struct Confirmed {
 
 impl SegmentScan<'_> {
     /// Reads the segment whole; its records must not lie below `expected_offset`, and a gap must not
-    /// lead to `limit_offset`, where the next segment's begin.
+    /// lead to `limit_offset`, where the next segment's begin. Errors: `Io`; `LoadStopped`.
     pub fn run(
         &mut self,
         segment: &Segment,
@@ -71,6 +75,9 @@ impl SegmentScan<'_> {
         let mut confirmed_end = expected_offset;
         let mut pending: Option<Confirmed> = None;
         loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::LoadStopped);
+            }
             let (position_byte, header, bytes) = match scanner.next_batch() {
                 Ok(Some(next)) => next,
                 Ok(None) => break,

@@ -19,22 +19,22 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
+use super::aborted::AbortedIndex;
 use super::checkpoint::{self, partition_metadata};
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
 use super::log::{Appender, Log, LogEnds, NameChanges, Phase, Traffic, next_jitter};
-use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX};
+use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
 use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
 use super::rebuild::{Rebuilt, SegmentScan, note_epoch};
 use super::replay::{producers_before, replay_segments};
 use super::scan::BatchScanner;
-use super::segment::{LocatedBatch, LogPosition, Segment, SegmentEnd};
+use super::segment::{LogPosition, Segment, SegmentEnd};
 use super::segment_map::SegmentMap;
 use super::snapshots::ProducerSnapshots;
 use super::storage::{Storage, replace_file_unnamed};
-use super::{offset_index, time_index};
 
 /// What is known of a log before its directory is read.
 pub struct LogParameters {
@@ -51,6 +51,11 @@ pub struct LogParameters {
     pub high_watermark: Option<i64>,
     /// `.kafka_cleanshutdown` was there.
     pub was_clean: bool,
+    /// The caller syncs the whole file system before anybody relies on what is loaded. Only where that
+    /// tells of every failed write (`Storage::file_system`), by a descriptor that is older than the load.
+    pub is_synced_later: bool,
+    /// Set from elsewhere: the load is given up soon, with `LoadStopped`.
+    pub stop: Arc<AtomicBool>,
     pub now_ms: i64,
     /// Seed of the roll jitter.
     pub jitter_seed: u64,
@@ -75,6 +80,8 @@ impl LogParameters {
             recovery_point: 0,
             high_watermark: None,
             was_clean: false,
+            is_synced_later: false,
+            stop: Arc::default(),
             now_ms,
             jitter_seed,
         }
@@ -100,13 +107,34 @@ impl LoadReport {
 /// Loads the log of `parameters.directory`, which must exist. An empty directory becomes an empty
 /// log that starts at the log start offset.
 ///
-/// After it returns, everything in the log is on disk. Errors: `Io`; `CorruptFile` for a
-/// `partition.metadata` that cannot be read, which no data can replace. Corrupt records, indexes,
-/// snapshots and epochs are no errors: they are cut off or made anew.
+/// After it returns, everything in the log is on disk, unless that `is_synced_later`. Errors: `Io`;
+/// `CorruptFile` for a `partition.metadata` that cannot be read, which no data can replace;
+/// `LoadStopped`. Corrupt records, indexes, snapshots and epochs are no errors: they are cut off or
+/// made anew.
 pub fn load(
     open_segments: &Arc<OpenSegments>,
     health: &Arc<Health>,
     parameters: LogParameters,
+) -> Result<(Arc<Log>, LoadReport)> {
+    let topic_id = read_topic_id(&*open_segments.storage, &parameters.directory)?;
+    load_of_topic(open_segments, health, parameters, topic_id)
+}
+
+/// The id in the `partition.metadata` of a partition's directory. Errors: `Io`, `CorruptFile`.
+pub fn read_topic_id(storage: &dyn Storage, directory: &Path) -> Result<Option<Uuid>> {
+    let path = directory.join(names::PARTITION_METADATA);
+    match checkpoint::read(storage, &path)? {
+        Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
+        None => Ok(None),
+    }
+}
+
+/// As `load`, where the directory's topic id has been read.
+pub(super) fn load_of_topic(
+    open_segments: &Arc<OpenSegments>,
+    health: &Arc<Health>,
+    parameters: LogParameters,
+    topic_id: Option<Uuid>,
 ) -> Result<(Arc<Log>, LoadReport)> {
     let mut jitter_seed = parameters.jitter_seed;
     let roll_jitter_ms = next_jitter(&mut jitter_seed, parameters.config.segment_jitter_ms_max());
@@ -116,15 +144,17 @@ pub fn load(
         parameters: &parameters,
         jitter_seed,
         roll_jitter_ms,
+        names: Vec::new(),
         segments: SegmentMap::default(),
         epochs: LeaderEpochs::default(),
+        written_epochs: None,
         report: LoadReport::default(),
     };
-    let topic_id = loader.read_topic_id()?;
+    loader.list_names()?;
     loader.heal()?;
     loader.open_all()?;
     loader.read_epochs()?;
-    let mut snapshots = ProducerSnapshots::list(loader.storage, &parameters.directory)?;
+    let mut snapshots = ProducerSnapshots::named(&loader.names, &parameters.directory);
     loader.rebuild_missing_indexes(&mut snapshots)?;
     // Recovery has replayed the producers up to the end; it is not done again unless the end moves.
     let mut producers = ProducerState::default();
@@ -136,29 +166,32 @@ pub fn load(
     let first = first.map_or(0, |first| first.base_offset());
     let log_start_offset = parameters.log_start_offset.max(first);
     loader.settle_epochs(log_start_offset, log_end_offset)?;
-    let bases = loader.segments.values().map(|one| one.base_offset());
-    let bases: BTreeSet<i64> = bases.collect();
-    snapshots.remove_stray(loader.storage, &bases)?;
     loader.load_producers(
         &mut snapshots,
         &mut producers,
         log_start_offset,
         log_end_offset,
     )?;
+    let bases = loader.segments.values().map(|one| one.base_offset());
+    snapshots.give_up_stray(&bases.collect());
     let ends = loader.ends(log_start_offset, log_end_offset, &producers)?;
     Ok(loader.finish(health, topic_id, ends, producers, snapshots))
 }
 
 /// A log on its way out of its directory.
 pub(super) struct Loader<'a> {
-    open_segments: &'a Arc<OpenSegments>,
+    pub(super) open_segments: &'a Arc<OpenSegments>,
     pub(super) storage: &'a dyn Storage,
-    parameters: &'a LogParameters,
+    pub(super) parameters: &'a LogParameters,
     jitter_seed: u64,
     /// Of each segment, though only that of the active one counts.
-    roll_jitter_ms: i64,
-    segments: SegmentMap,
-    epochs: LeaderEpochs,
+    pub(super) roll_jitter_ms: i64,
+    /// Of the files that were there at the start or after healing, and are not removed; in order.
+    pub(super) names: Vec<String>,
+    pub(super) segments: SegmentMap,
+    pub(super) epochs: LeaderEpochs,
+    /// What their file says, if it is there and good.
+    written_epochs: Option<LeaderEpochs>,
     pub(super) report: LoadReport,
 }
 
@@ -167,21 +200,18 @@ impl Loader<'_> {
         &self.parameters.directory
     }
 
-    fn read_topic_id(&self) -> Result<Option<Uuid>> {
-        let path = self.directory().join(names::PARTITION_METADATA);
-        match checkpoint::read(self.storage, &path)? {
-            Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
-            None => Ok(None),
-        }
-    }
-
-    pub(super) fn file_names(&self) -> Result<Vec<String>> {
+    pub(super) fn list_names(&mut self) -> Result<()> {
         let entries = self.storage.read_directory(self.directory());
         let entries = entries.map_err(Error::io("readdir", self.directory()))?;
         let files = entries.into_iter().filter(|entry| !entry.is_directory);
-        let mut names: Vec<String> = files.map(|entry| entry.name).collect();
-        names.sort();
-        Ok(names)
+        self.names = files.map(|entry| entry.name).collect();
+        self.names.sort();
+        Ok(())
+    }
+
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        let found = self.names.binary_search_by(|each| each.as_str().cmp(name));
+        found.is_ok()
     }
 
     pub(super) fn remove(&mut self, name: &str, why: &str) -> Result<()> {
@@ -189,6 +219,7 @@ impl Loader<'_> {
         self.storage
             .remove_file(&path)
             .map_err(Error::io("unlink", &path))?;
+        self.names.retain(|each| each != name);
         self.report.note(format!("removed {name}: {why}"));
         Ok(())
     }
@@ -223,18 +254,18 @@ impl Loader<'_> {
 
     /// Step 2.
     fn open_all(&mut self) -> Result<()> {
-        let names = self.file_names()?;
-        let bases: BTreeSet<i64> = names
+        let bases: BTreeSet<i64> = self
+            .names
             .iter()
             .filter_map(|name| names::base_offset_of(name, LOG, ""))
             .collect();
-        for name in &names {
-            let kinds = [OFFSET_INDEX, TIME_INDEX, names::TRANSACTION_INDEX];
+        for name in self.names.clone() {
+            let kinds = [OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX];
             let base = kinds
                 .iter()
-                .find_map(|kind| names::base_offset_of(name, kind, ""));
+                .find_map(|kind| names::base_offset_of(&name, kind, ""));
             if base.is_some_and(|base| !bases.contains(&base)) {
-                self.remove(name, "it has no log file")?;
+                self.remove(&name, "it has no log file")?;
             }
         }
         for base in &bases {
@@ -255,21 +286,30 @@ impl Loader<'_> {
     }
 
     fn read_epochs(&mut self) -> Result<()> {
+        let name = names::LEADER_EPOCH_CHECKPOINT;
+        if !self.is_there(name) {
+            self.written_epochs = Some(LeaderEpochs::default());
+            return Ok(());
+        }
         let fault = match LeaderEpochs::read(self.storage, self.directory()) {
-            Ok(epochs) if epochs.is_empty() && self.has_emptied_epochs()? => {
-                "it is empty".to_owned()
-            }
             Ok(epochs) => {
-                self.epochs = epochs;
-                return Ok(());
+                let fault = if epochs.is_empty() && self.has_emptied_epochs()? {
+                    Some("it is empty".to_owned())
+                } else {
+                    self.epochs = epochs.clone();
+                    None
+                };
+                self.written_epochs = Some(epochs);
+                fault
             }
-            Err(Error::CorruptFile { reason, .. }) => reason,
+            Err(Error::CorruptFile { reason, .. }) => Some(reason),
             Err(error) => return Err(error),
         };
-        let name = names::LEADER_EPOCH_CHECKPOINT;
-        self.report
-            .note(format!("made {name} anew from the records: {fault}"));
-        self.epochs = self.epochs_of_records()?;
+        if let Some(fault) = fault {
+            self.report
+                .note(format!("made {name} anew from the records: {fault}"));
+            self.epochs = self.epochs_of_records()?;
+        }
         Ok(())
     }
 
@@ -297,54 +337,21 @@ impl Loader<'_> {
 
     /// Segments below the recovery point are not read, but they need indexes that can be theirs.
     fn rebuild_missing_indexes(&mut self, snapshots: &mut ProducerSnapshots) -> Result<()> {
-        let unflushed = self.first_unflushed();
-        for segment in self.segments.clone().values() {
+        // Those of the last one, `find_end` looks at.
+        let last = self.segments.last().map_or(0, |last| last.base_offset());
+        let end = self.first_unflushed().min(last);
+        for segment in self.segments.clone().range(0..end) {
             let base = segment.base_offset();
-            if base >= unflushed {
-                break;
-            }
             if let Some(fault) = self.index_fault(segment)? {
                 self.report
                     .note(format!("rebuilt the indexes of segment {base}: {fault}"));
                 let mut producers = self.producers_at(snapshots, base)?;
                 let rebuilt = self.scan(segment, &mut producers, base, i64::MAX)?;
-                self.adopt(segment, rebuilt, false)?;
+                segment.replace_indexes(&rebuilt.indexes)?;
+                segment.replace_aborted(rebuilt.aborted)?;
             }
         }
         Ok(())
-    }
-
-    /// What is wrong with a segment's index files, as far as their sizes and ends tell.
-    fn index_fault(&self, segment: &Segment) -> Result<Option<String>> {
-        let kinds = [
-            (OFFSET_INDEX, offset_index::ENTRY_BYTES),
-            (TIME_INDEX, time_index::ENTRY_BYTES),
-        ];
-        for (kind, entry_bytes) in kinds {
-            let path = segment.files().path(kind);
-            match self
-                .storage
-                .file_size(&path)
-                .map_err(Error::io("stat", &path))?
-            {
-                None => return Ok(Some(format!("{kind} is missing"))),
-                Some(size) if size % entry_bytes as u64 != 0 => {
-                    return Ok(Some(format!("{kind} of {size} bytes ends within an entry")));
-                }
-                Some(_) => {}
-            }
-        }
-        let path = segment.files().path(names::TRANSACTION_INDEX);
-        let size = self.storage.file_size(&path);
-        if size.map_err(Error::io("stat", &path))? == Some(0) {
-            // It is made with its first entry, so it had one.
-            return Ok(Some(format!("{} is empty", names::TRANSACTION_INDEX)));
-        }
-        match segment.aborted() {
-            Err(Error::CorruptFile { reason, .. }) => Ok(Some(reason)),
-            Err(error) => Err(error),
-            Ok(_) => Ok(None),
-        }
     }
 
     /// Base offset of the segment that holds the recovery point; all from it on are recovered. After
@@ -372,7 +379,8 @@ impl Loader<'_> {
             return Ok(ProducerState::default());
         };
         // Nothing has made those behind durable: a power cut leaves them empty, or torn.
-        snapshots.delete_after(self.storage, *first)?;
+        let durable = self.parameters.recovery_point.max(*first);
+        snapshots.delete_after(self.storage, durable)?;
         let mut producers = self.producers_at(snapshots, *first)?;
         let expiration_ms = self.parameters.config.producer_id_expiration_ms;
         producers.remove_expired(self.parameters.now_ms, expiration_ms);
@@ -407,7 +415,7 @@ impl Loader<'_> {
                 continue;
             }
             next_offset = rebuilt.end.next_offset;
-            self.adopt(&segment, rebuilt, true)?;
+            self.adopt(&segment, rebuilt, todo.is_empty())?;
             if base < self.parameters.log_start_offset {
                 // The scan has also replayed what DeleteRecords took away. Such batches are nobody's
                 // duplicates: neither the state nor its snapshot may know them.
@@ -417,11 +425,13 @@ impl Loader<'_> {
                 snapshots.take(self.storage, &producers, false)?;
             }
         }
-        self.sync_directory()?;
+        if !self.parameters.is_synced_later {
+            self.sync_directory()?;
+        }
         Ok(producers)
     }
 
-    fn discard(&mut self, segment: &Segment, why: &str) -> Result<()> {
+    pub(super) fn discard(&mut self, segment: &Segment, why: &str) -> Result<()> {
         let base = segment.base_offset();
         self.report.truncated_bytes += segment.size_bytes();
         self.report.note(format!("removed segment {base}: {why}"));
@@ -429,92 +439,49 @@ impl Loader<'_> {
         self.open_segments.remove(segment.files())
     }
 
-    /// Puts what a scan has made in the place of the files; with `cut_log`, the log file too.
-    fn adopt(&self, segment: &Segment, rebuilt: Rebuilt, cut_log: bool) -> Result<()> {
+    /// Takes over what a scan of a segment has made, which `is_last` of the log or not, and cuts its file
+    /// to it. Index files need no sync: the recovery point does not pass them before they have one.
+    pub(super) fn adopt(&self, segment: &Segment, rebuilt: Rebuilt, is_last: bool) -> Result<()> {
         let path = segment.files().path(LOG);
-        if cut_log {
-            let file = segment.file()?;
-            if rebuilt.end.size_bytes < segment.size_bytes() {
-                let cut = file.set_size(rebuilt.end.size_bytes);
-                cut.map_err(Error::io("ftruncate", &path))?;
-            }
-            file.sync_data().map_err(Error::io("fsync", &path))?;
-            segment.set_end(rebuilt.end);
+        let file = segment.file()?;
+        if rebuilt.end.size_bytes < segment.size_bytes() {
+            let cut = file.set_size(rebuilt.end.size_bytes);
+            cut.map_err(Error::io("ftruncate", &path))?;
         }
-        segment.adopt_indexes(&rebuilt.indexes)?;
+        // A write that had failed before is told of to whoever has the file, and to nobody later.
+        let synced = match self.parameters.is_synced_later {
+            true => file.check_written(),
+            false => file.sync_data(),
+        };
+        synced.map_err(Error::io("fsync", &path))?;
+        segment.set_end(rebuilt.end);
+        match is_last {
+            true => segment.activate_recovered(rebuilt.indexes)?,
+            false => segment.replace_indexes_unsynced(&rebuilt.indexes)?,
+        }
+        if self.has_aborted(segment, &rebuilt.aborted)? {
+            return Ok(());
+        }
         segment.replace_aborted(rebuilt.aborted)
     }
 
-    /// Where the log ends, with a last segment that is active. A tail that is no batch although the
-    /// stop was clean is recovered like any other.
-    fn find_end(&mut self, snapshots: &mut ProducerSnapshots) -> Result<i64> {
-        let start = self.parameters.log_start_offset;
-        let mut end_offset = None;
-        if let Some(last) = self.segments.last().cloned() {
-            let base = last.base_offset();
-            let fault = self.index_fault(&last)?;
-            let end_after = |batch: &Option<LocatedBatch>| SegmentEnd {
-                size_bytes: last.size_bytes(),
-                next_offset: batch.map_or(base, |batch| batch.header.next_offset()),
-            };
-            let ends = last.last_batch().and_then(|batch| {
-                // An entry of the time index is judged by where the segment ends.
-                last.set_end(end_after(&batch));
-                last.largest_timestamp()?;
-                Ok(batch)
-            });
-            let found = match (fault, ends) {
-                (None, Ok(batch)) => batch,
-                (fault, Ok(_) | Err(Error::CorruptFile { .. })) => {
-                    let why = fault.unwrap_or_else(|| "its end is no batch".to_owned());
-                    self.report.note(format!("recovered segment {base}: {why}"));
-                    let size = last.size_bytes();
-                    let mut producers = self.producers_at(snapshots, base)?;
-                    let rebuilt = self.scan(&last, &mut producers, base, i64::MAX)?;
-                    self.report.truncated_bytes += size - rebuilt.end.size_bytes;
-                    self.adopt(&last, rebuilt, true)?;
-                    last.last_batch()?
-                }
-                (_, Err(error)) => return Err(error),
-            };
-            let end = end_after(&found);
-            last.set_end(end);
-            end_offset = Some(end.next_offset);
+    /// Whether a segment's `.txnindex` says just this. An empty one is no file.
+    fn has_aborted(&self, segment: &Segment, rebuilt: &AbortedIndex) -> Result<bool> {
+        if !self.is_there(&names::segment_name(
+            segment.base_offset(),
+            TRANSACTION_INDEX,
+        )) {
+            return Ok(rebuilt.is_empty());
         }
-        if end_offset.is_some_and(|end| end < start) {
-            for segment in self.segments.values().cloned().collect::<Vec<_>>() {
-                self.discard(&segment, "the log starts behind it")?;
-            }
-            self.epochs.clear();
-            end_offset = None;
+        match segment.aborted() {
+            Ok(found) => Ok(!found.is_empty() && *found == *rebuilt),
+            Err(Error::CorruptFile { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
-        let LogParameters {
-            directory,
-            config,
-            now_ms,
-            ..
-        } = self.parameters;
-        match self.segments.last() {
-            Some(last) => last.activate()?,
-            None => {
-                let first = Segment::create(
-                    self.open_segments,
-                    directory,
-                    start,
-                    "",
-                    config,
-                    self.roll_jitter_ms,
-                    *now_ms,
-                )?;
-                self.segments.insert(first);
-                self.sync_directory()?;
-            }
-        }
-        Ok(end_offset.unwrap_or(start))
     }
 
     fn settle_epochs(&mut self, log_start_offset: i64, log_end_offset: i64) -> Result<()> {
-        let on_disk = LeaderEpochs::read(self.storage, self.directory()).ok();
+        let on_disk = self.written_epochs.take();
         self.epochs.truncate_from_end(log_end_offset);
         self.epochs.truncate_from_start(log_start_offset);
         // With none left, the next batch writes the file, whatever its epoch. So the start of an empty
@@ -529,13 +496,17 @@ impl Loader<'_> {
     }
 
     /// Producer state of the log before `offset`, the base of one of its segments.
-    fn producers_at(&self, snapshots: &ProducerSnapshots, offset: i64) -> Result<ProducerState> {
+    pub(super) fn producers_at(
+        &self,
+        snapshots: &ProducerSnapshots,
+        offset: i64,
+    ) -> Result<ProducerState> {
         let start = self.parameters.log_start_offset;
         producers_before(self.storage, &self.segments, snapshots, start, offset)
     }
 
     /// Reads a segment whole, with what is known of the log before it.
-    fn scan(
+    pub(super) fn scan(
         &mut self,
         segment: &Segment,
         producers: &mut ProducerState,
@@ -547,6 +518,7 @@ impl Loader<'_> {
             epochs: &mut self.epochs,
             notes: &mut self.report.notes,
             index_interval_bytes: self.parameters.config.index_interval_bytes,
+            stop: &self.parameters.stop,
         };
         scan.run(segment, expected_offset, limit_offset)
     }

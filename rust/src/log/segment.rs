@@ -29,7 +29,8 @@ use super::open_segments::{OpenSegments, SegmentFiles};
 use super::prove::{AbortedProof, LargestTimestamp};
 use super::rebuild::RebuiltIndexes;
 use super::storage::{
-    OpenMode, StorageFile, read_exact_at, replace_file, replace_file_by, write_all_at,
+    OpenMode, Storage, StorageFile, read_exact_at, read_file, replace_file, replace_file_by,
+    replace_file_unsynced, write_all_at,
     write_all_vectored_at,
 };
 use super::time_index::{self, TimeIndex, TimestampOffset};
@@ -144,6 +145,9 @@ pub struct Segment {
 }
 
 pub(super) const UNKNOWN: i64 = i64::MIN;
+
+/// How a small file is replaced.
+type Replace = fn(&dyn Storage, &Path, &[u8]) -> std::io::Result<()>;
 
 struct EndAndPin {
     end: SegmentEnd,
@@ -529,22 +533,59 @@ impl Segment {
 
     /// Makes the last segment found on disk the active one: its indexes come into memory.
     pub fn activate(&self) -> Result<()> {
-        let mut guard = self.indexes.write();
-        if guard.is_some() {
+        if self.is_active() {
             return Ok(());
         }
         let offset = self.open_segments.offset_index(&self.files)?.to_vec();
         let time = self.open_segments.time_index(&self.files)?.to_vec();
+        self.activate_with(offset, time);
+        Ok(())
+    }
+
+    /// The same with what the index files hold.
+    pub(super) fn activate_with(&self, offset: Vec<u8>, time: Vec<u8>) {
+        let written = (offset.len(), time.len());
+        self.put_indexes(offset, time, written);
+    }
+
+    /// Takes over what a scan of the whole file has made (recovery), as the active segment. Its index
+    /// files are written when it is closed, from where they differ, like those of any active segment;
+    /// longer ones are replaced, and not synced: the recovery point lies before or in this segment.
+    pub fn activate_recovered(&self, rebuilt: RebuiltIndexes) -> Result<()> {
+        let written = |kind: &str, bytes: &[u8]| {
+            let (storage, path) = (&*self.open_segments.storage, self.files.path(kind));
+            match read_file(storage, &path).map_err(Error::io("read", &path))? {
+                Some(found) if bytes.starts_with(&found) => Ok(found.len()),
+                Some(found) if found.len() <= bytes.len() => Ok(0),
+                _ => {
+                    let replaced = replace_file_unsynced(storage, &path, bytes);
+                    replaced.map_err(Error::io("replace", &path))?;
+                    Ok(bytes.len())
+                }
+            }
+        };
+        let offset_bytes = written(OFFSET_INDEX, &rebuilt.offset)?;
+        let time_bytes = written(TIME_INDEX, &rebuilt.time)?;
+        *self.largest_timestamp.lock() = Some(LargestTimestamp::known(rebuilt.largest_timestamp));
+        self.put_indexes(rebuilt.offset, rebuilt.time, (offset_bytes, time_bytes));
+        Ok(())
+    }
+
+    fn put_indexes(&self, offset: Vec<u8>, time: Vec<u8>, written: (usize, usize)) {
         let last = OffsetIndex::new(self.base_offset, &offset).last();
         let size = self.size_bytes();
-        *guard = Some(ActiveIndexes {
-            offset_bytes_written: offset.len(),
-            time_bytes_written: time.len(),
+        *self.indexes.write() = Some(ActiveIndexes {
             offset,
             time,
+            offset_bytes_written: written.0,
+            time_bytes_written: written.1,
             bytes_since_entry: size - last.map_or(0, |last| last.position_byte.min(size)),
         });
-        Ok(())
+    }
+
+    /// Its indexes are in memory.
+    pub fn is_active(&self) -> bool {
+        self.indexes.read().is_some()
     }
 
     /// Fsyncs the `.log` file.
@@ -629,21 +670,23 @@ impl Segment {
         replaced.map_err(Error::io("replace", &path))
     }
 
-    /// Takes over indexes and timestamps that a scan of the whole file has made (recovery), as the
-    /// files of a closed segment.
-    pub fn adopt_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
-        *self.indexes.write() = None;
-        self.replace_indexes(rebuilt)
+    /// Puts rebuilt index files in the place of a closed segment's, durably. May run beside a rename of
+    /// the segment: they get its present name.
+    pub(super) fn replace_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
+        self.put_index_files(rebuilt, replace_file)
     }
 
-    /// Puts rebuilt index files in the place of a closed segment's. May run beside a rename of the
-    /// segment: they get its present name.
-    pub(super) fn replace_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
+    /// The same without a sync, for a segment at or above the recovery point.
+    pub(super) fn replace_indexes_unsynced(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
+        self.put_index_files(rebuilt, replace_file_unsynced)
+    }
+
+    fn put_index_files(&self, rebuilt: &RebuiltIndexes, replace: Replace) -> Result<()> {
         let storage = &*self.open_segments.storage;
         self.files.hold_name(|path_of| {
             for (kind, bytes) in [(OFFSET_INDEX, &rebuilt.offset), (TIME_INDEX, &rebuilt.time)] {
                 let path = path_of(kind);
-                replace_file(storage, &path, bytes).map_err(Error::io("replace", &path))?;
+                replace(storage, &path, bytes).map_err(Error::io("replace", &path))?;
             }
             Ok(())
         })?;

@@ -162,6 +162,8 @@ pub struct ProducerSnapshots {
     offsets: BTreeSet<i64>,
     /// The state was saved up to here; nothing new is written for the same offset.
     last_snapshot_offset: i64,
+    /// Good ones that nobody needs any more, and that nobody has removed yet.
+    given_up: Vec<i64>,
 }
 
 impl ProducerSnapshots {
@@ -170,16 +172,22 @@ impl ProducerSnapshots {
         let entries = storage
             .read_directory(directory)
             .map_err(Error::io("readdir", directory))?;
-        let offsets = entries
-            .iter()
-            .filter(|entry| !entry.is_directory)
-            .filter_map(|entry| names::base_offset_of(&entry.name, names::PRODUCER_SNAPSHOT, ""))
-            .collect();
-        Ok(ProducerSnapshots {
+        let files = entries.into_iter().filter(|entry| !entry.is_directory);
+        let names: Vec<String> = files.map(|entry| entry.name).collect();
+        Ok(Self::named(&names, directory))
+    }
+
+    /// Those among the names of the files in `directory`.
+    pub fn named(files: &[String], directory: &Path) -> ProducerSnapshots {
+        let offsets = files.iter();
+        ProducerSnapshots {
             directory: directory.to_path_buf(),
-            offsets,
+            offsets: offsets
+                .filter_map(|name| names::base_offset_of(name, names::PRODUCER_SNAPSHOT, ""))
+                .collect(),
             last_snapshot_offset: 0,
-        })
+            given_up: Vec::new(),
+        }
     }
 
     /// The directory got another name (a partition that is being deleted).
@@ -216,6 +224,7 @@ impl ProducerSnapshots {
         let file = storage
             .open(&path, OpenMode::CreateOrTruncate)
             .map_err(Error::io("open", &path))?;
+        self.given_up.retain(|each| *each != offset);
         self.offsets.insert(offset);
         let written = storage::write_all_at(&*file, &encode(state), 0);
         if let Err(error) = written {
@@ -259,6 +268,7 @@ impl ProducerSnapshots {
         now_ms: i64,
         expiration_ms: i64,
     ) -> Result<()> {
+        self.remove_given_up(storage)?;
         let outside = |offset: &i64| *offset > log_end_offset || *offset <= log_start_offset;
         for offset in self
             .offsets
@@ -327,6 +337,7 @@ impl ProducerSnapshots {
         state: &mut ProducerState,
         offset: i64,
     ) -> Result<()> {
+        self.remove_given_up(storage)?;
         for snapshot in self.offsets.clone() {
             self.delete(storage, snapshot)?;
         }
@@ -335,13 +346,10 @@ impl ProducerSnapshots {
         Ok(())
     }
 
-    /// Deletes the snapshots that belong to no segment, at start. The newest of them is kept if it
-    /// lies behind the last segment's base offset: it is the one of the log end.
-    pub fn remove_stray(
-        &mut self,
-        storage: &dyn Storage,
-        segment_base_offsets: &BTreeSet<i64>,
-    ) -> Result<()> {
+    /// Takes those that belong to no segment off the list, at start. The newest of them is kept if it
+    /// lies behind the last segment's base offset: it is the one of the log end. Each clean stop leaves
+    /// one, so the files are removed when the broker serves (`take_given_up`).
+    pub fn give_up_stray(&mut self, segment_base_offsets: &BTreeSet<i64>) {
         let stray: Vec<i64> = self
             .offsets
             .difference(segment_base_offsets)
@@ -353,9 +361,24 @@ impl ProducerSnapshots {
             if is_newest && last_segment.is_none_or(|base_offset| *offset >= base_offset) {
                 continue;
             }
-            self.delete(storage, *offset)?;
+            self.offsets.remove(offset);
+            self.given_up.push(*offset);
+        }
+    }
+
+    /// Those that were given up stand for records that are about to be cut off: they must not be taken
+    /// for the state of others.
+    fn remove_given_up(&mut self, storage: &dyn Storage) -> Result<()> {
+        for offset in std::mem::take(&mut self.given_up) {
+            remove(storage, &self.path(offset))?;
         }
         Ok(())
+    }
+
+    /// The files of those that were given up, for whoever removes them.
+    pub fn take_given_up(&mut self) -> Vec<PathBuf> {
+        let given_up = std::mem::take(&mut self.given_up);
+        given_up.iter().map(|offset| self.path(*offset)).collect()
     }
 
     /// The log now starts at `log_start_offset` (retention, DeleteRecords).
@@ -390,13 +413,7 @@ impl ProducerSnapshots {
         if !self.offsets.remove(&offset) {
             return Ok(());
         }
-        let path = self.path(offset);
-        match storage.remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("unlink", &path)(error))
-            }
-            _ => Ok(()),
-        }
+        remove(storage, &self.path(offset))
     }
 
     /// Takes the snapshot at `offset` off the list and returns its path: the caller renames and
@@ -413,5 +430,15 @@ impl ProducerSnapshots {
         storage
             .sync_directory(&self.directory)
             .map_err(Error::io("fsync", &self.directory))
+    }
+}
+
+/// Removes the file of a snapshot, if it is there.
+pub(super) fn remove(storage: &dyn Storage, path: &Path) -> Result<()> {
+    match storage.remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("unlink", path)(error))
+        }
+        _ => Ok(()),
     }
 }

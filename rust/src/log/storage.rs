@@ -80,6 +80,9 @@ pub trait StorageFile: Send + Sync {
     fn preallocate(&self, size_bytes: u64) -> io::Result<()>;
     /// `fdatasync`: data and the size.
     fn sync_data(&self) -> io::Result<()>;
+    /// Waits for the writes to the disk that have begun, and tells if one of them has failed, as
+    /// `sync_data` would; begins none (`sync_file_range`). Nothing is durable for it.
+    fn check_written(&self) -> io::Result<()>;
     /// The file's bytes. A real file is mapped: only for files that no one will cut or write any
     /// more (a cut map is SIGBUS).
     fn map(&self) -> io::Result<Mapping>;
@@ -192,8 +195,29 @@ pub fn replace_file_unnamed(storage: &dyn Storage, path: &Path, bytes: &[u8]) ->
     replace_file_by(storage, path, |file| write_all_at(file, bytes, 0))
 }
 
-/// The same with whatever `write` puts into the new file.
+/// The same without any sync: a kill leaves the old or the new content, a power cut may leave neither.
+/// A file that has this content already is left alone. For what the next start makes anew as long as
+/// nobody has synced it.
+pub fn replace_file_unsynced(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if read_file(storage, path)?.is_some_and(|found| found == bytes) {
+        return Ok(());
+    }
+    replace_file_with(storage, path, |file| write_all_at(file, bytes, 0))
+}
+
+/// Puts whatever `write` makes in the place of a file; the fsync of the directory is the caller's.
 pub fn replace_file_by(
+    storage: &dyn Storage,
+    path: &Path,
+    write: impl FnOnce(&dyn StorageFile) -> io::Result<()>,
+) -> io::Result<()> {
+    replace_file_with(storage, path, |file| {
+        write(file)?;
+        file.sync_data()
+    })
+}
+
+fn replace_file_with(
     storage: &dyn Storage,
     path: &Path,
     write: impl FnOnce(&dyn StorageFile) -> io::Result<()>,
@@ -203,7 +227,6 @@ pub fn replace_file_by(
     let temporary = PathBuf::from(temporary);
     let file = storage.open(&temporary, OpenMode::CreateOrTruncate)?;
     write(&*file)?;
-    file.sync_data()?;
     drop(file);
     storage.rename(&temporary, path)
 }
@@ -462,6 +485,12 @@ impl StorageFile for DiskFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn check_written(&self) -> io::Result<()> {
+        let descriptor = self.0.as_raw_fd();
+        // SAFETY: a plain system call on an open descriptor; 0 bytes from 0 are the whole file.
+        check(unsafe { libc::sync_file_range(descriptor, 0, 0, libc::SYNC_FILE_RANGE_WAIT_BEFORE) })
     }
 
     fn map(&self) -> io::Result<Mapping> {

@@ -93,6 +93,11 @@ impl ClaimedDirectories {
         )
     }
 
+    /// Has `BrokerPlane` give up loading the logs: it raises LoadStoppedError then, unless they are loaded.
+    fn stop_loading(&self) {
+        self.progress.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Opens `__cluster_metadata-0`, and makes it if it is not there: what a kill has left at its end
     /// is cut off. Returns the log and what was repaired, a sentence each.
     fn open_metadata_log(&self, py: Python<'_>, configs: Configs) -> PyResult<(Log, Vec<String>)> {

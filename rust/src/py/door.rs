@@ -119,6 +119,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
         Error::Panicked { .. } => "KafkaliteError",
+        Error::LoadStopped => "LoadStoppedError",
         Error::MalformedRequest(_) => "MalformedRequestError",
         Error::InvalidArgument(_) => "InvalidArgumentError",
     }

@@ -104,6 +104,7 @@ impl LogDirectory {
                 is_single_replica: single_replica,
                 now_ms,
                 jitter_seed,
+                stop: Arc::default(),
             };
             let inner = directory::LogDirectory::open(&open_segments, &path, &options)?;
             let mut loaded = loaded.into_inner();

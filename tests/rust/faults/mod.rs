@@ -6,6 +6,7 @@ mod bit_flips;
 mod fuzz_recovery;
 mod io_failures;
 mod log_concurrency;
+mod many_logs;
 mod model;
 mod new_topic;
 mod plain;

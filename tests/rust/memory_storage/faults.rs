@@ -23,6 +23,7 @@ pub enum Operation {
     SetSize,
     Preallocate,
     SyncData,
+    CheckWritten,
     Map,
 }
 

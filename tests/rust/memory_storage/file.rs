@@ -131,6 +131,14 @@ impl StorageFile for MemoryFile {
         result
     }
 
+    fn check_written(&self) -> io::Result<()> {
+        let result = self.storage.call(Operation::CheckWritten, &self.path);
+        if result.is_err() {
+            self.content.lock().sync_has_failed = true;
+        }
+        result
+    }
+
     fn map(&self) -> io::Result<Mapping> {
         self.storage.call(Operation::Map, &self.path)?;
         Ok(Mapping::Owned(self.content.lock().live.to_vec()))

@@ -158,16 +158,39 @@ fn a_snapshot_is_taken_once_per_offset_and_found_at_the_next_start() {
 }
 
 #[test]
-fn stray_snapshots_go_at_start_but_the_one_of_the_log_end_stays() {
+fn stray_snapshots_go_after_the_start_but_the_one_of_the_log_end_stays() {
     let directory = tempfile::tempdir().unwrap();
     for offset in [5, 10, 15, 20, 27] {
         write_snapshot(directory.path(), offset, b"");
     }
     let mut files = ProducerSnapshots::list(&DiskStorage, directory.path()).unwrap();
-    files
-        .remove_stray(&DiskStorage, &[0, 10, 20].into())
-        .unwrap();
-    let left = ProducerSnapshots::list(&DiskStorage, directory.path()).unwrap();
-    let kept: Vec<i64> = (0..30).filter(|offset| left.contains(*offset)).collect();
+    files.give_up_stray(&[0, 10, 20].into());
+    let kept: Vec<i64> = (0..30).filter(|offset| files.contains(*offset)).collect();
     assert_eq!(kept, [10, 20, 27]);
+    let given_up = [5, 15].map(|offset| directory.path().join(format!("{offset:020}.snapshot")));
+    assert_eq!(files.take_given_up(), given_up);
+    assert!(files.take_given_up().is_empty());
+}
+
+/// Of records that are cut off: once others have their offsets, it would be taken for the state of these.
+#[test]
+fn a_snapshot_that_was_given_up_goes_when_the_log_is_cut_and_stays_when_it_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    for offset in [5, 15, 20] {
+        write_snapshot(directory.path(), offset, b"");
+    }
+    let list = || ProducerSnapshots::list(&DiskStorage, directory.path()).unwrap();
+    let (mut files, mut state) = (list(), ProducerState::default());
+    files.give_up_stray(&[0, 20].into());
+    files
+        .truncate_and_reload(&DiskStorage, &mut state, 0, 3, DAY_MS, DAY_MS)
+        .unwrap();
+    assert!(!list().contains(5) && !list().contains(15));
+    write_snapshot(directory.path(), 5, b"");
+    write_snapshot(directory.path(), 8, b"");
+    let mut files = list();
+    files.give_up_stray(&[0].into());
+    state.set_map_end_offset(5);
+    files.take(&DiskStorage, &state, false).unwrap();
+    assert!(files.take_given_up().is_empty());
 }
