@@ -23,7 +23,7 @@ from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
 from kafkalite.config import Config
 from kafkalite.config.environment import notify_socket
 from kafkalite.context import Context
-from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.errors import InvalidArgumentError, KafkaliteError, LoadStoppedError
 from kafkalite.listeners import (
     ConnectionLimits,
     Endpoint,
@@ -140,7 +140,12 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     # First of all what may be refused: nothing has been touched then.
     listening = _bind_all(config)
     handlers = find_handlers()
-    plane, controller = _open(config, log, supervisor, handlers, listening.advertised)
+    try:
+        opened = _open(config, log, supervisor, handlers, listening.advertised, stop_signals)
+    except LoadStoppedError:
+        log.info("stopped before the logs were loaded: the next start loads them")
+        return 0
+    plane, controller = opened
     _start_plane(plane, config, handlers, listening)
     obey = partial(_obey_changes, plane, config, listening.names, log)
     obey()
@@ -355,9 +360,10 @@ def _open(
     supervisor: Supervisor,
     handlers: Mapping[int, Handler],
     advertised: list[Endpoint],
+    stop_signals: set[signal.Signals],
 ) -> tuple[_native.BrokerPlane, Controller]:
     """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
-    log."""
+    log. Raises LoadStoppedError if one of `stop_signals` comes meanwhile."""
     config.check_directories()
     log_dirs = [Path(name) for name in config.log_dirs()]
     log.info(
@@ -407,7 +413,7 @@ def _open(
     controller.on_broker_configs(obey)
     facts, settings = controller.topic_facts(), config.settings()
     partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
-    with loading_told(claimed, partition_count, log, supervisor):
+    with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
         plane = _native.BrokerPlane(
             claimed=claimed, topics=facts, settings=settings, cleaner=_cleaner_settings(config)
         )

@@ -1,16 +1,22 @@
 """Tells in the log, and a service manager, how the loading of the logs goes, which are read again
-after an unclean stop."""
+after an unclean stop, and ends it by a signal."""
 
+import os
+import queue
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafkalite._native import ClaimedDirectories
+from kafkalite.errors import LoadStoppedError
 from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor
 
 TOLD_EVERY_S = 5.0
+WAKE_SIGNAL = signal.SIGUSR1
+"""Sent to the thread that waits for signals, by its own process: the loading is over."""
 
 
 @contextmanager
@@ -19,17 +25,22 @@ def loading_told(
     count: int,
     log: Log,
     supervisor: Supervisor,
+    stop_signals: frozenset[signal.Signals] = frozenset(),
     every_s: float = TOLD_EVERY_S,
 ) -> Iterator[None]:
     """The block loads `count` logs of `claimed`: says so before, every `every_s` seconds and after,
-    and tells `supervisor` meanwhile. Of a node without logs there is nothing to tell."""
+    and tells `supervisor` meanwhile. Of a node without logs there is nothing to tell.
+
+    One of `stop_signals`, which are blocked, has the loading given up: LoadStoppedError comes out
+    of the block then, also if all logs were loaded by that time."""
     if count == 0:
         yield
         return
     for path, _, was_clean, _ in claimed.directories:
         if not was_clean:
             log.info(f"{path} was not stopped cleanly: its logs are recovered")
-    is_over = threading.Event()
+    is_stopped = threading.Event()
+    told_ident: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def progress() -> str:
         loaded, recovered_bytes = claimed.progress
@@ -37,16 +48,29 @@ def loading_told(
         return f"{loaded} of {count} logs are loaded{recovered}"
 
     def tell() -> None:
-        while not is_over.wait(every_s):
-            log.info(progress())
-            supervisor.loading(progress())
+        signal.pthread_sigmask(signal.SIG_BLOCK, {WAKE_SIGNAL})
+        told_ident.put(threading.get_ident())
+        while True:
+            came = signal.sigtimedwait({*stop_signals, WAKE_SIGNAL}, every_s)
+            if came is None:
+                log.info(progress())
+                supervisor.loading(progress())
+            elif came.si_signo in stop_signals:
+                is_stopped.set()
+                claimed.stop_loading()
+            elif came.si_pid == os.getpid():
+                return
 
     teller = threading.Thread(target=tell, name="loading")
     started = time.monotonic()
     teller.start()
+    teller_ident = told_ident.get()
     try:
         yield
     finally:
-        is_over.set()
+        # It ends by this signal only, and so is there to get it.
+        signal.pthread_kill(teller_ident, WAKE_SIGNAL)
         teller.join()
+    if is_stopped.is_set():
+        raise LoadStoppedError("the broker was told to stop when its logs were loaded")
     log.info(f"{progress()}; it took {time.monotonic() - started:.2f} s")

@@ -1,6 +1,10 @@
 """What the broker's log says of the loading of its logs."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ import pytest
 import kafkalite
 from kafkalite.client import Admin
 from kafkalite.client.producer import Producer
+from kafkalite.errors import LoadStoppedError
 from kafkalite.loading import loading_told
 from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor
@@ -64,3 +69,54 @@ def test_of_a_node_without_logs_nothing_is_told(capfd: pytest.CaptureFixture[str
     with loading_told(claimed, 0, log, Supervisor(None, log.warning)):
         pass
     assert capfd.readouterr().err == ""
+
+
+def test_a_signal_ends_the_loading_and_the_next_start_recovers(tmp_path: Path) -> None:
+    """A long recovery kept a broker from stopping until a service manager killed it."""
+    data = tmp_path / "data"
+    with kafkalite.Broker(data) as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", partitions=20)
+        with Producer(broker.bootstrap_servers) as producer:
+            for number in range(200):
+                producer.send("orders", b"%d" % number, partition=number % 20)
+        broker.kill()
+        command = [sys.executable, "-m", "kafkalite", "serve", "--data", str(data)]
+        with subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            assert "log directories" in process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            told = process.stderr.read()
+        assert process.returncode == 0
+        assert "INFO stopped before the logs were loaded" in told
+        assert "listener" not in told
+        assert not (data / ".kafka_cleanshutdown").exists()
+        broker.start()
+        assert "20 of 20 logs are loaded, 0.0 MB recovered" in broker.log_tail()
+
+
+def test_a_signal_has_the_loading_given_up_and_comes_out_of_the_block() -> None:
+    class Claimed:
+        directories = ()
+        progress = (2, 0)
+        stopped = threading.Event()
+
+        def stop_loading(self) -> None:
+            self.stopped.set()
+
+    claimed: Any = Claimed()
+    log = Log("info")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        with (
+            pytest.raises(LoadStoppedError),
+            loading_told(
+                claimed, 7, log, Supervisor(None, log.warning), frozenset({signal.SIGUSR2})
+            ),
+        ):
+            os.kill(os.getpid(), signal.SIGUSR2)
+            assert claimed.stopped.wait(60)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
