@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kafkalite::batch::build::{BatchBuilder, BatchOptions};
 use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::clock::wall_ms;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
@@ -118,6 +119,82 @@ fn old_segments_go_when_retention_is_checked_and_their_files_a_minute_later() {
         11,
         "from then on by the interval"
     );
+}
+
+/// Files were looked for every ten seconds, whatever their delay: under load they filled the disk.
+#[test]
+fn files_are_unlinked_when_their_own_delay_is_over() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let make = |topic: &str, id: u8, file_delete_delay_ms: i64| {
+        let config = LogConfig {
+            segment_bytes: 2_000,
+            retention_ms: 1_000,
+            file_delete_delay_ms,
+            ..LogConfig::default()
+        };
+        let made = directory.create_log(topic, 0, Uuid([id; 16]), config, START_MS);
+        let log = made.unwrap();
+        (0..10).for_each(|number| append(&log, START_MS + number));
+        log.flush().unwrap();
+        log
+    };
+    let (soon, late) = (make("soon", 1, 50), make("late", 2, 1_234));
+    let on_error = Box::new(|error: &kafkalite::error::Error| panic!("{error}"));
+    let mut housekeeper =
+        Housekeeper::new(directory.clone(), Intervals::default(), START_MS, on_error);
+    let retention_ms = START_MS + 30_000;
+    assert_eq!(housekeeper.tick(retention_ms), retention_ms + 50);
+    assert!(deleted_files(&soon) > 0 && deleted_files(&late) > 0);
+    housekeeper.tick(retention_ms + 49);
+    assert!(deleted_files(&soon) > 0);
+    assert_eq!(housekeeper.tick(retention_ms + 50), retention_ms + 1_234);
+    assert_eq!(deleted_files(&soon), 0);
+    assert!(deleted_files(&late) > 0);
+    housekeeper.tick(retention_ms + 1_234);
+    assert_eq!(deleted_files(&late), 0);
+}
+
+fn deleted_files(log: &Log) -> usize {
+    let entries = std::fs::read_dir(log.directory()).unwrap();
+    entries
+        .filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().ends_with(names::DELETED)
+        })
+        .count()
+}
+
+#[test]
+fn a_sleeping_housekeeper_is_woken_for_what_is_condemned_meanwhile() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let config = LogConfig {
+        file_delete_delay_ms: 50,
+        ..LogConfig::default()
+    };
+    let make = |topic: &str| {
+        let id = Uuid([topic.len() as u8; 16]);
+        let made = directory.create_log(topic, 0, id, config.clone(), START_MS);
+        made.unwrap()
+    };
+    let (log, _deleted) = (make("t"), make("deleted"));
+    append(&log, START_MS);
+    let on_error = Box::new(|error: &kafkalite::error::Error| panic!("{error}"));
+    let now_ms = wall_ms();
+    let keeper = Housekeeper::new(directory.clone(), Intervals::default(), now_ms, on_error);
+    let keeper = HousekeeperThread::start(keeper).unwrap();
+    // It sleeps for half a minute now, or nearly.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    log.truncate_fully_and_start_at(100, wall_ms()).unwrap();
+    let renamed = directory.delete_log("deleted", 0, "4f6bd0c0", wall_ms());
+    let renamed = renamed.unwrap();
+    let started = std::time::Instant::now();
+    while deleted_files(&log) > 0 || renamed.exists() {
+        assert!(started.elapsed().as_secs() < 8, "nobody has unlinked it");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    keeper.stop();
 }
 
 /// Every chore waited for a time of day: when the wall clock was set back, by a day here, none was

@@ -29,6 +29,7 @@ use crate::limits::{CREATING_THREADS, SYNC_FILE_SYSTEM_LOGS_MIN};
 use crate::uuid::Uuid;
 
 use super::checkpoint::{TopicPartition, clean_shutdown};
+use super::condemned::Deletions;
 use super::config::LogConfig;
 use super::deadline::Deadline;
 use super::flusher::{FlushTotals, Flusher};
@@ -108,8 +109,8 @@ pub struct LogDirectory {
     file_system: Option<Box<dyn StorageFileSystem>>,
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
-    /// Directories that `delete_log` has renamed, and when they are to be removed.
-    condemned: Mutex<Vec<(Deadline, PathBuf)>>,
+    /// What waits for `file.delete.delay.ms`.
+    deletions: Arc<Deletions>,
     jitter_seed: Mutex<u64>,
     /// Held while a checkpoint file is written, from the look at what it is to say.
     checkpointing: Mutex<()>,
@@ -178,7 +179,7 @@ impl LogDirectory {
             file_system: file_system()?,
             was_clean: marker_text.is_some(),
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
-            condemned: Mutex::default(),
+            deletions: Arc::default(),
             jitter_seed: Mutex::new(options.jitter_seed),
             checkpointing: Mutex::new(()),
             is_single_replica: options.is_single_replica,
@@ -209,7 +210,7 @@ impl LogDirectory {
         let topic = names::METADATA_TOPIC.to_owned();
         let seed = self.next_seed();
         let parameters = LogParameters::new(directory, topic, 0, config, now_ms, seed);
-        load(&self.open_segments, &self.health, parameters)
+        self.load_log(parameters)
     }
 
     pub fn path(&self) -> &Path {
@@ -405,7 +406,7 @@ impl LogDirectory {
             now_ms,
             self.next_seed(),
         );
-        let (log, _) = load(&self.open_segments, &self.health, parameters)?;
+        let (log, _) = self.load_log(parameters)?;
         if let Some(epoch) = wanted.leader_epoch {
             log.begin_first_epoch(epoch)?;
         }
@@ -473,7 +474,7 @@ impl LogDirectory {
         );
         let to = self.path.join(name);
         log.delete(&to)?;
-        self.condemned.lock().push((due, to.clone()));
+        self.deletions.add_directory(to.clone(), due);
         Ok(to)
     }
 
@@ -494,14 +495,21 @@ impl LogDirectory {
     /// Removes the directories that `delete_log` has renamed and whose delay is over. Errors: the
     /// first failure; that directory is left to the next start.
     pub fn remove_condemned(&self, now_ms: i64) -> Result<()> {
-        let due: Vec<_> = {
-            let mut condemned = self.condemned.lock();
-            let due = condemned.extract_if(.., |(until, _)| until.is_over(now_ms));
-            due.collect()
-        };
+        let due = self.deletions.take_due_directories(now_ms);
         due.iter()
-            .map(|(_, path)| self.remove_deleted(path))
+            .map(|path| self.remove_deleted(path))
             .fold(Ok(()), Result::and)
+    }
+
+    /// What waits for `file.delete.delay.ms`, of all logs.
+    pub(super) fn deletions(&self) -> &Deletions {
+        &self.deletions
+    }
+
+    fn load_log(&self, parameters: LogParameters) -> Result<(Arc<Log>, LoadReport)> {
+        let (log, report) = load(&self.open_segments, &self.health, parameters)?;
+        log.condemned.join(&self.deletions);
+        Ok((log, report))
     }
 
     fn remove_deleted(&self, path: &Path) -> Result<()> {

@@ -34,8 +34,6 @@ pub struct Intervals {
     pub flush_check_ms: i64,
     /// `log.flush.offset.checkpoint.interval.ms`
     pub checkpoint_ms: i64,
-    /// How often files called `.deleted` are looked at
-    pub delete_check_ms: i64,
     /// `producer.id.expiration.check.interval.ms`
     pub producer_check_ms: i64,
 }
@@ -47,7 +45,6 @@ impl Default for Intervals {
             first_retention_check_ms: 30_000,
             flush_check_ms: i64::MAX,
             checkpoint_ms: 60_000,
-            delete_check_ms: 10_000,
             producer_check_ms: 600_000,
         }
     }
@@ -58,7 +55,6 @@ enum Chore {
     Retention,
     Flush,
     Checkpoint,
-    Delete,
     Producers,
 }
 
@@ -85,7 +81,6 @@ impl Housekeeper {
             (Chore::Retention, intervals.retention_check_ms),
             (Chore::Flush, intervals.flush_check_ms),
             (Chore::Checkpoint, intervals.checkpoint_ms),
-            (Chore::Delete, intervals.delete_check_ms),
             (Chore::Producers, intervals.producer_check_ms),
         ];
         let mut due = chores.map(|(chore, every_ms)| (chore, Deadline::after(every_ms, now_ms)));
@@ -100,7 +95,7 @@ impl Housekeeper {
         }
     }
 
-    /// Does what is due at `now_ms` and returns when the next chore is.
+    /// Does what is due at `now_ms` and returns when the next chore is, or the next deletion.
     pub fn tick(&mut self, now_ms: i64) -> i64 {
         for slot in 0..self.due.len() {
             let (chore, until) = &mut self.due[slot];
@@ -110,20 +105,30 @@ impl Housekeeper {
                 self.run(chore, now_ms);
             }
         }
-        let next = self.due.iter().map(|(_, until)| until.due_ms()).min();
-        next.unwrap_or(i64::MAX)
+        if self.directory.health().is_offline() {
+            return i64::MAX;
+        }
+        self.delete_what_is_due(now_ms);
+        let next = self.due.iter().map(|(_, until)| until.due_ms());
+        let next_deletion_ms = self.directory.deletions().next_due_ms();
+        next.fold(next_deletion_ms, i64::min)
+    }
+
+    fn delete_what_is_due(&self, now_ms: i64) {
+        let directory = &self.directory;
+        self.tell(or_error(directory.path(), || {
+            directory.deletions().remove_due_files(now_ms)
+        }));
+        self.tell(or_error(directory.path(), || {
+            directory.remove_condemned(now_ms)
+        }));
     }
 
     fn run(&mut self, chore: Chore, now_ms: i64) {
         let directory = self.directory.clone();
-        let of_all = or_error(directory.path(), || match chore {
-            Chore::Checkpoint => directory.write_checkpoints(),
-            Chore::Delete => directory.remove_condemned(now_ms),
-            Chore::Retention | Chore::Flush | Chore::Producers => Ok(()),
-        });
-        self.tell(of_all);
         if chore == Chore::Checkpoint {
-            return;
+            let written = or_error(directory.path(), || directory.write_checkpoints());
+            return self.tell(written);
         }
         let logs = directory.logs();
         if chore == Chore::Flush {
@@ -139,10 +144,13 @@ impl Housekeeper {
 
     fn look_after(&mut self, log: &Arc<Log>, chore: Chore, now_ms: i64) -> Result<()> {
         match chore {
-            // The cleaner does it each time it looks (`LogManager.cleanupLogs`).
-            Chore::Retention if log.config().cleanup_policy.compact => Ok(()),
-            Chore::Retention => log.delete_old_segments(now_ms).map(drop),
-            Chore::Delete => log.delete_due_files(now_ms).map(drop),
+            Chore::Retention => {
+                log.remove_given_up_snapshots()?;
+                if log.config().cleanup_policy.compact {
+                    return Ok(()); // the cleaner does it (`LogManager.cleanupLogs`)
+                }
+                log.delete_old_segments(now_ms).map(drop)
+            }
             Chore::Flush => {
                 self.flush_if_late(log, now_ms);
                 Ok(())
@@ -216,12 +224,25 @@ struct Shared {
     is_stopping: AtomicBool,
     /// Whether it was woken since the chore was called last.
     is_woken: Mutex<bool>,
-    wake: Condvar,
+    is_awake: Condvar,
+}
+
+impl Shared {
+    fn wake(&self) {
+        *self.is_woken.lock() = true;
+        self.is_awake.notify_all();
+    }
 }
 
 impl HousekeeperThread {
     pub fn start(mut housekeeper: Housekeeper) -> std::io::Result<HousekeeperThread> {
-        Self::repeat("housekeeper", move |now_ms, _| housekeeper.tick(now_ms))
+        let directory = housekeeper.directory.clone();
+        let thread = Self::repeat("housekeeper", move |now_ms, _| housekeeper.tick(now_ms))?;
+        let shared = thread.shared.clone();
+        directory.deletions().set_wake(move || shared.wake());
+        // Its first look may have been before.
+        thread.wake();
+        Ok(thread)
     }
 
     /// Deletes what is too old in the directory's compacted logs, and compacts them, the dirtiest first, as
@@ -292,7 +313,7 @@ impl HousekeeperThread {
                     let pause_ms = next_ms.saturating_sub(wall_ms()).clamp(10, 60_000);
                     let mut is_woken = own.is_woken.lock();
                     if !std::mem::take(&mut *is_woken) {
-                        own.wake
+                        own.is_awake
                             .wait_for(&mut is_woken, Duration::from_millis(pause_ms as u64));
                         *is_woken = false;
                     }
@@ -306,8 +327,7 @@ impl HousekeeperThread {
 
     /// Has the chore called now, or once more if it is under way.
     pub fn wake(&self) {
-        *self.shared.is_woken.lock() = true;
-        self.shared.wake.notify_all();
+        self.shared.wake();
     }
 
     /// Waits for what is under way, which a long chore cuts short.

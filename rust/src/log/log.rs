@@ -22,11 +22,11 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
+use super::condemned::CondemnedFiles;
 use super::config::LogConfig;
-use super::deadline::Deadline;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::open_segments::{OpenSegments, SegmentFiles};
+use super::open_segments::OpenSegments;
 use super::producers::ProducerState;
 use super::segment::{LogPosition, Segment};
 use super::segment_map::SegmentMap;
@@ -80,7 +80,7 @@ pub struct Log {
     pub(super) names: NameChanges,
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
-    pub(super) condemned: Mutex<Vec<Condemned>>,
+    pub(super) condemned: Arc<CondemnedFiles>,
     pub(super) traffic: Traffic,
     /// A `Phase`; set under the append lock.
     pub(super) phase: AtomicU8,
@@ -185,12 +185,6 @@ pub(super) struct Appender {
     pub snapshots: ProducerSnapshots,
     /// State of the generator of roll jitter.
     pub jitter_seed: u64,
-}
-
-/// Files that are called `.deleted` and wait for `file.delete.delay.ms`.
-pub(super) struct Condemned {
-    pub until: Deadline,
-    pub files: Arc<SegmentFiles>,
 }
 
 impl Log {

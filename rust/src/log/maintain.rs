@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 
 use super::deadline::Deadline;
-use super::log::{Appender, Condemned, Log, Phase, next_jitter};
+use super::log::{Appender, Log, Phase, next_jitter};
 use super::names::{self, CLEANED, DELETED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
 use super::snapshots;
@@ -207,42 +207,30 @@ impl Log {
         let _ = segment.aborted();
         // One of the same name may wait already (compacted twice, or truncated and written again);
         // its turn must not take the files of this one. Whoever reads it holds it open.
-        let earlier = {
-            let mut condemned = self.condemned.lock();
-            let base_offset = segment.base_offset();
-            let slot = condemned
-                .iter()
-                .position(|one| one.files.base_offset() == base_offset);
-            slot.map(|slot| condemned.swap_remove(slot))
-        };
-        if let Some(earlier) = earlier {
-            self.open_segments.remove(&earlier.files)?;
+        if let Some(earlier) = self.condemned.take(segment.base_offset()) {
+            self.open_segments.remove(&earlier)?;
         }
         self.open_segments.change_suffix(segment.files(), DELETED)?;
         let delay_ms = self.config.read().file_delete_delay_ms;
-        self.condemned.lock().push(Condemned {
-            until: Deadline::after(delay_ms, now_ms),
-            files: segment.files().clone(),
-        });
+        let until = Deadline::after(delay_ms, now_ms);
+        self.condemned.add(segment.files().clone(), until);
         Ok(())
     }
 
     /// Unlinks the files whose `file.delete.delay.ms` is over, and producer snapshots that a start has
     /// found to be superfluous. Returns how many segments went.
     pub fn delete_due_files(&self, now_ms: i64) -> Result<usize> {
+        self.remove_given_up_snapshots()?;
+        self.condemned.remove_due(now_ms)
+    }
+
+    /// Unlinks producer snapshots that a start has found to be superfluous.
+    pub(super) fn remove_given_up_snapshots(&self) -> Result<()> {
         let given_up = self.appender.lock().snapshots.take_given_up();
         for path in given_up {
             snapshots::remove(self.storage(), &path)?;
         }
-        let due: Vec<Condemned> = {
-            let mut condemned = self.condemned.lock();
-            let due = condemned.extract_if(.., |one| one.until.is_over(now_ms));
-            due.collect()
-        };
-        for one in &due {
-            self.open_segments.remove(&one.files)?;
-        }
-        Ok(due.len())
+        Ok(())
     }
 
     /// Unlinks what a cleaning that failed could not take away itself. To be called before one
@@ -374,9 +362,7 @@ impl Log {
         for segment in self.segments.read().values() {
             segment.files().move_to(to);
         }
-        for condemned in self.condemned.lock().drain(..) {
-            condemned.files.move_to(to);
-        }
+        self.condemned.move_all_to(to);
         appender.snapshots.set_directory(to);
         *directory = to.to_path_buf();
         drop((directory, appender, flushing));

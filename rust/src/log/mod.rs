@@ -4,6 +4,7 @@ pub mod aborted;
 pub mod append;
 pub mod checkpoint;
 pub mod compact;
+mod condemned;
 pub mod config;
 pub mod deadline;
 pub mod directories;

@@ -21,6 +21,7 @@ use crate::uuid::Uuid;
 
 use super::aborted::AbortedIndex;
 use super::checkpoint::{self, partition_metadata};
+use super::condemned::CondemnedFiles;
 use super::config::LogConfig;
 use super::epochs::LeaderEpochs;
 use super::health::Health;
@@ -623,7 +624,7 @@ impl Loader<'_> {
             names: NameChanges::default(),
             flush_is_queued: AtomicBool::new(false),
             traffic: Traffic::default(),
-            condemned: Mutex::new(Vec::new()),
+            condemned: CondemnedFiles::new(open_segments),
             phase: AtomicU8::new(Phase::Open as u8),
             observer: RwLock::new(None),
         };

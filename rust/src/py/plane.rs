@@ -178,7 +178,6 @@ impl BrokerPlane {
                     flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
                     checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
                     producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
-                    ..Intervals::default()
                 },
                 cleaner: cleaner.into(),
             };

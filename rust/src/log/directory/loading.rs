@@ -139,6 +139,7 @@ impl LogDirectory {
             jitter_seed: self.next_seed(),
         };
         let (log, report) = load_of_topic(&self.open_segments, &self.health, parameters, topic_id)?;
+        log.condemned.join(&self.deletions);
         (options.on_loaded)(&log, &report, loading.count);
         self.logs
             .write()
