@@ -128,16 +128,32 @@ impl AbortedIndex {
     ///
     /// Errors: `InvalidArgument` if its marker does not lie behind that of the last entry.
     pub fn append(&mut self, transaction: AbortedTransaction) -> Result<[u8; ABORTED_ENTRY_BYTES]> {
-        if let Some(last_offset) = self.last_offset()
-            && last_offset >= transaction.last_offset
-        {
-            return Err(Error::InvalidArgument(format!(
-                "the abort marker at offset {} does not follow the last one at {last_offset}",
-                transaction.last_offset
-            )));
-        }
-        self.entries.push(transaction);
+        self.check_next(&[transaction])?;
+        self.extend(&[transaction]);
         Ok(transaction.encode())
+    }
+
+    /// Errors: `InvalidArgument` if a marker does not lie behind the one before it.
+    pub fn check_next(&self, transactions: &[AbortedTransaction]) -> Result<()> {
+        let mut last_offset = self.last_offset();
+        for transaction in transactions {
+            if let Some(last_offset) = last_offset
+                && last_offset >= transaction.last_offset
+            {
+                return Err(Error::InvalidArgument(format!(
+                    "the abort marker at offset {} does not follow the last one at {last_offset}",
+                    transaction.last_offset
+                )));
+            }
+            last_offset = Some(transaction.last_offset);
+        }
+        Ok(())
+    }
+
+    /// Adds what `check_next` has let through.
+    pub fn extend(&mut self, transactions: &[AbortedTransaction]) {
+        debug_assert!(self.check_next(transactions).is_ok());
+        self.entries.extend_from_slice(transactions);
     }
 
     /// Adds to `found` the transactions with a record or marker in `fetch_offset ..
@@ -168,8 +184,8 @@ impl AbortedIndex {
         false
     }
 
-    /// The entries on which the answer of `collect` rests.
-    pub fn relevant(&self, fetch_offset: i64, upper_bound_offset: i64) -> &[AbortedTransaction] {
+    /// The entries on which the answer of `collect` rests, as an index that gives the same.
+    pub fn relevant(&self, fetch_offset: i64, upper_bound_offset: i64) -> AbortedIndex {
         let start = self
             .entries
             .partition_point(|entry| entry.last_offset < fetch_offset)
@@ -178,7 +194,9 @@ impl AbortedIndex {
         let stop = rest
             .iter()
             .position(|entry| entry.last_stable_offset >= upper_bound_offset);
-        &rest[..stop.map_or(rest.len(), |stop| stop + 1)]
+        AbortedIndex {
+            entries: rest[..stop.map_or(rest.len(), |stop| stop + 1)].to_vec(),
+        }
     }
 
     /// Forgets the transactions whose marker lies at `offset` or behind it.

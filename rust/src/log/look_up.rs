@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::{MappedMutexGuard, MutexGuard};
+
 use crate::batch::BatchHeader;
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::error::{Error, Result};
@@ -269,18 +271,17 @@ impl Segment {
         }
     }
 
-    /// The aborted transactions whose markers stand in this segment.
-    pub fn aborted(&self) -> Result<Arc<AbortedIndex>> {
+    /// The aborted transactions whose markers stand in this segment, which the writer of the next one waits
+    /// for as long as this is held.
+    pub fn aborted(&self) -> Result<MappedMutexGuard<'_, AbortedIndex>> {
         let mut aborted = self.aborted.lock();
-        if let Some(index) = &*aborted {
-            return Ok(index.clone());
+        if aborted.is_none() {
+            let path = self.files.path(TRANSACTION_INDEX);
+            let bytes = read_file(&*self.open_segments.storage, &path);
+            let bytes = bytes.map_err(Error::io("read", &path))?.unwrap_or_default();
+            *aborted = Some(AbortedIndex::parse(&bytes, self.base_offset, &path)?);
         }
-        let path = self.files.path(TRANSACTION_INDEX);
-        let bytes = read_file(&*self.open_segments.storage, &path);
-        let bytes = bytes.map_err(Error::io("read", &path))?.unwrap_or_default();
-        let index = Arc::new(AbortedIndex::parse(&bytes, self.base_offset, &path)?);
-        *aborted = Some(index.clone());
-        Ok(index)
+        Ok(MutexGuard::map(aborted, Option::get_or_insert_default))
     }
 
     /// Largest timestamp of the first batch; -1 if there is none or it has none.

@@ -284,21 +284,26 @@ impl Log {
         upper_bound_offset: i64,
         found: &mut Vec<AbortedTransaction>,
     ) -> Result<bool> {
-        let index = match segment.aborted() {
-            Ok(index) => index,
-            Err(Error::CorruptFile { .. }) => self.mend_aborted(segment)?,
-            Err(error) => return Err(error),
+        // A copy, so that no marker waits for the proof.
+        let relevant = || -> Result<AbortedIndex> {
+            let index = segment.aborted()?;
+            Ok(index.relevant(fetch_offset, upper_bound_offset))
         };
-        let is_good = index
-            .relevant(fetch_offset, upper_bound_offset)
-            .iter()
-            .try_fold(true, |good, entry| {
-                Ok(good && self.is_proved(segment, entry)?)
-            })?;
-        let index = match is_good {
-            true => index,
-            false => self.mend_aborted(segment)?,
+        let mut index = match relevant() {
+            Err(Error::CorruptFile { .. }) => {
+                self.mend_aborted(segment)?;
+                relevant()?
+            }
+            read => read?,
         };
+        let mut entries = index.entries().iter();
+        let is_good = entries.try_fold(true, |good, entry| {
+            Ok(good && self.is_proved(segment, entry)?)
+        })?;
+        if !is_good {
+            self.mend_aborted(segment)?;
+            index = relevant()?;
+        }
         Ok(index.collect(fetch_offset, upper_bound_offset, found))
     }
 
@@ -369,7 +374,7 @@ impl Log {
     }
 
     /// Makes a segment's transaction index anew: the producers before it, and the batches in it.
-    fn mend_aborted(&self, segment: &Arc<Segment>) -> Result<Arc<AbortedIndex>> {
+    fn mend_aborted(&self, segment: &Arc<Segment>) -> Result<()> {
         // Nothing is cut, removed, replaced or appended meanwhile.
         let _flushing = self.flushing.lock();
         let _appender = self.appender.lock();
@@ -379,7 +384,7 @@ impl Log {
             .get(base)
             .is_some_and(|known| Arc::ptr_eq(known, segment));
         if segment.aborted_proof.lock().is_mended || !is_here {
-            return segment.aborted();
+            return segment.aborted().map(drop);
         }
         let snapshots = ProducerSnapshots::list(self.storage(), &directory)?;
         let start = self.ends.read().log_start_offset;
@@ -387,7 +392,7 @@ impl Log {
         let index = aborted_in(segment, &mut producers)?;
         segment.replace_aborted(index)?;
         segment.aborted_proof.lock().is_mended = true;
-        segment.aborted()
+        Ok(())
     }
 }
 

@@ -137,7 +137,7 @@ pub struct Segment {
     /// `None` until it is first asked for; of the active segment always known.
     pub(super) largest_timestamp: Mutex<Option<LargestTimestamp>>,
     /// The `.txnindex`; `None` until it is first asked for.
-    pub(super) aborted: Mutex<Option<Arc<AbortedIndex>>>,
+    pub(super) aborted: Mutex<Option<AbortedIndex>>,
     pub(super) aborted_proof: Mutex<AbortedProof>,
     /// Largest timestamp of the first batch: rolling by time counts from it. `UNKNOWN` until read.
     pub(super) first_timestamp: AtomicI64,
@@ -468,12 +468,12 @@ impl Segment {
 
     /// Adds aborted transactions to the `.txnindex`; on an error it is cut back to what it was.
     pub fn append_aborted(&self, transactions: &[AbortedTransaction]) -> Result<()> {
-        let mut index = AbortedIndex::clone(&*self.aborted()?);
-        let start = index.size_bytes() as u64;
-        let mut bytes = Vec::new();
-        for transaction in transactions {
-            bytes.extend_from_slice(&index.append(*transaction)?);
-        }
+        let start = {
+            let index = self.aborted()?;
+            index.check_next(transactions)?;
+            index.size_bytes() as u64
+        };
+        let bytes: Vec<u8> = transactions.iter().flat_map(|each| each.encode()).collect();
         let path = self.files.path(TRANSACTION_INDEX);
         let file = self
             .open_segments
@@ -485,7 +485,7 @@ impl Segment {
             let _ = file.set_size(start);
             return Err(Error::io("pwrite", &path)(error));
         }
-        *self.aborted.lock() = Some(Arc::new(index));
+        self.aborted()?.extend(transactions);
         let mut proof = self.aborted_proof.lock();
         proof.note(transactions);
         Ok(())
@@ -493,7 +493,7 @@ impl Segment {
 
     /// Forgets aborted transactions whose marker is at `offset` or behind it.
     pub fn truncate_aborted(&self, offset: i64) -> Result<()> {
-        let mut index = AbortedIndex::clone(&*self.aborted()?);
+        let mut index = self.aborted()?.clone();
         let before = index.size_bytes();
         index.truncate_to(offset);
         if index.size_bytes() != before {
@@ -518,7 +518,7 @@ impl Segment {
                 .remove_file(&path)
                 .map_err(Error::io("unlink", &path))?;
         }
-        *self.aborted.lock() = Some(Arc::new(index));
+        *self.aborted.lock() = Some(index);
         *self.aborted_proof.lock() = AbortedProof::default();
         Ok(())
     }

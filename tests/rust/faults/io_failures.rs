@@ -334,7 +334,8 @@ impl World {
                 max_timestamp: header.max_timestamp,
             }));
         }
-        new.replace_aborted((*old.aborted()?).clone())?;
+        let aborted = old.aborted()?.clone();
+        new.replace_aborted(aborted)?;
         new.close()?;
         new.sync_log()?;
         new.sync_indexes()?;
