@@ -15,28 +15,45 @@ impl Log {
     /// With `cleanup.policy=compact` alone, only the log start offset counts. If the active segment
     /// itself is to go, it is rolled first; an empty one stays.
     pub fn delete_old_segments(&self, now_ms: i64) -> Result<usize> {
-        let flushing = self.flushing.lock();
-        self.check_writable()?;
-        let mut appender = self.appender.lock();
-        let doomed = self.doomed_segments(now_ms)?;
-        if doomed.is_empty() {
-            return Ok(0);
+        let mut count = 0;
+        let done = loop {
+            match self.delete_oldest_segment(now_ms) {
+                Ok(true) => count += 1,
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if count > 0 {
+            self.notify();
         }
-        if doomed.len() == self.segments.read().len() {
+        done.map(|()| count)
+    }
+
+    /// Removes the oldest segment if it may go. One a lock: appends and flushes wait for the removal of
+    /// one at most, and never for the proof that it is old, which may read all of it.
+    fn delete_oldest_segment(&self, now_ms: i64) -> Result<bool> {
+        self.check_writable()?;
+        let Some(proved) = self.doomed_segment(now_ms)? else {
+            return Ok(false);
+        };
+        let flushing = self.flushing.lock();
+        let mut appender = self.appender.lock();
+        self.check_writable()?;
+        let first = self.segments.read().first().cloned();
+        let is_first = first.is_some_and(|first| Arc::ptr_eq(&first, &proved));
+        // What was read is known now; all else may have changed meanwhile.
+        if !is_first || self.doomed_segment(now_ms)?.is_none() {
+            return Ok(false);
+        }
+        if self.segments.read().len() == 1 {
             let log_end_offset = self.ends.read().log_end.offset;
             self.roll(&mut appender, log_end_offset, now_ms)?;
         }
-        let first = self
-            .segments
-            .read()
-            .values()
-            .map(|segment| segment.base_offset())
-            .find(|base| !doomed.iter().any(|segment| segment.base_offset() == *base));
-        if let Some(first) = first {
+        if let Some(next) = self.segment_after(proved.base_offset()) {
             let mut ends = self.ends.write();
-            ends.log_start_offset = ends.log_start_offset.max(first);
+            ends.log_start_offset = ends.log_start_offset.max(next.base_offset());
         }
-        let removed = self.remove_segments(&mut appender, &doomed, now_ms);
+        let removed = self.remove_segments(&mut appender, &[proved], now_ms);
         let log_start_offset = self.ends.read().log_start_offset;
         let state = &mut *appender;
         state
@@ -47,46 +64,44 @@ impl Log {
         drop((appender, flushing));
         removed.inspect_err(|error| self.health.fail(error))?;
         self.truncate_epochs(|epochs| epochs.truncate_from_start(log_start_offset))?;
-        self.notify();
-        Ok(doomed.len())
+        Ok(true)
     }
 
-    /// The segments that may go, oldest first: a prefix of the log.
-    fn doomed_segments(&self, now_ms: i64) -> Result<Vec<Arc<Segment>>> {
+    /// The oldest segment, if it may go. Reads its batches where its time index does not tell their
+    /// largest timestamp, once.
+    fn doomed_segment(&self, now_ms: i64) -> Result<Option<Arc<Segment>>> {
         let config = self.config();
         let ends = *self.ends.read();
-        let segments = self.segments();
-        let total: u64 = segments.iter().map(|segment| segment.size_bytes()).sum();
-        let by_time = config.cleanup_policy.delete && config.retention_ms >= 0;
-        let by_size = config.cleanup_policy.delete && config.retention_bytes >= 0;
-        let mut surplus = if by_size {
-            total as i64 - config.retention_bytes
-        } else {
-            0
+        let (oldest, next) = {
+            let segments = self.segments.read();
+            let mut values = segments.values();
+            let oldest = values.next().cloned();
+            (oldest, values.next().map(|next| next.base_offset()))
         };
-        let mut doomed = Vec::new();
-        for (slot, segment) in segments.iter().enumerate() {
-            let next = segments.get(slot + 1).map(|next| next.base_offset());
-            let upper_bound = next.unwrap_or(ends.log_end.offset);
-            let is_empty_active = next.is_none() && segment.size_bytes() == 0;
-            if is_empty_active || upper_bound > ends.high_watermark.offset {
-                break;
-            }
-            let below_start = next.is_some_and(|next| next <= ends.log_start_offset);
-            let is_old = |written_ms: i64| now_ms.saturating_sub(written_ms) > config.retention_ms;
-            // What goes is gone: then no batch of it may be younger, whatever its index says.
-            let too_old = by_time
-                && is_old(self.last_written_ms(segment)?)
-                && is_old(segment.largest_timestamp_of_all()?.timestamp);
-            let size = segment.size_bytes() as i64;
-            let too_much = by_size && surplus >= size;
-            if !(below_start || too_old || too_much) {
-                break;
-            }
-            surplus -= size;
-            doomed.push(segment.clone());
+        let Some(oldest) = oldest else {
+            return Ok(None);
+        };
+        let size_bytes = oldest.size_bytes();
+        let upper_bound = next.unwrap_or(ends.log_end.offset);
+        let is_empty_active = next.is_none() && size_bytes == 0;
+        if is_empty_active || upper_bound > ends.high_watermark.offset {
+            return Ok(None);
         }
-        Ok(doomed)
+        let is_below_start = next.is_some_and(|next| next <= ends.log_start_offset);
+        let by_size = config.cleanup_policy.delete && config.retention_bytes >= 0;
+        let is_surplus = || {
+            let surplus = self.size_bytes() as i64 - config.retention_bytes;
+            surplus >= size_bytes as i64
+        };
+        let by_time = config.cleanup_policy.delete && config.retention_ms >= 0;
+        let is_old = |written_ms: i64| now_ms.saturating_sub(written_ms) > config.retention_ms;
+        let may_go = is_below_start
+            || by_size && is_surplus()
+            // What goes is gone: then no batch of it may be younger, whatever its index says.
+            || by_time
+                && is_old(self.last_written_ms(&oldest)?)
+                && is_old(oldest.largest_timestamp_of_all()?.timestamp);
+        Ok(may_go.then_some(oldest))
     }
 
     /// The largest timestamp of a segment, or the time of its last write if its records have none.

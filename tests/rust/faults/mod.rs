@@ -3,6 +3,7 @@
 
 mod bad_directories;
 mod bit_flips;
+mod freeing;
 mod fuzz_recovery;
 mod io_failures;
 mod log_concurrency;

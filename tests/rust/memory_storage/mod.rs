@@ -50,7 +50,11 @@ struct State {
     open_files: usize,
     open_files_max: usize,
     modified_ms: i64,
+    hook: Option<Hook>,
 }
+
+/// Called once, before the next call of this kind to a path with this in it.
+type Hook = (Operation, String, Box<dyn FnOnce() + Send>);
 
 #[derive(Clone)]
 enum Entry {
@@ -122,6 +126,11 @@ impl MemoryStorage {
         seen
     }
 
+    /// Has `hook` called, on the thread and without a lock, before the next call of this kind.
+    pub fn before(&self, operation: Operation, part: &str, hook: impl FnOnce() + Send + 'static) {
+        self.state.lock().hook = Some((operation, part.to_owned(), Box::new(hook)));
+    }
+
     pub fn open_files(&self) -> usize {
         self.state.lock().open_files
     }
@@ -131,6 +140,10 @@ impl MemoryStorage {
     }
 
     fn call(&self, operation: Operation, path: &Path) -> io::Result<()> {
+        let hook = self.state.lock().take_hook(operation, path);
+        if let Some(hook) = hook {
+            hook();
+        }
         match self.state.lock().strike(operation, path) {
             None => Ok(()),
             Some(failure) => Err(failure.error()),
@@ -161,6 +174,12 @@ impl State {
             }
         }
         struck
+    }
+
+    fn take_hook(&mut self, operation: Operation, path: &Path) -> Option<Box<dyn FnOnce() + Send>> {
+        let is_meant =
+            |hook: &mut Hook| hook.0 == operation && path.to_string_lossy().contains(&hook.1);
+        self.hook.take_if(is_meant).map(|(_, _, hook)| hook)
     }
 
     fn change(&mut self, path: &Path, change: NameChange) {
