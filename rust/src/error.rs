@@ -119,6 +119,12 @@ impl Error {
         matches!(self, Error::Io { source, .. } if source.raw_os_error().is_some_and(is_full))
     }
 
+    /// The file system has no block left, or the owner's quota is used up.
+    pub fn lacks_space(&self) -> bool {
+        let is_full = |code| matches!(code, libc::ENOSPC | libc::EDQUOT);
+        matches!(self, Error::Io { source, .. } if source.raw_os_error().is_some_and(is_full))
+    }
+
     pub fn corrupt_file(path: &Path, position_byte: u64, reason: impl Into<String>) -> Error {
         Error::CorruptFile {
             path: path.to_path_buf(),

@@ -158,6 +158,9 @@ pub const ALONE_FLUSH_BYTES_MAX: usize = 64 * 1024;
 /// And flushes take at most so long on a moving average: well below the watchdog's tick.
 pub const FAST_FLUSH_MAX: Duration = Duration::from_millis(2);
 
+/// When a flush is tried again that found no descriptor for a file.
+pub const FLUSH_RETRY: Duration = Duration::from_millis(100);
+
 /// How long a network thread runs at a time where processors are short: the least that Linux grants.
 pub const NETWORK_SLICE: Duration = Duration::from_micros(100);
 

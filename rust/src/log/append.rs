@@ -441,12 +441,8 @@ impl<'a, 'r> Appending<'a, 'r> {
         for (request, good) in staged.clone() {
             buffers.push(IoSlice::new(good.bytes(self.requests[request].records)));
         }
-        let file = self.active.file().inspect_err(|error| {
-            // For lack of descriptors nothing has been written, and there may be some again.
-            if !error.lacks_descriptors() {
-                self.log.health.fail(error);
-            }
-        })?;
+        let file = self.active.file();
+        let file = file.inspect_err(|error| self.log.health.fail_for_good(error))?;
         let mut written = self.active.write(&*file, &mut buffers);
         if written.is_ok() && !self.run.aborted.is_empty() {
             written = self.active.append_aborted(&self.run.aborted);

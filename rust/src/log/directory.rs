@@ -287,7 +287,7 @@ impl LogDirectory {
     }
 
     /// Flushes `log` on this thread. Its failure is the directory's, and the log's observer is told.
-    pub fn flush_here(&self, log: &Log) {
+    pub fn flush_here(&self, log: &Arc<Log>) {
         self.flusher.flush_here(log);
     }
 
@@ -473,8 +473,9 @@ impl LogDirectory {
             names::DELETE_DIRECTORY,
         );
         let to = self.path.join(name);
-        log.delete(&to)?;
-        self.deletions.add_directory(to.clone(), due);
+        if log.delete(&to)? {
+            self.deletions.add_directory(to.clone(), due);
+        }
         Ok(to)
     }
 

@@ -30,7 +30,8 @@ impl Log {
     /// `flushed_offset` says so. Flushes of one log exclude each other; appends go on beside it.
     ///
     /// Errors: any failure takes the log directory offline (`Health`); what is on disk between the
-    /// flushed offset and the log end is then unknown, and nothing tries again.
+    /// flushed offset and the log end is then unknown, and nothing tries again. But where there is no
+    /// descriptor for a file nothing has been done, and the caller may try again.
     pub fn flush(&self) -> Result<()> {
         let flushing = self.flushing.lock();
         let result = self.flush_locked();
@@ -89,7 +90,7 @@ impl Log {
         };
         if from < target.offset {
             self.sync_segments(from)
-                .inspect_err(|error| self.health.fail(error))?;
+                .inspect_err(|error| self.health.fail_for_good(error))?;
         }
         self.publish_flushed(self.ends.write(), target);
         Ok(())
@@ -179,7 +180,7 @@ impl Log {
         self.flush_locked()?;
         let moved = self.finish_segments(from, active.base_offset());
         drop(flushing);
-        moved.inspect_err(|error| self.health.fail(error))
+        moved.inspect_err(|error| self.health.fail_for_good(error))
     }
 
     /// Under the flush lock, with all bytes below `offset` on disk.
@@ -239,7 +240,7 @@ impl Log {
         let result = self.close_locked(&mut appender, &active);
         drop(appender);
         drop(flushing);
-        result.inspect_err(|error| self.health.fail(error))
+        result.inspect_err(|error| self.health.fail_for_good(error))
     }
 
     fn close_locked(&self, appender: &mut Appender, active: &Segment) -> Result<()> {

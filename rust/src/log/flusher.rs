@@ -23,7 +23,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::crash::or_end_process;
 use crate::error::Error;
-use crate::limits::{FAST_FLUSH_MAX, SYNC_FILE_SYSTEM_LOGS_MIN, SYNC_FILE_SYSTEM_REST};
+use crate::limits::{
+    FAST_FLUSH_MAX, FLUSH_RETRY, SYNC_FILE_SYSTEM_LOGS_MIN, SYNC_FILE_SYSTEM_REST,
+};
 
 use super::flush::SharedFlush;
 use super::log::Log;
@@ -45,6 +47,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     logs: VecDeque<Arc<Log>>,
+    /// Whose flush found no descriptor for a file, and when it is tried again, in order.
+    later: VecDeque<(Instant, Arc<Log>)>,
     is_stopping: bool,
     /// What flushing one log takes, on a moving average.
     flush_time: Duration,
@@ -105,11 +109,8 @@ impl Flusher {
     }
 
     /// Flushes `log` on the caller's thread.
-    pub fn flush_here(&self, log: &Log) {
-        let started = Instant::now();
-        // A failure has taken the directory offline, and the observer is told of that.
-        let _ = log.flush();
-        self.shared.note_flush(started.elapsed());
+    pub fn flush_here(&self, log: &Arc<Log>) {
+        self.shared.flush_one(log);
     }
 
     /// What flushes have lately taken is known and short.
@@ -145,18 +146,16 @@ impl Drop for Flusher {
 
 fn run(shared: &Shared) {
     while let Some(due) = shared.next_due() {
-        let (started, count) = (Instant::now(), due.count());
         match due {
             Due::One(log) => {
                 take_off(&log);
-                // A failure has taken the directory offline, and the observer is told of that.
-                let _ = log.flush();
-                shared.note_flush(started.elapsed());
+                shared.flush_one(&log);
             }
             Due::Many(logs, file_system) => {
+                let started = Instant::now();
                 logs.iter().for_each(take_off);
                 flush_together(&logs, file_system);
-                shared.note_shared_flush(count as u32, started.elapsed());
+                shared.note_shared_flush(logs.len() as u32, started.elapsed());
             }
         }
     }
@@ -174,20 +173,17 @@ enum Due<'s> {
     Many(Vec<Arc<Log>>, &'s dyn StorageFileSystem),
 }
 
-impl Due<'_> {
-    fn count(&self) -> usize {
-        match self {
-            Due::One(_) => 1,
-            Due::Many(logs, _) => logs.len(),
-        }
-    }
-}
-
 impl Shared {
     /// Waits for a request; `None` once the pool is stopping and the queue empty.
     fn next_due(&self) -> Option<Due<'_>> {
         let mut queue = self.queue.lock();
         loop {
+            while let Some((at, _)) = queue.later.front()
+                && *at <= Instant::now()
+            {
+                let waited = queue.later.pop_front();
+                queue.logs.extend(waited.map(|(_, log)| log));
+            }
             if queue.logs.len() >= SYNC_FILE_SYSTEM_LOGS_MIN
                 && let Some(file_system) = &self.file_system
                 && queue.rest_until.is_none_or(|until| until <= Instant::now())
@@ -200,7 +196,28 @@ impl Shared {
             if queue.is_stopping {
                 return None;
             }
-            self.wake.wait(&mut queue);
+            match queue.later.front() {
+                Some((at, _)) => {
+                    let at = *at;
+                    self.wake.wait_until(&mut queue, at);
+                }
+                None => self.wake.wait(&mut queue),
+            }
+        }
+    }
+
+    fn flush_one(&self, log: &Arc<Log>) {
+        let started = Instant::now();
+        match log.flush() {
+            Err(error) if error.lacks_descriptors() => {
+                if !log.flush_is_queued.swap(true, Ordering::AcqRel) {
+                    let again = Instant::now() + FLUSH_RETRY;
+                    self.queue.lock().later.push_back((again, log.clone()));
+                    self.wake.notify_one();
+                }
+            }
+            // A failure has taken the directory offline, and the observer is told of that.
+            Ok(()) | Err(_) => self.note_flush(started.elapsed()),
         }
     }
 

@@ -26,6 +26,14 @@ impl Health {
         let _ = self.failure.set(error.to_string());
     }
 
+    /// As `fail`, but not where a file could not be opened for lack of descriptors: nothing has been done
+    /// to it then, and there may be some again.
+    pub fn fail_for_good(&self, error: &Error) {
+        if !error.lacks_descriptors() {
+            self.fail(error);
+        }
+    }
+
     /// Errors: `LogDirOffline` with the reason, once the directory has failed.
     pub fn check(&self) -> Result<()> {
         match self.failure.get() {

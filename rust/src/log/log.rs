@@ -401,6 +401,15 @@ impl Log {
         written
     }
 
+    /// Forgets epochs that lie below the log start. On a full disk the file goes on to name them, which each
+    /// start puts right: what frees space must not fail for want of it.
+    pub(super) fn forget_epochs_below(&self, log_start_offset: i64) -> Result<()> {
+        match self.truncate_epochs(|epochs| epochs.truncate_from_start(log_start_offset)) {
+            Err(error) if error.lacks_space() => Ok(()),
+            written => written,
+        }
+    }
+
     /// A new leader's epoch starts at the log end, before its first record.
     pub fn start_leader_epoch(&self, epoch: i32) -> Result<()> {
         let appender = self.appender.lock();
@@ -460,7 +469,7 @@ impl Log {
         };
         if config.acks_fsync && !is_flushed {
             old.sync_log()
-                .inspect_err(|error| self.health.fail(error))?;
+                .inspect_err(|error| self.health.fail_for_good(error))?;
         }
         appender.producers.set_map_end_offset(base_offset);
         appender

@@ -2,7 +2,8 @@
 //!
 //! A segment leaves in two steps: out of the map, its files renamed `.deleted`; then, after
 //! `file.delete.delay.ms`, unlinked. Readers that hold it read on. A crash in between is healed at
-//! the next start, which removes what is called `.deleted`.
+//! the next start, which removes what is called `.deleted`. On a file system so full that a rename finds
+//! no block, both steps are one: else nothing could be freed there.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 
 use super::deadline::Deadline;
 use super::log::{Appender, Log, Phase, next_jitter};
-use super::names::{self, CLEANED, DELETED, LOG, SWAP};
+use super::names::{self, CLEANED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
 use super::snapshots;
 
@@ -178,7 +179,7 @@ impl Log {
         let unstable = appender.producers.first_unstable_offset();
         self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
         drop(appender);
-        self.truncate_epochs(|epochs| epochs.truncate_from_start(offset))?;
+        self.forget_epochs_below(offset)?;
         self.notify();
         Ok(offset)
     }
@@ -210,7 +211,9 @@ impl Log {
         if let Some(earlier) = self.condemned.take(segment.base_offset()) {
             self.open_segments.remove(&earlier)?;
         }
-        self.open_segments.change_suffix(segment.files(), DELETED)?;
+        if !self.open_segments.set_aside(segment.files())? {
+            return Ok(());
+        }
         let delay_ms = self.config.read().file_delete_delay_ms;
         let until = Deadline::after(delay_ms, now_ms);
         self.condemned.add(segment.files().clone(), until);
@@ -348,15 +351,23 @@ impl Log {
         sync()
     }
 
-    /// Takes the log out of use and renames its directory; readers that hold a range read on.
-    pub(super) fn delete(&self, to: &Path) -> Result<()> {
+    /// Takes the log out of use and renames its directory; readers that hold a range read on. `false`:
+    /// there was no block for the name, and the directory is removed already.
+    pub(super) fn delete(&self, to: &Path) -> Result<bool> {
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
         self.check_not_deleted()?;
         let mut directory = self.directory.write();
-        self.storage()
-            .rename(&directory, to)
-            .map_err(Error::io("rename", &directory))?;
+        let renamed = self.storage().rename(&directory, to);
+        let renamed = renamed.map_err(Error::io("rename", &directory));
+        let is_renamed = match renamed {
+            Err(error) if error.lacks_space() => {
+                let removed = self.storage().remove_directory_all(&directory);
+                removed.map_err(Error::io("rmdir", &directory))?;
+                false
+            }
+            renamed => renamed.map(|()| true)?,
+        };
         // From here on a flush that is still queued finds nothing to do: the files may go.
         self.phase.store(Phase::Deleted as u8, Ordering::Release);
         for segment in self.segments.read().values() {
@@ -367,7 +378,7 @@ impl Log {
         *directory = to.to_path_buf();
         drop((directory, appender, flushing));
         self.notify();
-        Ok(())
+        Ok(is_renamed)
     }
 
     fn closed(&self) -> Error {

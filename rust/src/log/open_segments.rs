@@ -16,7 +16,7 @@ use crate::batch::validate::ScratchPool;
 use crate::error::{Error, Result};
 use crate::limits::{DESCRIPTORS_RESERVED, DESCRIPTORS_SPARE};
 
-use super::names::{self, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
+use super::names::{self, DELETED, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
 use super::storage::{Mapping, OpenMode, Storage, StorageFile};
 
 /// The bound and who is open; shared by all logs of a broker, with what else they share.
@@ -225,6 +225,21 @@ impl OpenSegments {
         }
         name.suffix = suffix;
         Ok(())
+    }
+
+    /// Renames all files of a segment to `.deleted`. `false`: the file system has no block for the names, and
+    /// the files are unlinked at once, which takes none.
+    pub fn set_aside(&self, files: &SegmentFiles) -> Result<bool> {
+        match self.change_suffix(files, DELETED) {
+            Err(error) if error.lacks_space() => {
+                self.remove(files)?;
+                // Some may have their new name already.
+                files.name.write().suffix = DELETED;
+                self.remove(files)?;
+                Ok(false)
+            }
+            renamed => renamed.map(|()| true),
+        }
     }
 
     /// Unlinks all files of a segment; missing ones are passed over.

@@ -63,7 +63,7 @@ impl Log {
         self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
         drop((appender, flushing));
         removed.inspect_err(|error| self.health.fail(error))?;
-        self.truncate_epochs(|epochs| epochs.truncate_from_start(log_start_offset))?;
+        self.forget_epochs_below(log_start_offset)?;
         Ok(true)
     }
 
