@@ -50,14 +50,14 @@ class Load:
         producer.send(topic, value, on_delivery=tell)
 
     def seldom(self) -> None:
-        with Producer(self.servers) as producer:
+        with Producer(self.servers, wait_for_servers_ms=60_000) as producer:
             number = 0
             while not self.is_over.wait(1.5):
                 self.send(producer, "seldom", b"seldom-%d" % number)
                 number += 1
 
     def threads(self) -> None:
-        with Producer(self.servers, linger_ms=2) as producer:
+        with Producer(self.servers, linger_ms=2, wait_for_servers_ms=60_000) as producer:
 
             def work(name: int) -> None:
                 number = 0
@@ -74,7 +74,7 @@ class Load:
 
     def prefork(self, round_number: int) -> None:
         """A server that is forked after it has sent; each worker answers some requests."""
-        with Producer(self.servers) as producer:
+        with Producer(self.servers, wait_for_servers_ms=60_000) as producer:
             self.send(producer, "prefork", b"master-%d" % round_number)
             producer.flush()
 
@@ -104,7 +104,9 @@ class Load:
 def read_all(servers: str, load: Load, came: Counter[bytes]) -> None:
     """A member of a group that is closed and made anew now and then."""
     while not load.is_over.is_set():
-        with Consumer(servers, group="soak", auto_commit_interval_ms=200) as consumer:
+        with Consumer(
+            servers, group="soak", auto_commit_interval_ms=200, wait_for_servers_ms=60_000
+        ) as consumer:
             consumer.subscribe(["threads"])
             until = time.monotonic() + 10
             while time.monotonic() < until and not load.is_over.is_set():

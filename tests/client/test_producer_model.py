@@ -2,9 +2,11 @@
 threads, pauses, forks, kills of the broker, flushes and closes. Each record is acknowledged once
 and in the log once, or its caller has been told that it may not be."""
 
+import gc
 import os
 import threading
 import time
+import weakref
 from collections import Counter
 from contextlib import nullcontext
 from typing import Any
@@ -114,9 +116,11 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule()
     def drop_and_open(self) -> None:
         with pytest.warns(ResourceWarning) if self.producer._thread else nullcontext():
+            reference = weakref.ref(self.producer)
             del self.producer
             deadline = time.monotonic() + 60
-            while not all(self.told.values()):
+            while reference() is not None or not all(self.told.values()):
+                gc.collect()
                 assert time.monotonic() < deadline
                 time.sleep(0.002)  # poll
         self.open()

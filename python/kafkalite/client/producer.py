@@ -214,6 +214,7 @@ class Producer:
             self._troubles,
         )
         self._thread: SenderThread | None = None
+        self._closer: threading.Thread | None = None
         self._waiting_count = 0
         """Calls that wait for answers, and so do the thread's work."""
         self._turned_at = self._turned_before = 0.0
@@ -236,7 +237,7 @@ class Producer:
         else:
             # What was sent before the block failed is none of its failure, which goes on.
             is_interrupted = issubclass(kind, KeyboardInterrupt)
-            self.close_quietly(INTERRUPTED_CLOSE_MS if is_interrupted else CLOSE_MS)
+            self._close_quietly(INTERRUPTED_CLOSE_MS if is_interrupted else CLOSE_MS)
 
     def __repr__(self) -> str:
         return f"<kafkalite.Producer: {self.cluster.servers_text}>"
@@ -245,13 +246,9 @@ class Producer:
         if getattr(self, "_is_closed", True):
             return
         if self._thread is None and not self.pending_count:
-            self.close_quietly(0)  # nothing was sent that it could lose
+            self._close_quietly(0)  # nothing was sent that it could lose
             return
-        if self._thread is not None and not self._thread.is_over and self.pending_count:
-            lifetime.watch(self)
-            self._thread.keep(self)
-        else:
-            self.close_quietly(0)
+        self._close_beside()
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def after_fork(self) -> None:
@@ -267,8 +264,10 @@ class Producer:
         self._begin()
 
     def at_exit(self) -> None:
-        """Closes it, at the end of the program."""
-        self.close_quietly(CLOSE_MS)
+        """Closes it, at the end of the program, unless a thread is at it."""
+        self._close_quietly(CLOSE_MS)
+        if self._closer is not None:
+            self._closer.join(CLOSE_MS / 1000)
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is under way, and closes the connections. What the brokers have not taken in
@@ -292,7 +291,16 @@ class Producer:
             self._shut_down()
         self._deliveries.raise_first()
 
-    def close_quietly(self, timeout_ms: int | None) -> None:
+    def _close_beside(self) -> None:
+        """Has a thread of its own send what is left, which holds the producer until then."""
+        lifetime.watch(self)
+        try:
+            self._closer = threading.Thread(target=self._close_quietly, args=(None,), daemon=True)
+            self._closer.start()
+        except RuntimeError:  # no thread can be started
+            self._close_quietly(CLOSE_MS)
+
+    def _close_quietly(self, timeout_ms: int | None) -> None:
         """Closes it where nobody takes an error: the log is told."""
         try:
             self.close(timeout_ms)

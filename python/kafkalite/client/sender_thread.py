@@ -6,7 +6,7 @@ Whoever calls a producer often sends and takes answers by the way, which costs l
 then keeps away, and looks every `AWAY_S` whether it is needed.
 
 It holds no reference to its producer while it waits, so that one which nobody closes can be
-collected: what is still to be sent is then sent by this thread, which ends when that has been done.
+collected, and ends with it.
 """
 
 import os
@@ -29,9 +29,10 @@ class SenderThread:
     def __init__(self, producer: "Producer", name: str) -> None:
         """Starts it. Raises RuntimeError where no thread can be started."""
         self._producer = ref(producer)
-        self._kept: Producer | None = None
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.is_over = False
+        self._ending = threading.Lock()
+        """Held while the descriptor is written to, or closed."""
         self._asleep_until = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -45,8 +46,9 @@ class SenderThread:
     def wake(self) -> None:
         """Has it take its next step now."""
         self._asleep_until = 0.0
-        if not self.is_over:
-            os.eventfd_write(self._wake_fd, 1)
+        with self._ending:
+            if not self.is_over:
+                os.eventfd_write(self._wake_fd, 1)
 
     def wake_by(self, due: float, now: float) -> None:
         """Has it take its next step by then (monotonic seconds), give or take `AWAY_S`."""
@@ -56,11 +58,6 @@ class SenderThread:
     def sleeps(self, now: float, seconds: float) -> None:
         """Notes how long it is about to wait."""
         self._asleep_until = now + seconds
-
-    def keep(self, producer: "Producer") -> None:
-        """Closes a producer that nobody else has, which sends what is left."""
-        self._kept = producer
-        self.wake()
 
     def leave_to_parent(self) -> None:
         """Closes the child's copy after a fork, in which the thread does not run."""
@@ -79,14 +76,11 @@ class SenderThread:
             while self._step():
                 pass
         finally:
-            self.is_over = True
-            self._kept = None
-            os.close(self._wake_fd)
+            with self._ending:
+                self.is_over = True
+                os.close(self._wake_fd)
 
     def _step(self) -> bool:
-        if self._kept is not None:
-            self._kept.close_quietly(None)
-            return False
         producer = self._producer()
         if producer is None:
             return False
