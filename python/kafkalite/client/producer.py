@@ -376,13 +376,13 @@ class Producer:
             size += len(key)
         for name, content in encoded:
             size += len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES
-        accumulator = self._accumulator
+        accumulator, is_inside = self._accumulator, False
         try:
             # An interrupt finds the lock taken and released; `with` costs twice as much.
             self._lock.acquire()
             if self._is_inside:
                 raise _in_the_midst()
-            self._is_inside = True
+            self._is_inside = is_inside = True
             if accumulator.open_bytes + self._sender.pending_bytes > self._buffer_bytes:
                 self._wait_for_room()
             # Most records go where the one before them went.
@@ -419,7 +419,8 @@ class Producer:
                 return
             self._turn_by_the_way(now)
         finally:
-            self._is_inside = False
+            if is_inside:
+                self._is_inside = False
             self._lock.release()
         self._tell()
 

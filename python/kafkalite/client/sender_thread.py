@@ -61,8 +61,9 @@ class SenderThread:
 
     def leave_to_parent(self) -> None:
         """Closes the child's copy after a fork, in which the thread does not run."""
-        self.is_over = True
-        os.close(self._wake_fd)
+        if not self.is_over:
+            self.is_over = True
+            os.close(self._wake_fd)
 
     # --- without it -------------------------------------------------------------------------------
 
