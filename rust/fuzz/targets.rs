@@ -2,8 +2,9 @@
 //! bounded run on stable Rust (`tests/rust/fuzz.rs`) call the same functions. A broken promise is
 //! a panic.
 
-use kafkalite::batch::compression::{Codec, decompress, inflated_bytes_max};
+use kafkalite::batch::compression::Codec;
 use kafkalite::batch::header::{TimestampType, compute_crc};
+use kafkalite::batch::inflate::{decompress, inflated_bytes_max};
 use kafkalite::batch::validate::{Scratch, Validated};
 use kafkalite::batch::{AppendOrigin, BatchHeader, RecordReader, ValidationRules, validate};
 use kafkalite::error::Error;

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// allocated for them.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// What one batch may inflate to, bytes; beyond it the batch is refused as invalid. Kafka streams
-/// without a bound and so can be made to run out of memory (CVE-2023-34455).
+/// What one batch may inflate to, bytes; beyond it the batch is refused as invalid. It bounds the time that
+/// goes into a request, and the memory of readers that inflate a batch as a whole, as clients do.
 pub const INFLATED_BYTES_MAX: usize = 1 << 30;
 
 /// Ratio of inflated to compressed bytes above which a batch is called a bomb.
@@ -16,6 +16,10 @@ pub const INFLATION_RATIO_MAX: usize = 4096;
 
 /// Inflated bytes up to which nobody asks for the ratio.
 pub const INFLATION_RATIO_FREE_BYTES: usize = 16 << 20;
+
+/// Inflated records that validation, look-up by time and the cleaner hold at a time, bytes, beside a piece of
+/// the stream and a record that is larger; a batch that is built again is compressed in parts of so many.
+pub const INFLATE_WINDOW_BYTES: usize = 4 << 20;
 
 /// Scratch memory that a reader or validator keeps from one batch to the next, bytes; what a large
 /// batch needed beyond it is given back.

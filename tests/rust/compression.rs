@@ -1,6 +1,7 @@
 //! The four codecs: round trips, foreign framings, broken streams, bombs.
 
-use kafkalite::batch::compression::{Codec, compress, decompress, inflated_bytes_max};
+use kafkalite::batch::compression::{Codec, compress};
+use kafkalite::batch::inflate::{decompress, inflated_bytes_max};
 use kafkalite::error::Error;
 use kafkalite::limits::INFLATION_RATIO_FREE_BYTES;
 use proptest::prelude::*;

@@ -24,6 +24,7 @@ mod node;
 mod plain_reader;
 mod producers;
 mod random;
+mod stream;
 mod typed_json;
 mod validate;
 mod verify;

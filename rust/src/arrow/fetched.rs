@@ -13,8 +13,8 @@ use super::columns::{BatchBounds, ColumnBuilder};
 use super::shape::Shape;
 use super::stream::append_set;
 use super::walk::{RecordCursor, Walked, append_counted, append_records, is_counted};
-use crate::batch::compression::Inflater;
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
+use crate::batch::inflate::Inflater;
 use crate::batch::{BatchHeader, Codec, FetchedBatches, RecordReader};
 use crate::error::{Error, Result};
 

@@ -16,8 +16,8 @@ use super::plan::LogRead;
 use super::walk::{
     RecordCursor, Walked, append_counted, append_legacy, append_records, is_counted,
 };
-use crate::batch::compression::Inflater;
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
+use crate::batch::inflate::Inflater;
 use crate::batch::{BatchHeader, Codec, RecordReader};
 use crate::error::{Error, Result};
 use crate::limits::ARROW_READ_BYTES;

@@ -13,7 +13,7 @@
 //! Since transaction version 2 (KIP-890) a marker carries the producer's epoch as the coordinator
 //! has bumped it; its bytes are the same.
 
-use super::compression::{self, Codec};
+use super::compression::{self, Codec, Deflation};
 use super::header::{
     ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, BatchHeader, CRC_AT, LAST_OFFSET_DELTA_AT,
     LENGTH_AT, LOG_OVERHEAD, MAGIC_AT, MAX_TIMESTAMP_AT, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH,
@@ -23,7 +23,7 @@ use super::header::{
 use super::records::{EndTransactionMarker, Record};
 use super::varint::{varlong_bytes, write_varint, write_varlong};
 use crate::error::{Error, Result};
-use crate::limits::BATCH_BYTES_MAX;
+use crate::limits::{BATCH_BYTES_MAX, INFLATE_WINDOW_BYTES};
 
 /// What a batch says about all its records. The default is a plain batch of a producer without
 /// idempotence, at offset 0.
@@ -105,8 +105,12 @@ impl BatchOptions {
 #[derive(Debug)]
 pub struct BatchBuilder {
     options: BatchOptions,
-    /// The batch so far: room for the header, then records, not compressed.
+    /// The batch so far: room for the header, then records, not compressed; of a large batch with a codec
+    /// the last of them.
     batch: Vec<u8>,
+    /// Those before, and how many bytes they were.
+    deflation: Option<Deflation>,
+    deflated_bytes: usize,
     records_count: i32,
     next_offset: i64,
     last_offset: Option<i64>,
@@ -129,6 +133,8 @@ impl BatchBuilder {
             base_timestamp: options.delete_horizon_ms,
             options,
             batch: buffer,
+            deflation: None,
+            deflated_bytes: 0,
             records_count: 0,
             last_offset: None,
             max_timestamp: NO_TIMESTAMP,
@@ -141,7 +147,16 @@ impl BatchBuilder {
 
     /// Bytes of the batch so far, before compression.
     pub fn size_bytes(&self) -> usize {
-        self.batch.len()
+        self.batch.len() + self.deflated_bytes
+    }
+
+    /// Bytes that the finished batch has at least.
+    pub fn finished_bytes_min(&self) -> usize {
+        match (&self.deflation, self.options.codec) {
+            (_, Codec::None) => self.batch.len(),
+            (None, _) => RECORD_BATCH_OVERHEAD,
+            (Some(deflation), _) => RECORD_BATCH_OVERHEAD + deflation.size_bytes(),
+        }
     }
 
     /// Appends a record at the next offset. `timestamp` in milliseconds; headers are pairs of key
@@ -208,7 +223,7 @@ impl BatchBuilder {
             + slice_bytes(value)
             + varlong_bytes(headers_count as i64)
             + headers.len();
-        if self.batch.len() + length + 5 > BATCH_BYTES_MAX {
+        if self.size_bytes() + length + 5 > BATCH_BYTES_MAX {
             return Err(Error::InvalidArgument(format!(
                 "a batch of more than {BATCH_BYTES_MAX} bytes"
             )));
@@ -226,6 +241,24 @@ impl BatchBuilder {
         self.last_offset = Some(offset);
         self.next_offset = offset + 1;
         self.max_timestamp = self.max_timestamp.max(timestamp);
+        if self.batch.len() > INFLATE_WINDOW_BYTES && self.options.codec != Codec::None {
+            self.deflate_part()?;
+        }
+        Ok(())
+    }
+
+    /// Compresses the records so far, so that they are not held as they are.
+    #[cold]
+    fn deflate_part(&mut self) -> Result<()> {
+        let BatchOptions { codec, level, .. } = self.options;
+        let deflation = match &mut self.deflation {
+            Some(deflation) => deflation,
+            none => none.insert(Deflation::begin(codec, level, INFLATE_WINDOW_BYTES)?),
+        };
+        let pushed = deflation.push(&self.batch[RECORD_BATCH_OVERHEAD..])?;
+        self.batch
+            .drain(RECORD_BATCH_OVERHEAD..RECORD_BATCH_OVERHEAD + pushed);
+        self.deflated_bytes += pushed;
         Ok(())
     }
 
@@ -249,11 +282,11 @@ impl BatchBuilder {
         };
         let mut batch = self.batch;
         if self.options.codec != Codec::None {
-            let records = compression::compress(
-                self.options.codec,
-                self.options.level,
-                &batch[RECORD_BATCH_OVERHEAD..],
-            )?;
+            let records = &batch[RECORD_BATCH_OVERHEAD..];
+            let records = match self.deflation {
+                Some(deflation) => deflation.finish(records)?,
+                None => compression::compress(self.options.codec, self.options.level, records)?,
+            };
             batch.truncate(RECORD_BATCH_OVERHEAD);
             batch.extend_from_slice(&records);
         }

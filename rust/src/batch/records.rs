@@ -19,9 +19,11 @@
 //! A control record's key is version i16 and type i16, its value version i16 and fields.
 //! Nothing here looks at a CRC: `BatchHeader::crc_matches` does, once, where bytes come from outside.
 
-use super::compression::{Codec, Inflater};
+use super::compression::Codec;
 use super::header::{BatchHeader, RECORD_BATCH_OVERHEAD, TimestampType};
+use super::inflate::Inflater;
 use super::legacy::{self, LegacyEntry};
+use super::stream::{RawRecords, RecordStream, Source};
 use super::varint::{read_varint, read_varlong};
 use crate::error::{Error, Result};
 
@@ -227,13 +229,12 @@ impl RecordReader {
     /// `UnsupportedCompression`, `InvalidRecord` for a stream that does not inflate. The CRC is
     /// not checked.
     pub fn read<'a>(&'a mut self, batch: &'a [u8]) -> Result<RecordIter<'a>> {
-        let header = BatchHeader::parse(batch)?
-            .filter(|header| header.size_bytes <= batch.len())
-            .ok_or_else(|| Error::CorruptMessage(String::from("the batch is cut short")))?;
+        let (header, codec) = whole_header(batch)?;
         let batch = &batch[..header.size_bytes];
-        let codec = Codec::from_id(header.codec_id())?;
         if header.magic < 2 {
-            return self.read_legacy(batch, &header, codec);
+            let (bytes, entries) = self.unwrap_legacy(batch, &header, codec)?;
+            let entries = entries.iter();
+            return Ok(RecordIter(Format::Legacy { bytes, entries }));
         }
         let mut records = &batch[RECORD_BATCH_OVERHEAD..];
         if codec != Codec::None && header.records_count > 0 {
@@ -246,12 +247,32 @@ impl RecordReader {
         ))))
     }
 
-    fn read_legacy<'a>(
+    /// As `read`, but of compressed records of magic 2 no more than a window is inflated at a time.
+    pub fn stream<'a>(&'a mut self, batch: &'a [u8]) -> Result<RecordStream<'a>> {
+        let (header, codec) = whole_header(batch)?;
+        let batch = &batch[..header.size_bytes];
+        if header.magic < 2 {
+            let (bytes, entries) = self.unwrap_legacy(batch, &header, codec)?;
+            return Ok(RecordStream::new(&header, Source::Legacy(bytes, entries)));
+        }
+        let records = &batch[RECORD_BATCH_OVERHEAD..];
+        let records = match codec != Codec::None && header.records_count > 0 {
+            true => {
+                let (inflater, inflated) = (&mut self.inflater, &mut self.inflated);
+                RawRecords::inflate(codec, records, inflater, inflated)?
+            }
+            false => RawRecords::Whole(records, 0),
+        };
+        Ok(RecordStream::new(&header, Source::Current(records)))
+    }
+
+    /// The entries of a legacy batch, and the bytes in which they lie.
+    fn unwrap_legacy<'a>(
         &'a mut self,
         batch: &'a [u8],
         header: &BatchHeader,
         codec: Codec,
-    ) -> Result<RecordIter<'a>> {
+    ) -> Result<(&'a [u8], &'a [LegacyEntry])> {
         self.legacy.clear();
         let message = legacy::parse_message(batch, 0)?;
         let bytes = if codec == Codec::None {
@@ -266,11 +287,17 @@ impl RecordReader {
             legacy::unwrap_set(header, &self.inflated, &mut self.legacy)?;
             &self.inflated
         };
-        Ok(RecordIter(Format::Legacy {
-            bytes,
-            entries: self.legacy.iter(),
-        }))
+        Ok((bytes, &self.legacy))
     }
+}
+
+/// The header of the batch at the start of `batch`, whose bytes are all there, and its codec.
+fn whole_header(batch: &[u8]) -> Result<(BatchHeader, Codec)> {
+    let header = BatchHeader::parse(batch)?
+        .filter(|header| header.size_bytes <= batch.len())
+        .ok_or_else(|| Error::CorruptMessage(String::from("the batch is cut short")))?;
+    let codec = Codec::from_id(header.codec_id())?;
+    Ok((header, codec))
 }
 
 /// Iterates the records of one batch; after an error it ends.
@@ -291,11 +318,53 @@ struct CurrentIter<'a> {
     bytes: &'a [u8],
     at: usize,
     left: i32,
-    base_offset: i64,
-    base_timestamp: i64,
+    origin: DeltaOrigin,
+}
+
+/// By what the deltas of a magic 2 batch's records are resolved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeltaOrigin {
+    offset: i64,
+    timestamp: i64,
     timestamp_type: TimestampType,
     /// Stands for every record's own if the type is LogAppendTime.
     max_timestamp: i64,
+}
+
+impl DeltaOrigin {
+    pub fn of(header: &BatchHeader) -> DeltaOrigin {
+        DeltaOrigin {
+            offset: header.base_offset,
+            timestamp: header.base_timestamp,
+            timestamp_type: header.timestamp_type(),
+            max_timestamp: header.max_timestamp,
+        }
+    }
+
+    #[inline]
+    pub fn offset(&self, delta: i32) -> i64 {
+        self.offset + i64::from(delta)
+    }
+
+    #[inline]
+    pub fn timestamp(&self, delta: i64) -> i64 {
+        match self.timestamp_type {
+            TimestampType::CreateTime => self.timestamp.wrapping_add(delta),
+            TimestampType::LogAppendTime => self.max_timestamp,
+        }
+    }
+
+    #[inline]
+    pub fn record<'a>(&self, raw: RawRecord<'a>) -> Record<'a> {
+        Record {
+            offset: self.offset(raw.offset_delta),
+            timestamp: self.timestamp(raw.timestamp_delta),
+            timestamp_type: self.timestamp_type,
+            key: raw.key,
+            value: raw.value,
+            headers: raw.headers,
+        }
+    }
 }
 
 impl<'a> CurrentIter<'a> {
@@ -304,10 +373,7 @@ impl<'a> CurrentIter<'a> {
             bytes,
             at: 0,
             left: header.records_count,
-            base_offset: header.base_offset,
-            base_timestamp: header.base_timestamp,
-            timestamp_type: header.timestamp_type(),
-            max_timestamp: header.max_timestamp,
+            origin: DeltaOrigin::of(header),
         }
     }
 
@@ -328,17 +394,7 @@ impl<'a> CurrentIter<'a> {
                 return Some(Err(malformed));
             }
         };
-        Some(Ok(Record {
-            offset: self.base_offset + i64::from(raw.offset_delta),
-            timestamp: match self.timestamp_type {
-                TimestampType::CreateTime => self.base_timestamp.wrapping_add(raw.timestamp_delta),
-                TimestampType::LogAppendTime => self.max_timestamp,
-            },
-            timestamp_type: self.timestamp_type,
-            key: raw.key,
-            value: raw.value,
-            headers: raw.headers,
-        }))
+        Some(Ok(self.origin.record(raw)))
     }
 }
 

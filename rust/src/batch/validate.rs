@@ -35,16 +35,16 @@ use std::ops::{Deref, DerefMut};
 use parking_lot::Mutex;
 
 use super::build::{BatchBuilder, BatchOptions};
-use super::compression::{Codec, Inflater};
+use super::compression::Codec;
 use super::header::{
     ATTRIBUTES_AT, BatchHeader, CRC_AT, MAX_TIMESTAMP_AT, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD,
     TimestampType, compute_crc,
 };
-use super::records::{
-    ControlRecord, EndTransactionMarker, Malformed, RawRecord, Record, read_raw_record,
-};
+use super::inflate::Inflater;
+use super::records::{ControlRecord, EndTransactionMarker, Record};
 use super::shape::{Misshapen, check_coordinated, check_produced};
-use super::walk::{Walk, walk};
+use super::stream::{PassedRecord, RawRecords};
+use super::walk::Walk;
 use crate::error::{Error, RecordError, RefusedRecords, Result};
 use crate::limits::{RECORD_ERRORS_MAX, SCRATCH_BYTES_KEPT_MAX, SCRATCHES_KEPT_MAX};
 
@@ -399,7 +399,7 @@ fn accept_replicated(
         });
     }
     let marker = if header.is_control() {
-        marker_of(inflate(batch, codec, scratch)?, &header)?
+        marker_of(&mut inflate(batch, codec, scratch)?, &header)?
     } else {
         None
     };
@@ -421,17 +421,18 @@ fn accept_produced(
         correct(batch, &mut header, max_timestamp, rules);
         return Ok((summarize(header, header.last_offset_delta, None), None));
     }
-    let records = inflate(batch, codec, scratch)?;
-    let walk = walk_and_judge(records, &header, rules)?;
-    let marker = marker_of(records, &header)?;
+    let mut records = inflate(batch, codec, scratch)?;
+    let walk = walk_and_judge(&mut records, &header, rules)?;
+    let marker = marker_of(&mut records, &header)?;
     if recompress || !walk.offsets_count_from_zero {
         let target = target.unwrap_or((codec, None));
-        let rebuilt = rebuild(records, &header, target, rules)?;
+        let rebuilt = rebuild(&mut records, &header, target, rules)?;
         let header = BatchHeader::parse(&rebuilt)?
             .ok_or_else(|| Error::CorruptMessage(String::from("the batch built again is short")))?;
         let delta = walk.index_of_max_timestamp;
         return Ok((summarize(header, delta, marker), Some(rebuilt)));
     }
+    drop(records);
     correct(batch, &mut header, walk.max_timestamp, rules);
     Ok((summarize(header, walk.index_of_max_timestamp, marker), None))
 }
@@ -451,24 +452,31 @@ fn summarize(
 }
 
 /// The records of a batch, through `scratch` if they are compressed.
-fn inflate<'a>(batch: &'a [u8], codec: Codec, scratch: &'a mut Scratch<'_>) -> Result<&'a [u8]> {
+fn inflate<'a>(
+    batch: &'a [u8],
+    codec: Codec,
+    scratch: &'a mut Scratch<'_>,
+) -> Result<RawRecords<'a>> {
     let records = &batch[RECORD_BATCH_OVERHEAD..];
     if codec == Codec::None {
-        return Ok(records);
+        return Ok(RawRecords::Whole(records, 0));
     }
     let pool = scratch.pool;
     let memory = scratch
         .memory
         .get_or_insert_with(|| pool.and_then(ScratchPool::take).unwrap_or_default());
     let ScratchMemory { inflater, inflated } = memory;
-    inflater.inflate(codec, 2, records, inflated)?;
-    Ok(inflated)
+    RawRecords::inflate(codec, records, inflater, inflated)
 }
 
 /// Reads every record to the byte and judges keys and timestamps. Times in the answer are those
 /// by which the batch is judged.
-fn walk_and_judge(records: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<Walk> {
-    let mut walk = walk(records, header).map_err(Malformed::into_error)?;
+fn walk_and_judge(
+    records: &mut RawRecords<'_>,
+    header: &BatchHeader,
+    rules: &ValidationRules,
+) -> Result<Walk> {
+    let mut walk = records.walk(header)?;
     if header.timestamp_type() == TimestampType::LogAppendTime {
         walk.min_timestamp = header.max_timestamp;
         walk.max_timestamp = header.max_timestamp.max(NO_TIMESTAMP);
@@ -505,14 +513,18 @@ fn times_are_good(walk: &Walk, header: &BatchHeader, rules: &ValidationRules) ->
 
 /// Judges the records one by one and names those at fault (`LogValidator.validateRecord`).
 #[cold]
-fn refuse_records(records: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<()> {
+fn refuse_records(
+    records: &mut RawRecords<'_>,
+    header: &BatchHeader,
+    rules: &ValidationRules,
+) -> Result<()> {
     let by_client = ClientTime::of(header);
     let mut refused = None;
-    let mut at = 0;
+    records.rewind()?;
     for index in 0..header.records_count {
-        let record = read_raw_record(records, &mut at).map_err(Malformed::into_error)?;
-        let timestamp = by_client.timestamp(&record);
-        if (rules.compacted && record.key.is_none()) || !time_is_allowed(timestamp, header, rules) {
+        let record = records.pass()?;
+        let timestamp = by_client.timestamp(record.timestamp_delta);
+        if (rules.compacted && record.has_null_key) || !time_is_allowed(timestamp, header, rules) {
             note_refusal(&mut refused, index, &record, timestamp, rules);
         }
     }
@@ -537,9 +549,9 @@ impl ClientTime {
         }
     }
 
-    fn timestamp(&self, record: &RawRecord<'_>) -> i64 {
+    fn timestamp(&self, delta: i64) -> i64 {
         match self.log_append_time {
-            None => self.base_timestamp.wrapping_add(record.timestamp_delta),
+            None => self.base_timestamp.wrapping_add(delta),
             Some(timestamp) => timestamp,
         }
     }
@@ -560,14 +572,14 @@ fn time_is_allowed(timestamp: i64, header: &BatchHeader, rules: &ValidationRules
 fn note_refusal(
     refused: &mut Option<Box<RefusedRecords>>,
     index: i32,
-    record: &RawRecord<'_>,
+    record: &PassedRecord,
     timestamp: i64,
     rules: &ValidationRules,
 ) {
     let refused = refused.get_or_insert_default();
     refused.errors_count += 1;
     // Kafka looks at the key first and names one fault a record.
-    let no_key = rules.compacted && record.key.is_none();
+    let no_key = rules.compacted && record.has_null_key;
     refused.invalid_timestamp |= !no_key;
     if refused.errors.len() >= RECORD_ERRORS_MAX {
         return;
@@ -614,7 +626,7 @@ fn correct(
 /// Builds the batch again, in the codec of `target` and with offsets that count from the base
 /// (`LogValidator.buildRecordsAndAssignOffsets`). Producer id, epoch, sequence and times stay.
 fn rebuild(
-    records: &[u8],
+    records: &mut RawRecords<'_>,
     header: &BatchHeader,
     (codec, level): (Codec, Option<i32>),
     rules: &ValidationRules,
@@ -628,12 +640,21 @@ fn rebuild(
         ..BatchOptions::of(header)?
     });
     let by_client = ClientTime::of(header);
-    let mut at = 0;
+    let check_size = |size_bytes: usize| match size_bytes > rules.max_message_bytes {
+        true => Err(Error::MessageTooLarge {
+            size_bytes,
+            max_bytes: rules.max_message_bytes,
+        }),
+        false => Ok(()),
+    };
+    records.rewind()?;
     for index in 0..header.records_count {
-        let raw = read_raw_record(records, &mut at).map_err(Malformed::into_error)?;
+        // Not first when all is built: it may be a gigabyte.
+        check_size(builder.finished_bytes_min())?;
+        let raw = records.next_record()?;
         builder.append_record(&Record {
             offset: header.base_offset + i64::from(index),
-            timestamp: by_client.timestamp(&raw),
+            timestamp: by_client.timestamp(raw.timestamp_delta),
             timestamp_type: rules.timestamp_type,
             key: raw.key,
             value: raw.value,
@@ -641,22 +662,21 @@ fn rebuild(
         })?;
     }
     let rebuilt = builder.finish()?;
-    if rebuilt.len() > rules.max_message_bytes {
-        return Err(Error::MessageTooLarge {
-            size_bytes: rebuilt.len(),
-            max_bytes: rules.max_message_bytes,
-        });
-    }
+    check_size(rebuilt.len())?;
     Ok(rebuilt)
 }
 
 /// How a transaction ended, if this is a control batch that says so. One without records is one
 /// whose transaction the cleaner has removed, one without a producer id is KRaft's.
-fn marker_of(records: &[u8], header: &BatchHeader) -> Result<Option<EndTransactionMarker>> {
+fn marker_of(
+    records: &mut RawRecords<'_>,
+    header: &BatchHeader,
+) -> Result<Option<EndTransactionMarker>> {
     if !header.is_control() || !header.has_producer_id() || header.records_count == 0 {
         return Ok(None);
     }
-    let record = read_raw_record(records, &mut 0).map_err(Malformed::into_error)?;
+    records.rewind()?;
+    let record = records.next_record()?;
     match ControlRecord::parse(record.key, record.value)? {
         ControlRecord::EndTransaction(marker) => Ok(Some(marker)),
         _ => Ok(None),

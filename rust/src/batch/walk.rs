@@ -32,16 +32,33 @@ pub(crate) struct Walk {
     pub offsets_count_from_zero: bool,
 }
 
-/// Walks over the (inflated) records of a batch. Times are counted from the base timestamp,
-/// whatever the timestamp type.
-pub(crate) fn walk(records: &[u8], header: &BatchHeader) -> Result<Walk, Malformed> {
-    let mut walk = Walk {
+impl Walk {
+    /// Of no records.
+    pub(crate) const EMPTY: Walk = Walk {
         min_timestamp: i64::MAX,
         max_timestamp: NO_TIMESTAMP,
         index_of_max_timestamp: -1,
         has_null_key: false,
         offsets_count_from_zero: true,
     };
+
+    /// Adds the record at `index`, whose offset delta is that or not.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, index: i32, timestamp: i64, has_null_key: bool, is_in_line: bool) {
+        self.min_timestamp = self.min_timestamp.min(timestamp);
+        if timestamp > self.max_timestamp {
+            self.max_timestamp = timestamp;
+            self.index_of_max_timestamp = index;
+        }
+        self.has_null_key |= has_null_key;
+        self.offsets_count_from_zero &= is_in_line;
+    }
+}
+
+/// Walks over the (inflated) records of a batch. Times are counted from the base timestamp,
+/// whatever the timestamp type.
+pub(crate) fn walk(records: &[u8], header: &BatchHeader) -> Result<Walk, Malformed> {
+    let mut walk = Walk::EMPTY;
     let mut shape = Shape::UNKNOWN;
     let mut layout_before = Layout::default();
     let mut at = 0;
@@ -60,13 +77,8 @@ pub(crate) fn walk(records: &[u8], header: &BatchHeader) -> Result<Walk, Malform
         };
         at = record.end;
         let timestamp = header.base_timestamp.wrapping_add(record.timestamp_delta);
-        walk.min_timestamp = walk.min_timestamp.min(timestamp);
-        if timestamp > walk.max_timestamp {
-            walk.max_timestamp = timestamp;
-            walk.index_of_max_timestamp = index;
-        }
-        walk.has_null_key |= record.has_null_key;
-        walk.offsets_count_from_zero &= record.raw_offset_delta == (index as u64) << 1;
+        let is_in_line = record.raw_offset_delta == (index as u64) << 1;
+        walk.add(index, timestamp, record.has_null_key, is_in_line);
     }
     if at != records.len() && header.records_count > 0 {
         return Err(Malformed::Remainder);

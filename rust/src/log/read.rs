@@ -332,12 +332,12 @@ fn find_in_segment(
         }
         bytes.resize(header.size_bytes, 0);
         read_exact_at(&*file, &mut bytes, position).map_err(Error::io("pread", &path))?;
-        for record in reader.read(&bytes)? {
-            let record = record?;
-            if record.timestamp >= timestamp && record.offset >= starting_offset {
+        let mut records = reader.stream(&bytes)?;
+        while let Some((offset, found)) = records.next_offset_and_timestamp()? {
+            if found >= timestamp && offset >= starting_offset {
                 return Ok(Some(FoundTimestamp {
-                    timestamp: record.timestamp,
-                    offset: record.offset,
+                    timestamp: found,
+                    offset,
                     leader_epoch: header.partition_leader_epoch,
                 }));
             }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use kafkalite::batch::AppendOrigin;
 use kafkalite::batch::build::BatchOptions;
 use kafkalite::batch::header::NO_TIMESTAMP;
+use kafkalite::batch::{AppendOrigin, Codec};
+use kafkalite::limits::INFLATE_WINDOW_BYTES;
 use kafkalite::log::compact::{Cleaner, plan_of};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::storage::{DiskStorage, Storage};
@@ -33,6 +34,37 @@ fn the_active_segment_and_what_is_not_stable_are_left_alone() {
     let report = partition.clean();
     assert_eq!(report.end_offset, 2, "the open transaction begins at 2");
     assert_eq!(partition.records(), ["1 a=2", "2 b=1", "3 b=2", "4 b=3"]);
+}
+
+/// They were inflated as a whole, and held again as what is left of them.
+#[test]
+fn batches_that_inflate_to_more_than_is_held_are_cleaned() {
+    let home = home();
+    let config = LogConfig {
+        segment_bytes: 64 << 20,
+        max_message_bytes: 16 << 20,
+        ..config()
+    };
+    let mut partition = Partition::with_storage(home.path(), config, Arc::new(DiskStorage));
+    let large = |name: &str| format!("{name}:{}", "abcdefgh".repeat(INFLATE_WINDOW_BYTES / 24));
+    let keys: Vec<String> = (0..9).map(|number| format!("k{number}")).collect();
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let options = || BatchOptions {
+            codec,
+            ..BatchOptions::default()
+        };
+        let value = large(codec.name());
+        let records: Vec<_> = keys.iter().map(|key| (&**key, Some(&*value))).collect();
+        partition.send_with(options(), &records);
+        partition.send_with(options(), &records[..7]);
+    }
+    partition.clean();
+    let newest = large("zstd");
+    let mut left: Vec<String> = (0..2)
+        .map(|at| format!("{} k{}={newest}", 55 + at, 7 + at))
+        .collect();
+    left.extend((0..7).map(|at| format!("{} k{at}={newest}", 57 + at)));
+    assert!(partition.records() == left, "not what compaction leaves");
 }
 
 #[test]

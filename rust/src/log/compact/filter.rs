@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use crate::batch::BatchHeader;
 use crate::batch::build::{BatchBuilder, BatchOptions, empty_batch};
 use crate::batch::records::{ControlRecord, Record, RecordReader};
+use crate::batch::stream::RecordStream;
 use crate::error::Result;
 use crate::log::producers::ProducerState;
 
@@ -117,33 +118,39 @@ pub fn filter_batch(
     if drops_records && !keeps_header {
         return Ok(None);
     }
-    let mut retained = Vec::new();
-    let mut all_stay = true;
-    for record in reader.read(batch)? {
-        let record = record?;
-        counts.records_read += 1;
-        if !drops_records && (header.is_control() || stays(header, &record, rules, counts)) {
-            retained.push(record);
-        } else {
-            all_stay = false;
+    let is_retained = |record: &Record<'_>, counts: &mut CleanCounts| {
+        !drops_records && (header.is_control() || stays(header, record, rules, counts))
+    };
+    let (mut read, mut retained, mut has_tombstone) = (0, 0, false);
+    let mut records = reader.stream(batch)?;
+    while let Some(record) = records.next_record()? {
+        read += 1;
+        if is_retained(&record, counts) {
+            retained += 1;
+            has_tombstone |= record.value.is_none();
         }
     }
-    counts.records_written += retained.len() as u64;
+    counts.records_read += read;
+    counts.records_written += retained;
     let start = output.len();
-    if retained.is_empty() {
+    if retained == 0 {
         if !keeps_header {
             return Ok(None);
         }
         output.extend_from_slice(&empty_batch(header));
     } else {
-        let ages =
-            retained.iter().any(|record| record.value.is_none()) || (header.is_control() && may_go);
+        let ages = has_tombstone || (header.is_control() && may_go);
         let new_horizon_ms = (header.magic >= 2 && ages && horizon_ms.is_none())
             .then(|| rules.now_ms.saturating_add(rules.delete_retention_ms));
-        if all_stay && new_horizon_ms.is_none() {
+        if retained == read && new_horizon_ms.is_none() {
             output.extend_from_slice(batch);
         } else {
-            output.extend_from_slice(&rebuild(header, &retained, new_horizon_ms)?);
+            // A second time, since they are not kept.
+            records.rewind()?;
+            let is_retained =
+                |record: &Record<'_>| is_retained(record, &mut CleanCounts::default());
+            let rebuilt = rebuild(header, &mut records, is_retained, new_horizon_ms)?;
+            output.extend_from_slice(&rebuilt);
         }
     }
     counts.bytes_written += (output.len() - start) as u64;
@@ -188,20 +195,26 @@ fn first_control_record(batch: &[u8], reader: &mut RecordReader) -> Result<Optio
 
 fn rebuild(
     header: &BatchHeader,
-    retained: &[Record<'_>],
+    records: &mut RecordStream<'_>,
+    is_retained: impl Fn(&Record<'_>) -> bool,
     new_horizon_ms: Option<i64>,
 ) -> Result<Vec<u8>> {
     let mut options = BatchOptions::of(header)?;
     options.delete_horizon_ms = new_horizon_ms.or(options.delete_horizon_ms);
-    if header.magic < 2 {
-        // Its header tells the last offset only.
-        options.base_offset = retained
-            .first()
-            .map_or(header.base_offset, |record| record.offset);
+    let mut builder = None;
+    while let Some(record) = records.next_record()? {
+        if !is_retained(&record) {
+            continue;
+        }
+        let builder = builder.get_or_insert_with(|| {
+            if header.magic < 2 {
+                // Its header tells the last offset only.
+                options.base_offset = record.offset;
+            }
+            BatchBuilder::new(options.clone())
+        });
+        builder.append_record(&record)?;
     }
-    let mut builder = BatchBuilder::new(options);
-    for record in retained {
-        builder.append_record(record)?;
-    }
+    let builder = builder.unwrap_or_else(|| BatchBuilder::new(options));
     builder.finish_with_last_offset(header.last_offset())
 }

@@ -355,8 +355,8 @@ impl Cleaner {
         if transactions.on_batch(header) {
             return Ok(true);
         }
-        for record in self.reader.read(batch)? {
-            let record = record?;
+        let mut records = self.reader.stream(batch)?;
+        while let Some(record) = records.next_record()? {
             if let Some(key) = record.key
                 && record.offset >= start
                 && !self.map.put(key, record.offset)
