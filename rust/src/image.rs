@@ -68,6 +68,19 @@ impl Topic {
         self.partitions.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
+    /// A Fetch that waits at a partition that is led in another epoch than in `older` looks at it again:
+    /// it may be of the epoch before.
+    pub fn wake_led_anew(&self, older: &Topic) {
+        for (partition, known) in self.partitions.iter().zip(&older.partitions) {
+            if let (Some(partition), Some(known)) = (partition, known)
+                && !Arc::ptr_eq(partition, known)
+                && Arc::ptr_eq(&partition.waiters, &known.waiters)
+            {
+                partition.waiters.wake_readers();
+            }
+        }
+    }
+
     /// The partition exists, and its log directory is offline: since the start, or it has failed since.
     pub fn is_offline(&self, index: i32) -> bool {
         let index = usize::try_from(index).ok();

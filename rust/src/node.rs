@@ -453,7 +453,7 @@ impl Node {
         *self.image.write() = next.clone();
         for plan in plans {
             if let (Some(topic), Some(older)) = (next.topic(&plan.name), image.topic(&plan.name)) {
-                wake_led_anew(topic, older);
+                topic.wake_led_anew(older);
             }
         }
     }
@@ -593,19 +593,6 @@ impl Node {
             failed.push((directory.path().to_path_buf(), error));
         }
         failed
-    }
-}
-
-/// A Fetch that waits at a partition that is led in another epoch looks at it again: it may be of the
-/// epoch before.
-fn wake_led_anew(topic: &Topic, older: &Topic) {
-    for (partition, known) in topic.partitions.iter().zip(&older.partitions) {
-        if let (Some(partition), Some(known)) = (partition, known)
-            && !Arc::ptr_eq(partition, known)
-            && Arc::ptr_eq(&partition.waiters, &known.waiters)
-        {
-            partition.waiters.wake_readers();
-        }
     }
 }
 
