@@ -30,8 +30,7 @@ use super::prove::{AbortedProof, LargestTimestamp};
 use super::rebuild::RebuiltIndexes;
 use super::storage::{
     OpenMode, Storage, StorageFile, read_exact_at, read_file, replace_file, replace_file_by,
-    replace_file_unsynced, write_all_at,
-    write_all_vectored_at,
+    replace_file_unsynced, write_all_at, write_all_vectored_at,
 };
 use super::time_index::{self, TimeIndex, TimestampOffset};
 
