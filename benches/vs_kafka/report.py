@@ -1,5 +1,6 @@
 """From the runs to `report.md` and its plots."""
 
+import itertools
 import os
 import platform
 import re
@@ -13,6 +14,8 @@ from shapes import BARE_TARGET, COMPARISONS, SINK_SHAPE, Comparison, Shape, Targ
 
 Line = dict[str, Any]
 
+NEIGHBOURS_MAX = 0.1
+"""Runs in a row that differ by more are told: the machine, or the side, was not steady."""
 PERF = "producer-perf-test"
 SINKS = {
     "sink": "where the scheduler puts them",
@@ -40,6 +43,13 @@ class Numbers:
     def cpu(self) -> float:
         """Median CPU per unit: us a request or ms a GB."""
         return self.median(self._cpu)
+
+    @property
+    def neighbours(self) -> list[float]:
+        """By how much CPU each run differs from the one before it, a share of the lesser."""
+        values = self._all(self._cpu)
+        pairs = itertools.pairwise(values)
+        return [abs(one - other) / min(one, other) for one, other in pairs if min(one, other) > 0]
 
     @property
     def best_cpu(self) -> float:
@@ -90,6 +100,7 @@ def write(
         if own:
             text += [f"## {comparison.name}", "", comparison.what + ".", ""]
             text += _table(comparison, own)
+            text += _disagreements(comparison, own)
             text += _latencies(comparison, own)
             text += _without_broker(own)
             text += _bare(comparison, own)
@@ -144,6 +155,24 @@ def _verdict(ratio: float, target: float | None) -> str:
     if target is None:
         return ""
     return f"{target:.2f} {'reached' if ratio >= target else '**missed**'}"
+
+
+def _disagreements(comparison: Comparison, lines: list[Line]) -> list[str]:
+    """The rows of whose medians less can be said."""
+    text = []
+    for shape in _measured(comparison, lines):
+        ours, kafka = _sides(lines, shape.name, shape.unit)
+        for name, numbers in (("ours", ours), ("Kafka", kafka)):
+            far = [each for each in numbers.neighbours if each > NEIGHBOURS_MAX]
+            if far:
+                text.append(
+                    f"- {shape.name}, {name}: {len(far)} of {len(numbers.neighbours)}, "
+                    f"up to {max(far):.0%}"
+                )
+    if not text:
+        return []
+    head = f"Runs that differ in CPU by more than {NEIGHBOURS_MAX:.0%} from the one before them:"
+    return [head, "", *text, ""]
 
 
 def _latencies(comparison: Comparison, lines: list[Line]) -> list[str]:

@@ -250,13 +250,14 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def warm_up(kafka: Side, seconds: float) -> None:
-    """Kafka's compilers have seen the load before it is measured."""
-    create_topic(kafka, "warm", PARTITIONS, RECYCLING)
+def warm_up(side: Side, seconds: float) -> None:
+    """Kafka's compilers have seen the load before it is measured, and both sides have written and
+    thrown away as many files."""
+    create_topic(side, "warm", PARTITIONS, RECYCLING)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for records, connections in ((1, 16), (16, 4), (1000, 4)):
-            load("produce", broker=kafka.bootstrap_servers, topic="warm", partitions=PARTITIONS,
+            load("produce", broker=side.bootstrap_servers, topic="warm", partitions=PARTITIONS,
                  record_bytes=1024, records=records, connections=connections, inflight=2,
                  seconds=3)  # fmt: skip
 
@@ -266,7 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="kafkalite beside Apache Kafka 4.3.1")
     parser.add_argument("--pairs", type=int, default=7, help="runs on each side (7)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of a run (3)")
-    parser.add_argument("--warm-up", type=float, default=45.0, help="seconds of load on Kafka (45)")
+    parser.add_argument("--warm-up", type=float, default=45.0, help="seconds of load on each (45)")
     parser.add_argument("--only", default="", help="shapes, comma-separated; all if empty")
     parser.add_argument("--awake", action="store_true", help="keep the processors from halting")
     parser.add_argument("--out", type=Path, default=ROOT / "target" / "reports" / "vs_kafka")
@@ -285,7 +286,9 @@ def main() -> None:
         pids = [kafka.pid, tools.pid, *(side.pid for side in ours.values())]
         bench = Bench(folder, arguments.out, arguments.pairs, arguments.seconds, pids)
         try:
-            warm_up(kafka, arguments.warm_up)
+            for side in (kafka, *ours.values()):
+                with still([pid for pid in pids if pid != side.pid]):
+                    warm_up(side, arguments.warm_up)
             for comparison in COMPARISONS:
                 shapes = [each for each in comparison.shapes if not only or each.name in only]
                 bench.compare(comparison, ours[comparison.our_fsync], kafka, shapes)

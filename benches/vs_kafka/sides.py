@@ -28,9 +28,10 @@ KAFKA_JVM = [
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 ]
-# Both sides look for segments to throw away as often, and take large records.
+# Both sides look for segments to throw away as often and from as early on, and take large records.
 PROPERTIES = {
     "log.retention.check.interval.ms": "300",
+    "log.initial.task.delay.ms": "300",
     "message.max.bytes": "20000000",
     "num.partitions": "1",
 }
