@@ -1,12 +1,15 @@
 //! What must hold for any bytes that a client sends to a key that Rust answers: they are read or
-//! refused, and what is read has an answer whose size field is right. A broken promise is a panic.
+//! refused, and what is read has an answer whose size field is right. Read as a large request, it has the
+//! same answer. A broken promise is a panic.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use kafkalite::access::{AllowAll, Caller, Principal};
 use kafkalite::api::fetch_sessions::FetchSessions;
+use kafkalite::api::large::{Kept, metadata};
 use kafkalite::api::{
-    self, Ask, Chunk, HOT_KEYS, k00_produce, k01_fetch, k02_list_offsets, k03_metadata,
+    self, ApiKey, Ask, Chunk, HOT_KEYS, k00_produce, k01_fetch, k02_list_offsets, k03_metadata,
     k18_api_versions,
 };
 use kafkalite::error::Result;
@@ -22,7 +25,7 @@ pub fn requests(data: &[u8]) {
 /// The content of a frame, three times over, so that fetch sessions go on; returns how often it was
 /// answered.
 pub fn answers(data: &[u8]) -> usize {
-    let image = Image::new("cluster", 1);
+    let image = Arc::new(Image::new("cluster", 1));
     let sessions = FetchSessions::new(2, 7);
     let mut count = 0;
     for now_ms in [0, 1, 200_000] {
@@ -30,9 +33,86 @@ pub fn answers(data: &[u8]) -> usize {
             let size = frame::frame_size(&answer, usize::MAX);
             assert_eq!(size.expect("a size"), Some(answer.len()));
             count += 1;
+            if let Some(large) = large_answer(data, &image).expect("it was read before") {
+                assert_eq!(large, answer);
+            }
         }
     }
     count
+}
+
+fn known(key: i16) -> Option<&'static ApiKey> {
+    HOT_KEYS.iter().find(|known| known.key == key)
+}
+
+fn ask<'a>(image: &'a Image, principal: &'a Principal, client_id: Option<&'a str>) -> Ask<'a> {
+    Ask {
+        image,
+        caller: Caller {
+            principal,
+            client_id,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            listener: 0,
+        },
+        authorizer: &AllowAll,
+    }
+}
+
+/// The answer to a request that is read as a large one is; `None` where it may be put together otherwise:
+/// a ListOffsets that names a topic twice.
+fn large_answer(data: &[u8], image: &Arc<Image>) -> Result<Option<Vec<u8>>> {
+    let kept = Kept::new(data.to_vec(), 0..data.len());
+    let mut reader = kept.reader_at(0);
+    let header = RequestHeader::read(&mut reader, |key| Some(known(key)?.first_flexible))?;
+    let principal = Principal::default();
+    let ask = ask(image, &principal, header.client_id);
+    let mut chunks = match header.api_key {
+        0 => {
+            let at = (&kept, image);
+            let mut produce = k00_produce::read_large(&header, &mut reader, &ask, at)?;
+            if produce.acks == 0 {
+                return Ok(None);
+            }
+            produce.large_answer(0, image, 0)
+        }
+        2 => {
+            let at = (&kept, image);
+            let mut request = k02_list_offsets::read_large(&header, &mut reader, &ask, at)?;
+            let mut list = kept.reader_at(0);
+            RequestHeader::read(&mut list, |key| Some(known(key)?.first_flexible))?;
+            list.take(if header.api_version >= 2 { 5 } else { 4 })?;
+            if list.array_length(header.flexible)? > 1 {
+                return Ok(None);
+            }
+            request.answer()
+        }
+        3 => {
+            let large = metadata::Large::read(&header, reader, &kept)?;
+            match large.answer(&ask, image)? {
+                Some(chunks) => chunks,
+                None => return Ok(None),
+            }
+        }
+        _ => return Ok(None),
+    };
+    finished(&mut chunks).map(Some)
+}
+
+fn finished(chunks: &mut Vec<Chunk>) -> Result<Vec<u8>> {
+    api::finish(chunks, ANSWER_BYTES_MAX).expect("the answer to a fuzzed request fits a frame");
+    let mut whole = Vec::new();
+    for chunk in chunks.drain(..) {
+        match chunk {
+            Chunk::Bytes(bytes) => whole.extend(bytes),
+            Chunk::Later(mut later) => {
+                while later.left_bytes() > 0 {
+                    whole.extend(later.make()?);
+                }
+            }
+            Chunk::File(..) => panic!("there is no file"),
+        }
+    }
+    Ok(whole)
 }
 
 fn answer(
@@ -42,7 +122,6 @@ fn answer(
     now_ms: u64,
 ) -> Result<Option<Vec<u8>>> {
     let mut reader = Reader::new(data);
-    let known = |key: i16| HOT_KEYS.iter().find(|known| known.key == key);
     let header = RequestHeader::read(&mut reader, |key| Some(known(key)?.first_flexible))?;
     let Some(key) = known(header.api_key) else {
         return Ok(None);
@@ -52,21 +131,12 @@ fn answer(
         return Ok(None);
     }
     let principal = Principal::default();
-    let ask = Ask {
-        image,
-        caller: Caller {
-            principal: &principal,
-            client_id: header.client_id,
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            listener: 0,
-        },
-        authorizer: &AllowAll,
-    };
+    let ask = ask(image, &principal, header.client_id);
     let reader = &mut reader;
     let mut chunks = match header.api_key {
         0 => {
             let mut spare = k00_produce::Spare::default();
-            let produce = k00_produce::read(&header, reader, &ask, &mut spare)?;
+            let produce = k00_produce::read(&header, reader, &ask, &mut spare, None)?;
             for each in &produce.partitions {
                 assert!(
                     data.get(each.records.clone()).is_some(),
@@ -79,7 +149,7 @@ fn answer(
             vec![Chunk::Bytes(bytes.split_off(7))]
         }
         1 => {
-            let fetch = k01_fetch::read(&header, reader, &ask, sessions, 1 << 20, now_ms)?;
+            let mut fetch = k01_fetch::read(&header, reader, &ask, sessions, 1 << 20, now_ms)?;
             let mut looked = k01_fetch::Looked::default();
             assert!(fetch.look(&mut looked, |_| true));
             assert!(
@@ -89,9 +159,9 @@ fn answer(
             fetch.answer(looked, sessions, image, now_ms)
         }
         2 => {
-            let mut request = k02_list_offsets::read(&header, reader, &ask)?;
+            let mut request = k02_list_offsets::read(&header, reader, &ask, None)?;
             request.search(|_| true);
-            vec![Chunk::Bytes(request.answer())]
+            request.answer()
         }
         3 => vec![Chunk::Bytes(k03_metadata::answer(
             &header,
@@ -105,11 +175,5 @@ fn answer(
             )?)]
         }
     };
-    api::finish(&mut chunks, ANSWER_BYTES_MAX)
-        .expect("the answer to a fuzzed request fits a frame");
-    let bytes = chunks.into_iter().flat_map(|chunk| match chunk {
-        Chunk::Bytes(bytes) => bytes,
-        Chunk::File(..) => panic!("there is no file"),
-    });
-    Ok(Some(bytes.collect()))
+    finished(&mut chunks).map(Some)
 }

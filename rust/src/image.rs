@@ -81,6 +81,11 @@ impl Topic {
         }
     }
 
+    /// There is such a partition, perhaps offline.
+    pub fn has(&self, index: i32) -> bool {
+        usize::try_from(index).is_ok_and(|index| index < self.partitions.len())
+    }
+
     /// The partition exists, and its log directory is offline: since the start, or it has failed since.
     pub fn is_offline(&self, index: i32) -> bool {
         let index = usize::try_from(index).ok();

@@ -97,6 +97,11 @@ pub const ACCEPTS_PER_TURN: usize = 64;
 /// Calls of `recv` for one connection before the next connection's turn.
 pub const RECEIVES_PER_TURN: usize = 4;
 
+/// A frame of which so much has come, bytes, gets the address space for all of it, so that it is not copied
+/// while it grows; and so much of that is made ready at once.
+pub const RECEIVE_RESERVED_BYTES: usize = 1024 * 1024;
+pub const RECEIVE_GROWTH_MAX: usize = 4 * 1024 * 1024;
+
 /// Receive buffers that a network thread keeps; with so many full of records to be appended, it
 /// appends them even in mid-turn.
 pub const RECEIVE_BUFFERS_KEPT: usize = 32;
@@ -149,6 +154,42 @@ pub const FRAME_WAIT_MS: u64 = 30_000;
 pub const WORK_PER_TURN: u32 = 1024;
 pub const WORK_OF_PRODUCE: u32 = 1;
 pub const WORK_OF_OTHERS: u32 = 16;
+
+/// A request whose frame is larger, bytes, is read by a thread beside the network threads, one at a time. A
+/// Produce request is only if it names more than so many topics and partitions.
+pub const LARGE_REQUEST_BYTES: usize = 64 * 1024;
+pub const LARGE_REQUEST_NAMES: usize = 2048;
+
+/// Bytes of a request that is not Produce which count as one more piece of work (`WORK_PER_TURN`).
+pub const BYTES_PER_WORK: usize = 64;
+
+/// Partitions of a Produce request that count as one more.
+pub const PARTITIONS_PER_WORK: u32 = 8;
+
+/// How often a large request's frame may be in memory while it is read: as it came, and what is made of it.
+pub const LARGE_REQUEST_COPIES: usize = 3;
+
+/// What is made at once of an answer that is made as it is sent, bytes; and what of it counts as so many
+/// times its bytes in `SEND_BYTES_PER_TURN`.
+pub const SLICE_BYTES: usize = 64 * 1024;
+pub const SLICE_COST: usize = 8;
+
+/// The table in which repetitions in a large request are looked for takes so many bytes and as many as its frame.
+pub const REPETITIONS_BYTES_FREE: usize = 32 * 1024 * 1024;
+
+/// Batches that one Produce request may bring. One with more names partitions again and again, or a broker has
+/// more partitions than any; it is refused, which ends its connection.
+pub const PRODUCED_BATCHES_MAX: usize = 16_384;
+
+/// Batches that are appended at once by a network thread; more than these by the directory's own.
+pub const APPEND_PIECES_AT_ONCE: usize = 4_096;
+
+/// Partitions that a Fetch may name although there are none such, and still have a session for all that it
+/// names; and those that it may forget beyond what its session holds.
+pub const FETCH_UNKNOWN_MAX: usize = 1_000;
+
+/// Topics that a Metadata request may have made, as CreateTopics: of more none is.
+pub const CREATED_TOPICS_MAX: usize = 10_000;
 
 /// Storage calls that a network thread collects before it makes them, even in mid-round.
 pub const WORKS_PER_ROUND: usize = 64;

@@ -178,6 +178,25 @@ impl FetchSessions {
         Some((entry.session.clone(), room))
     }
 
+    /// The same for a request that no session remembers: a full one goes on without, one of a session is
+    /// told that there is none.
+    pub fn open_none(
+        &self,
+        request: SessionRequest,
+        asked: Vec<Member>,
+        now_ms: u64,
+    ) -> (Context, Vec<Member>) {
+        if request.epoch != INITIAL_EPOCH && request.epoch != FINAL_EPOCH {
+            let context = Context::Refused(code::FETCH_SESSION_ID_NOT_FOUND);
+            return (context, Vec::new());
+        }
+        let request = SessionRequest {
+            epoch: FINAL_EPOCH,
+            ..request
+        };
+        self.open(request, asked, &[], now_ms)
+    }
+
     /// Which partitions of an answer are sent, and in which session; `said` says of each what it is.
     pub fn tell(&self, context: &Context, said: &[(&Member, Said)], now_ms: u64) -> Told {
         let all = |session_id| Told {

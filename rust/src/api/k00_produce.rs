@@ -20,15 +20,21 @@
 //! Version notes: v7 zstd (KIP-110); v8 record errors (KIP-467); v9 flexible; v10 current leader
 //! (KIP-951); v13 topic ids (KIP-516).
 
+mod large;
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{ApiKey, Ask, TopicRef, code, write_node_endpoints};
+pub use large::{names_much, read_large};
+
+use super::large::Kept;
+use super::large::partitions::{Marks, Rest};
+use super::{ApiKey, Ask, Chunk, TopicRef, code, put_rest, write_node_endpoints};
 use crate::access::{Operation, Resource};
 use crate::batch::shape::{self, Leading, Misshapen, check_produced};
 use crate::error::{Error, RecordError, Result};
 use crate::image::{Image, Partition};
-use crate::limits::{SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
+use crate::limits::{PRODUCED_BATCHES_MAX, SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
 use crate::log::log::AppendInfo;
 use crate::wire::header::begin_response_behind;
 use crate::wire::{Reader, RequestHeader, Writer};
@@ -64,6 +70,11 @@ pub struct Produce {
     pub partitions: Vec<ProducePartition>,
     /// It has waited for a high watermark, and may be registered there still.
     pub is_parked: bool,
+    /// Why all of it is refused.
+    refusal: Option<i16>,
+    /// Of a large one, the partitions that are refused.
+    rest: Option<Rest>,
+    rest_bytes: usize,
 }
 
 pub struct ProducePartition {
@@ -106,49 +117,64 @@ impl Spare {
     }
 }
 
-/// Reads the request. `reader` stands behind the header.
+/// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that are
+/// refused get one instead of a place in the request.
 pub fn read(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     ask: &Ask<'_>,
     spare: &mut Spare,
+    mut marks: Option<&mut Marks>,
 ) -> Result<Produce> {
     let (version, flexible) = (header.api_version, header.flexible);
     let transactional_id = reader.nullable_string(flexible)?;
     let acks = reader.i16()?;
     let timeout_ms = reader.i32()?;
     let mut refusal = transactional_id.map(|_| code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+    let judge = Judge::new(header, acks);
     let (mut topics, mut partitions) = spare.0.pop().unwrap_or_default();
     for _ in 0..reader.array_length(flexible)? {
+        let topic_at = reader.position();
         let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, ask.image)?;
         let may_write = match &topic {
             TopicRef::Known(topic) => ask.may(Operation::Write, Resource::Topic(&topic.name)),
             TopicRef::Unknown { name, .. } => ask.may(Operation::Write, Resource::Topic(name)),
         };
-        let count = reader.array_length(flexible)?;
-        for _ in 0..count {
+        if let Some(marks) = marks.as_mut().filter(|_| !may_write) {
+            marks.deny(topic_at);
+        }
+        let before = partitions.len();
+        for _ in 0..reader.array_length(flexible)? {
+            let partition_at = reader.position();
             let index = reader.i32()?;
             let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
             let end = reader.position();
             reader.skip_tags(flexible)?;
             refusal = refusal.or_else(|| refusal_of_all(records));
-            let judged = match is_closed(&topic, header.client_id) {
-                true => Err(refuse(code::INVALID_TOPIC, None)),
-                false => judge(&topic, may_write, index, records, version),
-            };
-            let outcome = match judged {
-                Ok(_) if !(-1..=1).contains(&acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
-                Ok(partition) => Outcome::Accepted(partition, None),
-                Err(refused) => refused,
-            };
+            let outcome = judge.outcome(&topic, may_write, index, records);
+            if let (Some(marks), Outcome::Refused { .. }) = (&mut marks, &outcome) {
+                marks.mark(partition_at);
+                // With acks 0 nothing is answered; why the connection ends is told of the first.
+                if acks != 0 || marks.count > 1 {
+                    continue;
+                }
+            }
             partitions.push(ProducePartition {
                 index,
                 records: end - records.len()..end,
                 outcome,
             });
+            if marks.is_some() && partitions.len() > PRODUCED_BATCHES_MAX {
+                let most = PRODUCED_BATCHES_MAX;
+                let reason = format!("a Produce request of more than {most} batches");
+                return Err(Error::MalformedRequest(reason));
+            }
         }
         reader.skip_tags(flexible)?;
-        topics.push((topic, count));
+        let count = partitions.len() - before;
+        if marks.is_none() || count > 0 {
+            topics.push((topic, count));
+        }
     }
     reader.skip_tags(flexible)?;
     if let Some(code) = refusal {
@@ -165,17 +191,44 @@ pub fn read(
         topics,
         partitions,
         is_parked: false,
+        refusal,
+        rest: None,
+        rest_bytes: 0,
     })
 }
 
-/// Coordinators alone write to their topics.
-fn is_closed(topic: &TopicRef, client_id: Option<&str>) -> bool {
-    matches!(topic, TopicRef::Known(topic) if topic.is_internal)
-        && client_id != Some(ADMIN_CLIENT_ID)
+/// What can be said of a partition before the log looks at its records.
+#[derive(Clone, Copy)]
+struct Judge {
+    version: i16,
+    acks: i16,
+    is_admin: bool,
 }
 
-/// What can be said before the log looks at the records: the partition, or the refusal.
-fn judge(
+impl Judge {
+    fn new(header: &RequestHeader<'_>, acks: i16) -> Judge {
+        Judge {
+            version: header.api_version,
+            acks,
+            is_admin: header.client_id == Some(ADMIN_CLIENT_ID),
+        }
+    }
+
+    fn outcome(&self, topic: &TopicRef, may_write: bool, index: i32, records: &[u8]) -> Outcome {
+        // Coordinators alone write to their topics.
+        if matches!(topic, TopicRef::Known(topic) if topic.is_internal) && !self.is_admin {
+            return refuse(code::INVALID_TOPIC, None);
+        }
+        match locate(topic, may_write, index, records, self.version) {
+            Ok(_) if !(-1..=1).contains(&self.acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
+            Ok(partition) => Outcome::Accepted(partition, None),
+            Err(refused) => refused,
+        }
+    }
+}
+
+/// The partition, or the refusal.
+fn locate(
     topic: &TopicRef,
     may_write: bool,
     index: i32,
@@ -283,7 +336,8 @@ impl Produce {
 
     /// What the request takes in memory while it waits, its records not counted.
     pub fn memory_bytes(&self) -> usize {
-        self.topics.len() * size_of::<(TopicRef, usize)>()
+        self.rest_bytes
+            + self.topics.len() * size_of::<(TopicRef, usize)>()
             + self.partitions.len() * (size_of::<ProducePartition>() + REFUSAL_BYTES)
     }
 
@@ -304,25 +358,73 @@ impl Produce {
             topics: Vec::new(),
             partitions: Vec::new(),
             is_parked: false,
+            refusal: None,
+            rest: None,
+            rest_bytes: 0,
         }
     }
 
     /// The response, behind what is in `bytes`. Of partitions that wait for the disk or the high
     /// watermark still, it says that the disk failed or that the time is over.
     pub fn answer(&self, bytes: &mut Vec<u8>, throttle_ms: u32, image: &Image, listener: usize) {
+        let mut writer = self.begin_answer(std::mem::take(bytes));
+        self.end_answer(&mut writer, throttle_ms, image, listener);
+        *bytes = writer.bytes;
+    }
+
+    /// There is more to an answer than `answer` writes.
+    pub fn has_rest(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// The same as `answer`, once, where the request was large.
+    pub fn large_answer(&mut self, throttle_ms: u32, image: &Image, listener: usize) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        let mut writer = self.begin_answer(Vec::new());
+        put_rest(&mut writer, self.rest.take(), &mut chunks);
+        self.end_answer(&mut writer, throttle_ms, image, listener);
+        chunks.push(Chunk::Bytes(writer.bytes));
+        chunks
+    }
+
+    /// What the frame of a large request holds that is to be appended: bytes, and where the content begins
+    /// from which the ranges of the records count. A copy, if the frame is kept for the answer.
+    pub fn take_records(&mut self, kept: Kept) -> (Vec<u8>, usize) {
+        if self.rest.is_none() {
+            let (frame, content) = kept.into_frame();
+            return (frame, content.start);
+        }
+        let mut buffer = Vec::with_capacity(self.size_bytes());
+        for each in &mut self.partitions {
+            let start = buffer.len();
+            let records = kept.bytes().get(each.records.clone());
+            buffer.extend_from_slice(records.unwrap_or_default());
+            each.records = start..buffer.len();
+        }
+        (buffer, 0)
+    }
+
+    /// The response up to the topics of this list.
+    fn begin_answer(&self, behind: Vec<u8>) -> Writer {
         let (version, flexible) = (self.version, self.flexible);
-        let behind = std::mem::take(bytes);
         let mut writer = begin_response_behind(behind, self.correlation_id, flexible);
-        writer.array_length(self.topics.len(), flexible);
+        let of_rest = self.rest.as_ref().map_or(0, |rest| rest.topics);
+        writer.array_length(self.topics.len() + of_rest, flexible);
         let mut partitions = self.partitions.iter();
         for (topic, count) in &self.topics {
             topic.write(&mut writer, version >= TOPIC_IDS_SINCE, flexible);
             writer.array_length(*count, flexible);
             for partition in partitions.by_ref().take(*count) {
-                self.write_partition(&mut writer, partition);
+                write_partition(&mut writer, (version, self.acks), flexible, partition);
             }
             writer.no_tags(flexible);
         }
+        writer
+    }
+
+    /// What stands behind the topics.
+    fn end_answer(&self, writer: &mut Writer, throttle_ms: u32, image: &Image, listener: usize) {
+        let (version, flexible) = (self.version, self.flexible);
         writer.i32(i32::try_from(throttle_ms).unwrap_or(i32::MAX));
         let leaders = self.partitions.iter().filter_map(|each| each.leader());
         let leaders: Vec<i32> = match version >= LEADERS_SINCE {
@@ -330,68 +432,72 @@ impl Produce {
             false => Vec::new(),
         };
         write_node_endpoints(
-            &mut writer,
+            writer,
             flexible,
             NODE_ENDPOINTS_TAG,
             &leaders,
             image,
             listener,
         );
-        *bytes = writer.bytes;
     }
+}
 
-    fn write_partition(&self, writer: &mut Writer, partition: &ProducePartition) {
-        let mut record_errors: &[RecordError] = &[];
-        let mut start_of_refused = -1;
-        let (error_code, message, info) = match &partition.outcome {
-            Outcome::Refused {
-                code,
-                log_start_offset,
-                message,
-                record_errors: errors,
-                ..
-            } => {
-                record_errors = errors;
-                start_of_refused = *log_start_offset;
-                (*code, message.as_deref(), None)
-            }
-            Outcome::Accepted(_, None) => (code::REQUEST_TIMED_OUT, None, None),
-            Outcome::Accepted(at, Some(info)) if self.acks == -1 => {
-                match at.log.high_watermark() > info.last_offset {
-                    true => (code::NONE, None, Some(info)),
-                    false if at.waiters.is_gone() => (code::UNKNOWN_TOPIC_OR_PARTITION, None, None),
-                    false if at.waiters.has_failed() => (code::KAFKA_STORAGE_ERROR, None, None),
-                    false => (code::REQUEST_TIMED_OUT, None, None),
-                }
-            }
-            Outcome::Accepted(_, Some(info)) => (code::NONE, None, Some(info)),
-        };
-        writer.i32(partition.index);
-        writer.i16(error_code);
-        writer.i64(info.map_or(-1, |info| info.first_offset));
-        writer.i64(info.map_or(-1, |info| info.log_append_time_ms));
-        if self.version >= 5 {
-            writer.i64(info.map_or(start_of_refused, |info| info.log_start_offset));
+fn write_partition(
+    writer: &mut Writer,
+    (version, acks): (i16, i16),
+    flexible: bool,
+    partition: &ProducePartition,
+) {
+    let mut record_errors: &[RecordError] = &[];
+    let mut start_of_refused = -1;
+    let (error_code, message, info) = match &partition.outcome {
+        Outcome::Refused {
+            code,
+            log_start_offset,
+            message,
+            record_errors: errors,
+            ..
+        } => {
+            record_errors = errors;
+            start_of_refused = *log_start_offset;
+            (*code, message.as_deref(), None)
         }
-        if self.version >= 8 {
-            writer.array_length(record_errors.len(), self.flexible);
-            for error in record_errors {
-                writer.i32(error.batch_index);
-                writer.string(&error.message, self.flexible);
-                writer.no_tags(self.flexible);
+        Outcome::Accepted(_, None) => (code::REQUEST_TIMED_OUT, None, None),
+        Outcome::Accepted(at, Some(info)) if acks == -1 => {
+            match at.log.high_watermark() > info.last_offset {
+                true => (code::NONE, None, Some(info)),
+                false if at.waiters.is_gone() => (code::UNKNOWN_TOPIC_OR_PARTITION, None, None),
+                false if at.waiters.has_failed() => (code::KAFKA_STORAGE_ERROR, None, None),
+                false => (code::REQUEST_TIMED_OUT, None, None),
             }
-            writer.nullable_string(message, self.flexible);
         }
-        match partition.leader().filter(|_| self.version >= LEADERS_SINCE) {
-            None => writer.no_tags(self.flexible),
-            Some((leader_id, leader_epoch)) => {
-                writer.uvarint(1);
-                writer.tag(CURRENT_LEADER_TAG, |field| {
-                    field.i32(leader_id);
-                    field.i32(leader_epoch);
-                    field.no_tags(true);
-                });
-            }
+        Outcome::Accepted(_, Some(info)) => (code::NONE, None, Some(info)),
+    };
+    writer.i32(partition.index);
+    writer.i16(error_code);
+    writer.i64(info.map_or(-1, |info| info.first_offset));
+    writer.i64(info.map_or(-1, |info| info.log_append_time_ms));
+    if version >= 5 {
+        writer.i64(info.map_or(start_of_refused, |info| info.log_start_offset));
+    }
+    if version >= 8 {
+        writer.array_length(record_errors.len(), flexible);
+        for error in record_errors {
+            writer.i32(error.batch_index);
+            writer.string(&error.message, flexible);
+            writer.no_tags(flexible);
+        }
+        writer.nullable_string(message, flexible);
+    }
+    match partition.leader().filter(|_| version >= LEADERS_SINCE) {
+        None => writer.no_tags(flexible),
+        Some((leader_id, leader_epoch)) => {
+            writer.uvarint(1);
+            writer.tag(CURRENT_LEADER_TAG, |field| {
+                field.i32(leader_id);
+                field.i32(leader_epoch);
+                field.no_tags(true);
+            });
         }
     }
 }

@@ -20,10 +20,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{ApiKey, Ask, TopicRef, code, leader_epoch_error};
+use super::large::Kept;
+use super::large::partitions::{Customs, Grammar, Marks, Rest, Rule};
+use super::{ApiKey, Ask, Chunk, TopicRef, code, leader_epoch_error, put_rest};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
-use crate::image::Partition;
+use crate::image::{Image, Partition};
 use crate::log::directory::LogDirectory;
 use crate::wire::header::begin_response;
 use crate::wire::{Reader, RequestHeader, Writer};
@@ -68,6 +70,9 @@ pub struct ListOffsets {
     correlation_id: i32,
     topics: Vec<TopicRef>,
     partitions: Vec<Asked>,
+    /// Of a large one, the partitions that there are not.
+    rest: Option<Rest>,
+    rest_bytes: usize,
 }
 
 struct Asked {
@@ -98,11 +103,44 @@ pub fn memory_bytes_ahead(body_bytes: usize) -> usize {
     body_bytes + body_bytes / PARTITION_ON_WIRE_BYTES * size_of::<Asked>()
 }
 
-/// Reads the request. `reader` stands behind the header.
+/// Reads a large request, whose content is `kept`.
+pub fn read_large(
+    header: &RequestHeader<'_>,
+    reader: &mut Reader<'_>,
+    ask: &Ask<'_>,
+    (kept, image): (&Kept, &Arc<Image>),
+) -> Result<ListOffsets> {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let grammar = Grammar {
+        by_id: false,
+        flexible,
+        partition_bytes: if version >= 4 { 16 } else { 12 },
+        has_records: false,
+    };
+    let mut list = reader.clone();
+    list.take(if version >= 2 { 5 } else { 4 })?;
+    let mut marks = Marks::new(kept.bytes().len());
+    let mut request = read(header, reader, ask, Some(&mut marks))?;
+    if marks.count > 0 {
+        let customs = Customs {
+            answers_once: true,
+            answers_empty_topics: false,
+        };
+        let rule = Unknown { version, flexible };
+        let rest = marks.rest(grammar, &list, (kept, image), customs, rule)?;
+        request.rest_bytes = rest.later.memory_bytes();
+        request.rest = Some(rest);
+    }
+    Ok(request)
+}
+
+/// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that there
+/// are not get one instead of a place in the request.
 pub fn read(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     ask: &Ask<'_>,
+    mut marks: Option<&mut Marks>,
 ) -> Result<ListOffsets> {
     let (version, flexible) = (header.api_version, header.flexible);
     let replica_id = reader.i32()?;
@@ -113,21 +151,32 @@ pub fn read(
         correlation_id: header.correlation_id,
         topics: Vec::new(),
         partitions: Vec::new(),
+        rest: None,
+        rest_bytes: 0,
     };
     let mut seen = HashMap::new();
     let mut places: HashMap<Arc<str>, usize> = HashMap::new();
     for _ in 0..reader.array_length(flexible)? {
+        let topic_at = reader.position();
         let topic = TopicRef::read(reader, false, flexible, ask.image)?;
         let name: Arc<str> = topic.name().into();
         let may_see = ask.may(Operation::Describe, Resource::Topic(&name));
         // One that comes twice is answered once.
         let place_of_topic = places.get(&name).copied();
         let place_of_topic = place_of_topic.unwrap_or(request.topics.len());
+        if let Some(marks) = marks.as_mut().filter(|_| !may_see) {
+            marks.deny(topic_at);
+        }
         for _ in 0..reader.array_length(flexible)? {
+            let partition_at = reader.position();
             let index = reader.i32()?;
             let current_leader_epoch = if version >= 4 { reader.i32()? } else { -1 };
             let timestamp = reader.i64()?;
             reader.skip_tags(flexible)?;
+            if let Some(marks) = marks.as_mut().filter(|_| !topic.has(index)) {
+                marks.mark(partition_at);
+                continue;
+            }
             // One that is named twice is answered once, with an error.
             let first = seen.entry((name.clone(), index));
             let first = first.or_insert(request.partitions.len());
@@ -153,7 +202,8 @@ pub fn read(
             });
         }
         reader.skip_tags(flexible)?;
-        if place_of_topic == request.topics.len() {
+        let is_kept = marks.is_none() || matches!(topic, TopicRef::Known(_));
+        if is_kept && place_of_topic == request.topics.len() {
             places.insert(name, place_of_topic);
             request.topics.push(topic);
         }
@@ -171,6 +221,7 @@ impl ListOffsets {
     pub fn memory_bytes(&self) -> usize {
         let names = self.topics.iter().map(|topic| topic.name().len());
         names.sum::<usize>()
+            + self.rest_bytes
             + self.topics.len() * size_of::<TopicRef>()
             + self.partitions.len() * size_of::<Asked>()
     }
@@ -199,8 +250,8 @@ impl ListOffsets {
         }
     }
 
-    /// The whole response.
-    pub fn answer(&self) -> Vec<u8> {
+    /// The whole response, once.
+    pub fn answer(&mut self) -> Vec<Chunk> {
         let flexible = self.flexible;
         let mut writer = begin_response(self.correlation_id, flexible, 64);
         if self.version >= 2 {
@@ -215,32 +266,68 @@ impl ListOffsets {
         }
         let topics = self.topics.iter().zip(&by_topic);
         let topics = topics.filter(|(_, asked)| !asked.is_empty());
-        writer.array_length(topics.clone().count(), flexible);
+        let of_rest = self.rest.as_ref().map_or(0, |rest| rest.topics);
+        writer.array_length(topics.clone().count() + of_rest, flexible);
         for (topic, asked) in topics {
             topic.write(&mut writer, false, flexible);
             writer.array_length(asked.len(), flexible);
             for each in asked {
-                self.write_partition(&mut writer, each);
+                let (error_code, found) = match &each.place {
+                    Ok(_) => (code::NONE, each.found.as_ref().unwrap_or(&NOTHING)),
+                    Err(error_code) => (*error_code, &NOTHING),
+                };
+                write_partition(&mut writer, self.version, each.index, error_code, found);
+                writer.no_tags(flexible);
             }
             writer.no_tags(flexible);
         }
+        let mut chunks = Vec::new();
+        put_rest(&mut writer, self.rest.take(), &mut chunks);
         writer.no_tags(flexible);
-        writer.bytes
+        chunks.push(Chunk::Bytes(writer.bytes));
+        chunks
     }
+}
 
-    fn write_partition(&self, writer: &mut Writer, asked: &Asked) {
-        let (error_code, found) = match &asked.place {
-            Ok(_) => (code::NONE, asked.found.as_ref().unwrap_or(&NOTHING)),
-            Err(error_code) => (*error_code, &NOTHING),
-        };
-        writer.i32(asked.index);
-        writer.i16(error_code);
-        writer.i64(found.timestamp);
-        writer.i64(found.offset);
+/// All of a partition but its tags.
+fn write_partition(writer: &mut Writer, version: i16, index: i32, error_code: i16, found: &Found) {
+    writer.i32(index);
+    writer.i16(error_code);
+    writer.i64(found.timestamp);
+    writer.i64(found.offset);
+    if version >= 4 {
+        writer.i32(found.leader_epoch);
+    }
+}
+
+/// Partitions that there are not.
+struct Unknown {
+    version: i16,
+    flexible: bool,
+}
+
+impl Rule for Unknown {
+    fn write(
+        &self,
+        writer: &mut Writer,
+        _topic: &TopicRef,
+        is_denied: bool,
+        mut partition: Reader<'_>,
+        is_repeated: bool,
+    ) -> Result<()> {
+        let index = partition.i32()?;
         if self.version >= 4 {
-            writer.i32(found.leader_epoch);
+            partition.i32()?;
         }
+        let error_code = match partition.i64()? {
+            _ if is_denied => code::TOPIC_AUTHORIZATION_FAILED,
+            _ if is_repeated => code::INVALID_REQUEST,
+            timestamp if !knows(self.version, timestamp) => code::UNSUPPORTED_VERSION,
+            _ => code::UNKNOWN_TOPIC_OR_PARTITION,
+        };
+        write_partition(writer, self.version, index, error_code, &NOTHING);
         writer.no_tags(self.flexible);
+        Ok(())
     }
 }
 

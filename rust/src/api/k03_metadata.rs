@@ -46,55 +46,134 @@ const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;
 /// First version in which an id may stand for a name.
 const ALONE_SINCE: i16 = 12;
 
+/// A topic that a request names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Asked<'a> {
-    name: Option<&'a str>,
-    id: Uuid,
+pub struct Asked<'a> {
+    pub name: Option<&'a str>,
+    pub id: Uuid,
+}
+
+impl<'a> Asked<'a> {
+    /// Its name, if it is missing and there may be such a topic.
+    pub fn missing_name(&self, image: &Image) -> Option<&'a str> {
+        self.name
+            .filter(|name| image.topic(name).is_none() && is_topic_name(name))
+    }
 }
 
 struct Request<'a> {
     /// `None`: all topics.
     topics: Option<Vec<Asked<'a>>>,
-    allows_creation: bool,
+    flags: Flags,
+}
+
+/// What stands behind the topics.
+pub struct Flags {
+    pub allows_creation: bool,
     cluster_operations: bool,
     topic_operations: bool,
 }
 
-fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Request<'a>> {
-    let (version, flexible) = (header.api_version, header.flexible);
-    let count = match version {
-        0 => match reader.array_length(flexible)? {
-            0 => None,
-            count => Some(count),
-        },
-        _ => reader.nullable_length(flexible)?,
-    };
-    let mut topics = None;
-    if let Some(count) = count {
-        let asked = topics.insert(Vec::new());
-        for _ in 0..count {
-            let id = if version >= 10 {
-                reader.uuid()?
-            } else {
-                Uuid::ZERO
-            };
-            let name = match version >= 10 {
-                true => reader.nullable_string(flexible)?,
-                false => Some(reader.string(flexible)?),
-            };
-            reader.skip_tags(flexible)?;
-            asked.push(Asked { name, id });
+impl Flags {
+    pub fn read(header: &RequestHeader<'_>, reader: &mut Reader<'_>) -> Result<Flags> {
+        let version = header.api_version;
+        let flags = Flags {
+            allows_creation: version < 4 || reader.bool()?,
+            cluster_operations: (8..=10).contains(&version) && reader.bool()?,
+            topic_operations: version >= 8 && reader.bool()?,
+        };
+        reader.skip_tags(header.flexible)?;
+        Ok(flags)
+    }
+
+    /// What is said of the operations on a topic.
+    pub fn topic_operations(&self) -> i32 {
+        match self.topic_operations {
+            true => TOPIC_OPERATIONS,
+            false => OPERATIONS_OMITTED,
         }
     }
-    let allows_creation = version < 4 || reader.bool()?;
-    let cluster_operations = (8..=10).contains(&version) && reader.bool()?;
-    let topic_operations = version >= 8 && reader.bool()?;
+
+    /// What stands behind the topics in the answer to a request, which may be refused as a whole.
+    pub fn write_tail(
+        &self,
+        writer: &mut Writer,
+        header: &RequestHeader<'_>,
+        refusal: Option<i16>,
+    ) {
+        let version = header.api_version;
+        if (8..=10).contains(&version) {
+            writer.i32(match self.cluster_operations && refusal.is_none() {
+                true => CLUSTER_OPERATIONS,
+                false => OPERATIONS_OMITTED,
+            });
+        }
+        if version >= 13 {
+            writer.i16(refusal.unwrap_or(code::NONE));
+        }
+        writer.no_tags(header.flexible);
+    }
+}
+
+/// How many topics are named; `None`: all are meant.
+pub fn read_count(header: &RequestHeader<'_>, reader: &mut Reader<'_>) -> Result<Option<usize>> {
+    match header.api_version {
+        0 => Ok(Some(reader.array_length(header.flexible)?).filter(|count| *count > 0)),
+        _ => reader.nullable_length(header.flexible),
+    }
+}
+
+pub fn read_topic<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Asked<'a>> {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let id = if version >= 10 {
+        reader.uuid()?
+    } else {
+        Uuid::ZERO
+    };
+    let name = match version >= 10 {
+        true => reader.nullable_string(flexible)?,
+        false => Some(reader.string(flexible)?),
+    };
     reader.skip_tags(flexible)?;
+    Ok(Asked { name, id })
+}
+
+/// The body of a request of this version that has these topics made.
+pub fn request_of(header: &RequestHeader<'_>, names: &HashSet<&str>) -> Vec<u8> {
+    let (version, flexible) = (header.api_version, header.flexible);
+    let mut writer = Writer::default();
+    writer.array_length(names.len(), flexible);
+    for name in names {
+        if version >= 10 {
+            writer.uuid(&Uuid::ZERO);
+        }
+        writer.string(name, flexible);
+        writer.no_tags(flexible);
+    }
+    if version >= 4 {
+        writer.bool(true);
+    }
+    if (8..=10).contains(&version) {
+        writer.bool(false);
+    }
+    if version >= 8 {
+        writer.bool(false);
+    }
+    writer.no_tags(flexible);
+    writer.bytes
+}
+
+fn read<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Result<Request<'a>> {
+    let mut topics = None;
+    if let Some(count) = read_count(header, reader)? {
+        let asked = topics.insert(Vec::new());
+        for _ in 0..count {
+            asked.push(read_topic(header, reader)?);
+        }
+    }
     Ok(Request {
         topics,
-        allows_creation,
-        cluster_operations,
-        topic_operations,
+        flags: Flags::read(header, reader)?,
     })
 }
 
@@ -113,16 +192,31 @@ fn once(mut asked: Vec<Asked<'_>>) -> Vec<Asked<'_>> {
 fn refusal(header: &RequestHeader<'_>, asked: &[Asked<'_>]) -> Option<i16> {
     let has_id = |each: &Asked<'_>| each.id != Uuid::ZERO;
     let is_nothing = |each: &Asked<'_>| each.name.is_none() && !has_id(each);
-    let is_early = header.api_version < ALONE_SINCE;
-    if is_early && asked.iter().any(|each| has_id(each) || each.name.is_none()) {
-        return Some(code::INVALID_REQUEST);
-    }
-    let is_by_name = !asked.iter().any(has_id);
-    (is_by_name && asked.iter().any(is_nothing)).then_some(code::UNKNOWN_SERVER_ERROR)
+    let is_young = |each: &Asked<'_>| has_id(each) || each.name.is_none();
+    refusal_of(
+        header,
+        asked.iter().any(is_young),
+        asked.iter().any(has_id),
+        asked.iter().any(is_nothing),
+    )
 }
 
-/// The answer to a request that is refused as a whole: no brokers, and each topic with the error.
-fn refuse(header: &RequestHeader<'_>, asked: &[Asked<'_>], error_code: i16) -> Vec<u8> {
+/// The same by what is among the topics: an id or no name; an id; neither.
+pub fn refusal_of(
+    header: &RequestHeader<'_>,
+    has_young: bool,
+    has_ids: bool,
+    has_nothing: bool,
+) -> Option<i16> {
+    if header.api_version < ALONE_SINCE && has_young {
+        return Some(code::INVALID_REQUEST);
+    }
+    (!has_ids && has_nothing).then_some(code::UNKNOWN_SERVER_ERROR)
+}
+
+/// The answer to a request that is refused as a whole, up to its topics: no brokers, and so many topics
+/// that have the error each.
+pub fn begin_refusal(header: &RequestHeader<'_>, topics: usize) -> Writer {
     let (version, flexible) = (header.api_version, header.flexible);
     let mut writer = header.begin_response(64);
     if version >= 3 {
@@ -135,22 +229,22 @@ fn refuse(header: &RequestHeader<'_>, asked: &[Asked<'_>], error_code: i16) -> V
     if version >= 1 {
         writer.i32(-1);
     }
-    writer.array_length(asked.len(), flexible);
-    for each in asked {
-        let named = Asked {
-            name: Some(each.name.unwrap_or_default()),
-            id: each.id,
-        };
-        write_refusal(&mut writer, header, &named, error_code, OPERATIONS_OMITTED);
-    }
-    if (8..=10).contains(&version) {
-        writer.i32(OPERATIONS_OMITTED);
-    }
-    if version >= 13 {
-        writer.i16(error_code);
-    }
-    writer.no_tags(flexible);
-    writer.bytes
+    writer.array_length(topics, flexible);
+    writer
+}
+
+/// A topic of such a request.
+pub fn write_refused(
+    writer: &mut Writer,
+    header: &RequestHeader<'_>,
+    asked: &Asked<'_>,
+    error_code: i16,
+) {
+    let named = Asked {
+        name: Some(asked.name.unwrap_or_default()),
+        id: asked.id,
+    };
+    write_refusal(writer, header, &named, error_code, OPERATIONS_OMITTED);
 }
 
 /// Names that the client asks for, may have created, and that are missing: Python's to make before
@@ -161,29 +255,14 @@ pub fn missing_topics(
     image: &Image,
 ) -> Result<bool> {
     let request = read(header, &mut reader)?;
-    let is_missing = |asked: &Asked<'_>| {
-        asked
-            .name
-            .is_some_and(|name| image.topic(name).is_none() && is_topic_name(name))
-    };
+    let is_missing = |asked: &Asked<'_>| asked.missing_name(image).is_some();
     let topics = request.topics.map(once);
-    Ok(request.allows_creation && topics.iter().flatten().any(is_missing))
+    Ok(request.flags.allows_creation && topics.iter().flatten().any(is_missing))
 }
 
-/// The whole answer.
-pub fn answer(
-    header: &RequestHeader<'_>,
-    mut reader: Reader<'_>,
-    ask: &Ask<'_>,
-) -> Result<Vec<u8>> {
-    let (image, listener) = (ask.image, ask.caller.listener);
-    let request = read(header, &mut reader)?;
+/// The answer up to its topics.
+pub fn begin_answer(header: &RequestHeader<'_>, image: &Image, listener: usize) -> Writer {
     let (version, flexible) = (header.api_version, header.flexible);
-    let asked = request.topics.as_deref().unwrap_or_default();
-    if let Some(error_code) = refusal(header, asked) {
-        return Ok(refuse(header, asked, error_code));
-    }
-    let topics = request.topics.map(once);
     let mut writer = header.begin_response(256);
     if version >= 3 {
         writer.i32(0);
@@ -195,10 +274,32 @@ pub fn answer(
     if version >= 1 {
         writer.i32(image.controller_id);
     }
-    let operations = match request.topic_operations {
-        true => TOPIC_OPERATIONS,
-        false => OPERATIONS_OMITTED,
-    };
+    writer
+}
+
+/// The whole answer.
+pub fn answer(
+    header: &RequestHeader<'_>,
+    mut reader: Reader<'_>,
+    ask: &Ask<'_>,
+) -> Result<Vec<u8>> {
+    let image = ask.image;
+    let request = read(header, &mut reader)?;
+    let flexible = header.flexible;
+    let asked = request.topics.as_deref().unwrap_or_default();
+    if let Some(error_code) = refusal(header, asked) {
+        let mut writer = begin_refusal(header, asked.len());
+        for each in asked {
+            write_refused(&mut writer, header, each, error_code);
+        }
+        request
+            .flags
+            .write_tail(&mut writer, header, Some(error_code));
+        return Ok(writer.bytes);
+    }
+    let topics = request.topics.map(once);
+    let mut writer = begin_answer(header, image, ask.caller.listener);
+    let operations = request.flags.topic_operations();
     match &topics {
         None => {
             // Topics that the client may not see are left out.
@@ -215,30 +316,33 @@ pub fn answer(
                 match find(ask, asked) {
                     Ok(topic) => write_topic(&mut writer, header, topic, image, operations),
                     Err(error_code) => {
-                        // No name stands beside an id that is not known.
-                        let name = asked.name.filter(|_| asked.id == Uuid::ZERO);
-                        let told = Asked { name, ..*asked };
-                        let operations = name.map_or(OPERATIONS_OMITTED, |_| operations);
-                        write_refusal(&mut writer, header, &told, error_code, operations);
+                        write_unknown(&mut writer, header, asked, error_code, operations);
                     }
                 }
             }
         }
     }
-    if (8..=10).contains(&version) {
-        writer.i32(match request.cluster_operations {
-            true => CLUSTER_OPERATIONS,
-            false => OPERATIONS_OMITTED,
-        });
-    }
-    if version >= 13 {
-        writer.i16(code::NONE);
-    }
-    writer.no_tags(flexible);
+    request.flags.write_tail(&mut writer, header, None);
     Ok(writer.bytes)
 }
 
-fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
+/// A topic that is not answered with its partitions.
+pub fn write_unknown(
+    writer: &mut Writer,
+    header: &RequestHeader<'_>,
+    asked: &Asked<'_>,
+    error_code: i16,
+    operations: i32,
+) {
+    // No name stands beside an id that is not known.
+    let name = asked.name.filter(|_| asked.id == Uuid::ZERO);
+    let told = Asked { name, ..*asked };
+    let operations = name.map_or(OPERATIONS_OMITTED, |_| operations);
+    write_refusal(writer, header, &told, error_code, operations);
+}
+
+/// The topic, or why it is not answered with its partitions.
+pub fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
     let may_see = |name: &str| ask.may(Operation::Describe, Resource::Topic(name));
     match asked.name.filter(|_| asked.id == Uuid::ZERO) {
         None => {
@@ -274,7 +378,7 @@ fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image,
     }
 }
 
-fn write_topic(
+pub fn write_topic(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     topic: &Topic,

@@ -8,8 +8,12 @@ pub mod k01_fetch;
 pub mod k02_list_offsets;
 pub mod k03_metadata;
 pub mod k18_api_versions;
+pub mod large;
 
 use std::sync::Arc;
+
+use large::Later;
+use large::partitions::Rest;
 
 use crate::access::{Authorizer, Caller, Operation, Resource};
 use crate::error::{Error, Result};
@@ -81,9 +85,10 @@ impl Ask<'_> {
     }
 }
 
-/// A part of a response: bytes, or bytes that are still in a segment's file.
+/// A part of a response: bytes, or bytes that are still in a segment's file or yet to be made.
 pub enum Chunk {
     Bytes(Vec<u8>),
+    Later(Later),
     /// And the directory that they are read from.
     File(FetchedRange, Arc<LogDirectory>),
 }
@@ -92,6 +97,7 @@ impl Chunk {
     pub fn size_bytes(&self) -> usize {
         match self {
             Chunk::Bytes(bytes) => bytes.len(),
+            Chunk::Later(later) => later.left_bytes(),
             Chunk::File(range, _) => range.length_bytes as usize,
         }
     }
@@ -100,6 +106,7 @@ impl Chunk {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Chunk::Bytes(bytes) => bytes.len(),
+            Chunk::Later(later) => later.memory_bytes(),
             Chunk::File(..) => 0,
         }
     }
@@ -115,6 +122,14 @@ pub fn finish(chunks: &mut [Chunk], bytes_max: i32) -> Result<()> {
         _ => Err(Error::InvalidArgument(
             "an answer begins with bytes".to_owned(),
         )),
+    }
+}
+
+/// Puts the rest of an answer behind what `writer` holds, which it goes on writing behind that.
+fn put_rest(writer: &mut Writer, rest: Option<Rest>, chunks: &mut Vec<Chunk>) {
+    if let Some(rest) = rest {
+        chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
+        chunks.push(Chunk::Later(rest.later));
     }
 }
 
@@ -163,6 +178,11 @@ impl TopicRef {
             (TopicRef::Unknown { id, .. }, true) => writer.uuid(id),
             (TopicRef::Unknown { name, .. }, false) => writer.string(name, flexible),
         }
+    }
+
+    /// There is such a partition, perhaps offline.
+    fn has(&self, index: i32) -> bool {
+        matches!(self, TopicRef::Known(topic) if topic.has(index))
     }
 
     /// Empty where the request has an unknown id.

@@ -407,7 +407,10 @@ impl Reactor {
         };
         let mut has_calls = connection.is_sending;
         for (slot, state) in connection.session.open_slots() {
-            has_calls |= matches!(state, Slot::Looking { .. } | Slot::Searching { .. });
+            has_calls |= matches!(
+                state,
+                Slot::Looking { .. } | Slot::Searching { .. } | Slot::Reading { .. }
+            );
             let parked = self.parked(token, slot);
             deregister(state, parked);
         }
@@ -607,6 +610,7 @@ pub(super) fn deregister(slot: &mut Slot, parked: Parked) {
         }
         Slot::Looking { .. }
         | Slot::Searching { .. }
+        | Slot::Reading { .. }
         | Slot::Control { .. }
         | Slot::Answered(_) => {}
     }

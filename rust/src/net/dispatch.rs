@@ -5,28 +5,34 @@ use std::sync::Arc;
 
 use super::control::ControlFrame;
 use super::end::End;
+use super::large::is_large;
 use super::plane::{HeldMemory, Shared};
 use super::reactor::{Reactor, Timer};
 use super::session::{Session, Slot};
 use super::stage::Source;
 use super::work::Work;
 use crate::api::k00_produce::{self, Outcome, Produce};
-use crate::api::{self, Chunk, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions};
+use crate::api::k01_fetch::Fetch;
+use crate::api::k02_list_offsets::ListOffsets;
+use crate::api::{
+    self, ApiKey, Chunk, HOT_KEYS, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions,
+};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
-    CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES, HOUSEKEEPING_MS,
-    MEMORY_FREE_BYTES, PRODUCE_WAIT_MS_MIN, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
+    BYTES_PER_WORK, CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES,
+    HOUSEKEEPING_MS, LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK,
+    PRODUCE_WAIT_MS_MIN, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
-use crate::wire::{Reader, RequestHeader, frame};
+use crate::wire::{Reader, RequestHeader};
 
 /// What a request is answered from.
 type Around<'a> = (&'a Image, &'a Arc<Shared>);
 
 /// The header of a request that is spoken here. Errors: one that cannot be read, an unknown key, a
 /// version that is not spoken, unless it is ApiVersions', which says so in its answer (KIP-511).
-fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<RequestHeader<'a>> {
+pub fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<RequestHeader<'a>> {
     let mut known = None;
     let header = RequestHeader::read(reader, |key| {
         known = shared.key(key);
@@ -56,19 +62,14 @@ fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
 /// Memory is short, and the request may take much of it while it waits for its answer, or stands behind
 /// others that do.
 fn waits_for_memory(
-    header: &RequestHeader<'_>,
-    reader: &Reader<'_>,
+    ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
     session: &Session,
     shared: &Shared,
 ) -> Result<bool> {
     if !shared.budget.is_exhausted() {
         return Ok(false);
     }
-    let ahead_bytes = match header.api_key {
-        FETCH => k01_fetch::memory_bytes_ahead(header, reader.clone(), &shared.fetch_sessions)?,
-        LIST_OFFSETS => k02_list_offsets::memory_bytes_ahead(reader.remaining()),
-        _ => 0,
-    };
+    let ahead_bytes = ahead_bytes(shared)?;
     // Whoever is refused here is told when there is room again.
     Ok(session.waiting_bytes() + ahead_bytes > MEMORY_FREE_BYTES && !shared.budget.reserve(0))
 }
@@ -88,9 +89,21 @@ impl Reactor {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
         let (image, shared) = around;
+        if is_large(frame, shared) {
+            let is_hot = |key: &ApiKey| frame.starts_with(&key.key.to_be_bytes());
+            if !HOT_KEYS.iter().any(is_hot) && self.waits_for_python(index) {
+                return Ok(false);
+            }
+            return Ok(self.set_aside(index, base..base + frame.len()));
+        }
         let mut reader = Reader::new(frame);
         let header = read_header(&mut reader, shared)?;
-        if !self.may_begin(index, &header, &reader)? {
+        let ahead_bytes = |shared: &Shared| match header.api_key {
+            FETCH => k01_fetch::memory_bytes_ahead(&header, reader.clone(), &shared.fetch_sessions),
+            LIST_OFFSETS => Ok(k02_list_offsets::memory_bytes_ahead(reader.remaining())),
+            _ => Ok(0),
+        };
+        if !self.may_begin(index, header.api_key, frame.len(), ahead_bytes)? {
             return Ok(false);
         }
         let Some(connection) = self.connections.get(index) else {
@@ -104,7 +117,10 @@ impl Reactor {
                 return Ok(true);
             }
             LIST_OFFSETS => match self.list_offsets(index, &header, &mut reader, around)? {
-                Some(answer) => answer,
+                Some(answer) => {
+                    self.answer_at_once(index, header.api_key, answer)?;
+                    return Ok(true);
+                }
                 None => return Ok(true),
             },
             METADATA => {
@@ -121,17 +137,19 @@ impl Reactor {
             }
             _ => return Ok(self.hand_over(index, &header, &reader, frame, Vec::new())),
         };
-        self.answer_at_once(index, header.api_key, answer)?;
+        self.answer_at_once(index, header.api_key, vec![Chunk::Bytes(answer)])?;
         Ok(true)
     }
 
     /// Whether the request may begin now: no earlier answer must leave first, there is memory for it,
     /// and the connection has not had its share of the turn.
-    fn may_begin(
+    /// `ahead_bytes` is what it may take in memory while it waits.
+    pub(super) fn may_begin(
         &mut self,
         index: usize,
-        header: &RequestHeader<'_>,
-        reader: &Reader<'_>,
+        api_key: i16,
+        frame_bytes: usize,
+        ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
         let (now_ms, turn, shared) = (self.now_ms, self.turn, &self.shared);
@@ -139,10 +157,10 @@ impl Reactor {
             return Ok(false);
         };
         let session = &connection.session;
-        if !session.may_begin(header.api_key, now_ms) {
+        if !session.may_begin(api_key, now_ms) {
             return Ok(false);
         }
-        if !connection.exceeds_memory && waits_for_memory(header, reader, session, shared)? {
+        if !connection.exceeds_memory && waits_for_memory(ahead_bytes, session, shared)? {
             // It may wait for requests that wait as it does: so after a while one at a time goes on.
             let since_ms = *connection.short_since_ms.get_or_insert(now_ms);
             if now_ms - since_ms < HOUSEKEEPING_MS || !shared.budget.exceed() {
@@ -159,24 +177,27 @@ impl Reactor {
             self.yielded.push(token);
             return Ok(false);
         }
-        connection.work_in_turn += match header.api_key {
+        connection.work_in_turn += match api_key {
             PRODUCE => WORK_OF_PRODUCE,
-            _ => WORK_OF_OTHERS,
+            // As many names as it has room for; of a Produce request they are counted when it is read.
+            _ => WORK_OF_OTHERS + (frame_bytes.min(LARGE_REQUEST_BYTES) / BYTES_PER_WORK) as u32,
         };
         Ok(true)
     }
 
     /// An answer that waits for nothing.
-    fn answer_at_once(&mut self, index: usize, api_key: i16, mut answer: Vec<u8>) -> Result<()> {
+    fn answer_at_once(&mut self, index: usize, api_key: i16, mut answer: Vec<Chunk>) -> Result<()> {
         let token = self.connections.token_of(index);
-        frame::finish(&mut answer, 0, self.shared.settings.answer_bytes_max)?;
+        api::finish(&mut answer, self.shared.settings.answer_bytes_max)?;
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
         let session = &mut connection.session;
         let caller = session.caller(connection.peer.ip(), connection.listener);
         let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
-        session.outbox.push(Chunk::Bytes(answer));
+        for chunk in answer {
+            session.outbox.push(chunk);
+        }
         self.hold_back(token, throttle_ms);
         self.touch(token);
         Ok(())
@@ -196,7 +217,8 @@ impl Reactor {
             return Ok(true);
         };
         let ask = connection.ask(image, shared);
-        let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests)?;
+        let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests, None)?;
+        connection.work_in_turn += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
         if !shared.gates.are_open()
             && shared.budget.is_half_used()
             && waits_for_directory(&produce, shared)
@@ -206,7 +228,7 @@ impl Reactor {
             self.wait_for_memory.push(token);
             return Ok(false);
         }
-        self.begin_produce(index, produce, bytes, base)?;
+        self.begin_produce(index, produce, bytes, base, None)?;
         Ok(true)
     }
 
@@ -217,7 +239,6 @@ impl Reactor {
         reader: &mut Reader<'_>,
         (image, shared): Around<'_>,
     ) -> Result<()> {
-        let token = self.connections.token_of(index);
         let now_ms = self.now_ms;
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
@@ -230,6 +251,21 @@ impl Reactor {
             shared.settings.fetch_bytes_max,
             now_ms,
         )?;
+        self.begin_fetch(index, Box::new(fetch), None)
+    }
+
+    /// A Fetch that has been read; one that was large has its slot already.
+    pub(super) fn begin_fetch(
+        &mut self,
+        index: usize,
+        fetch: Box<Fetch>,
+        at: Option<u64>,
+    ) -> Result<()> {
+        let token = self.connections.token_of(index);
+        let (now_ms, shared) = (self.now_ms, self.shared.clone());
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(());
+        };
         let exceeds_memory = connection.exceeds_memory;
         let session = &mut connection.session;
         let deadline_ms = now_ms + fetch.max_wait_ms as u64;
@@ -237,14 +273,13 @@ impl Reactor {
             // It might hold its memory for as long as a log directory does not answer.
             let mut chunks = fetch.throttled_answer(0);
             api::finish(&mut chunks, shared.settings.answer_bytes_max)?;
-            for chunk in chunks {
-                session.outbox.push(chunk);
-            }
+            let slot = session.place(at, Slot::Fetch(fetch));
+            session.answer(slot, chunks);
             self.touch(token);
             return Ok(());
         }
         let is_over = fetch.max_wait_ms == 0 || exceeds_memory;
-        let slot = session.begin(Slot::Fetch(Box::new(fetch)));
+        let slot = session.place(at, Slot::Fetch(fetch));
         if session.waiting_bytes() > MEMORY_FREE_BYTES {
             self.account_owed(index);
         }
@@ -262,36 +297,54 @@ impl Reactor {
         header: &RequestHeader<'_>,
         reader: &mut Reader<'_>,
         (image, shared): Around<'_>,
-    ) -> Result<Option<Vec<u8>>> {
-        let token = self.connections.token_of(index);
+    ) -> Result<Option<Vec<Chunk>>> {
         let Some(connection) = self.connections.get(index) else {
             return Ok(None);
         };
         let ask = connection.ask(image, shared);
-        let mut request = k02_list_offsets::read(header, reader, &ask)?;
+        let mut request = k02_list_offsets::read(header, reader, &ask, None)?;
         if request.next_directory().is_none() {
             request.search(|_| false);
             return Ok(Some(request.answer()));
         }
+        self.begin_search(index, Box::new(request), None);
+        Ok(None)
+    }
+
+    /// A ListOffsets that has been read, for which logs are to be searched; one that was large has its slot
+    /// already.
+    pub(super) fn begin_search(
+        &mut self,
+        index: usize,
+        request: Box<ListOffsets>,
+        at: Option<u64>,
+    ) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
         let memory_bytes = request.memory_bytes();
-        let slot = connection.session.begin(Slot::Searching { memory_bytes });
+        let slot = connection
+            .session
+            .place(at, Slot::Searching { memory_bytes });
         if memory_bytes > MEMORY_FREE_BYTES {
             self.account_owed(index);
         }
         self.work.push_back(Work::Search {
             parked: self.parked(token, slot),
-            request: Box::new(request),
+            request,
         });
-        Ok(None)
     }
 
-    /// Stages the records of a Produce request, whose content begins at `base`.
-    fn begin_produce(
+    /// Stages the records of a Produce request, whose content begins at `base`; one that was large has its
+    /// slot already.
+    pub(super) fn begin_produce(
         &mut self,
         index: usize,
         produce: Produce,
         bytes: &[u8],
         base: usize,
+        at: Option<u64>,
     ) -> std::result::Result<(), End> {
         let token = self.connections.token_of(index);
         let now_ms = self.now_ms;
@@ -305,9 +358,10 @@ impl Reactor {
         };
         let wait_ms = u64::try_from(produce.timeout_ms).unwrap_or(0);
         let deadline_ms = now_ms + wait_ms.max(PRODUCE_WAIT_MS_MIN);
-        let slot = (!is_silent).then(|| connection.session.next_slot());
+        let slot = at.unwrap_or_else(|| connection.session.next_slot());
+        let slot = (!is_silent).then_some(slot);
         let mut pending = 0;
-        for (at, each) in produce.partitions.iter().enumerate() {
+        for (number, each) in produce.partitions.iter().enumerate() {
             let Outcome::Accepted(partition, _) = &each.outcome else {
                 continue;
             };
@@ -315,7 +369,7 @@ impl Reactor {
             let source = Source {
                 connection: token,
                 slot,
-                at,
+                at: number,
                 directory: self.shared.gates.number_of(&partition.directory),
                 partition: partition.clone(),
             };
@@ -325,13 +379,20 @@ impl Reactor {
                 .add(source, bytes, base + records.start, records.len());
         }
         match is_silent {
-            true => self.spare_requests.put(produce),
+            true => {
+                self.spare_requests.put(produce);
+                if let Some(large) = at {
+                    connection.session.answer(large, Vec::new());
+                    self.touch(token);
+                }
+            }
             false => {
-                connection.session.begin(Slot::Produce {
+                let state = Slot::Produce {
                     produce,
                     deadline_ms,
                     pending,
-                });
+                };
+                connection.session.place(at, state);
                 if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
                     self.account_owed(index);
                 }
@@ -349,6 +410,15 @@ impl Reactor {
         Ok(())
     }
 
+    /// Python does not come for requests, and half of the memory is used: what is for it waits.
+    fn waits_for_python(&mut self, index: usize) -> bool {
+        let waits = self.shared.budget.is_half_used() && self.shared.control().is_held_up();
+        if waits {
+            self.wait_for_memory.push(self.connections.token_of(index));
+        }
+        waits
+    }
+
     /// Gives a request to Python, which may give it back if `kept` holds the frame's content. False: not
     /// begun, since it would wait in memory.
     fn hand_over(
@@ -359,19 +429,32 @@ impl Reactor {
         frame: &[u8],
         kept: Vec<u8>,
     ) -> bool {
-        let token = self.connections.token_of(index);
-        if self.shared.budget.is_half_used() && self.shared.control().is_held_up() {
-            self.wait_for_memory.push(token);
+        if self.waits_for_python(index) {
             return false;
         }
-        let Some(connection) = self.connections.get(index) else {
-            return true;
-        };
         let body = frame.get(reader.position()..).unwrap_or_default().to_vec();
-        let slot = connection.session.begin(Slot::Control {
+        self.give_to_python(index, header, body, kept, None);
+        true
+    }
+
+    /// The same; one that was large has its slot already.
+    pub(super) fn give_to_python(
+        &mut self,
+        index: usize,
+        header: &RequestHeader<'_>,
+        body: Vec<u8>,
+        kept: Vec<u8>,
+        at: Option<u64>,
+    ) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        let control = Slot::Control {
             memory_bytes: kept.len(),
             content: kept,
-        });
+        };
+        let slot = connection.session.place(at, control);
         let (listener, peer) = (connection.listener, connection.peer);
         let principal = connection.session.principal.clone();
         let client_id = connection.session.client_id();
@@ -398,11 +481,10 @@ impl Reactor {
             body,
             memory: HeldMemory::new(&self.shared, memory_bytes),
         });
-        true
     }
 
-    /// Answers a Metadata request whose topics Python has made since.
-    pub(super) fn answer_again(&mut self, index: usize, slot: u64) -> Result<Vec<u8>> {
+    /// The answer to a Metadata request whose topics Python has made since; `None`: it is large.
+    pub(super) fn answer_again(&mut self, index: usize, slot: u64) -> Result<Option<Vec<u8>>> {
         let (image, shared) = (self.shared.image(), self.shared.clone());
         let gone = || Error::InvalidArgument("no request to be answered again".to_owned());
         let connection = self.connections.get(index).ok_or_else(gone)?;
@@ -410,8 +492,12 @@ impl Reactor {
             Some(Slot::Control { content, .. }) => std::mem::take(content),
             _ => return Err(gone()),
         };
+        if content.len() > LARGE_REQUEST_BYTES {
+            self.read_again(index, slot, content);
+            return Ok(None);
+        }
         let mut reader = Reader::new(&content);
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
-        k03_metadata::answer(&header, reader, &connection.ask(&image, &shared))
+        k03_metadata::answer(&header, reader, &connection.ask(&image, &shared)).map(Some)
     }
 }

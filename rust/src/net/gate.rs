@@ -244,6 +244,8 @@ pub struct Gates {
     directories: Vec<DirectoryGates>,
     /// For records of the metadata, whose directory may be none of the log directories.
     pub metadata: Arc<Gate>,
+    /// For large requests, which no network thread reads: it has a thread and no directory.
+    pub large: Arc<Gate>,
     /// A gate has no thread for what is in its queue, since none could be started.
     lacks_thread: AtomicBool,
 }
@@ -265,6 +267,7 @@ impl Gates {
         Gates {
             directories: gates.collect(),
             metadata: Gate::new('k', 0, Kind::Ordered),
+            large: Gate::new('q', 0, Kind::Unordered),
             lacks_thread: AtomicBool::new(false),
         }
     }
@@ -328,7 +331,7 @@ impl Gates {
                 && has_thread(&gates.changes)
                 && has_thread(&gates.long_answers)
         });
-        let have_threads = of_directories && has_thread(&self.metadata);
+        let have_threads = of_directories && has_thread(&self.metadata) && has_thread(&self.large);
         if !have_threads {
             self.lacks_thread.store(true, Ordering::SeqCst);
         }
@@ -345,6 +348,7 @@ impl Gates {
                 gate.forget(thread, connection, &mut forgotten);
             }
         }
+        self.large.forget(thread, connection, &mut forgotten);
         forgotten
     }
 
@@ -386,6 +390,7 @@ impl Gates {
             gates.long_answers.end();
         }
         self.metadata.end();
+        self.large.end();
     }
 }
 

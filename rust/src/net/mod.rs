@@ -7,6 +7,7 @@
 //! receive, buffers    bytes, frames, the memory they come in      dispatch  one request
 //! idle         which of them are idle, or have been used least recently
 //! end          why a connection is ended, and what the log says of it
+//! large        requests that take long to be read, beside the network threads
 //! settle       requests that wait, and what becomes of them
 //! session      one connection without its socket: request order, response slots
 //! outbox       what is to be sent: bytes and file ranges
@@ -32,6 +33,7 @@ mod dispatch;
 mod end;
 mod gate;
 mod idle;
+mod large;
 pub mod metadata;
 pub mod outbox;
 pub mod pace;

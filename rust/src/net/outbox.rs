@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::poller;
 use crate::api::Chunk;
 use crate::limits::{
-    RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
+    RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SLICE_BYTES, SLICE_COST,
+    SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
 };
 use crate::log::directory::LogDirectory;
 
@@ -67,6 +68,9 @@ pub struct Outbox {
     /// Ranges of files among the chunks, and what of them is not sent yet.
     files: usize,
     file_bytes: usize,
+    /// What is yet to be made, and the memory that is kept for it.
+    later_bytes: usize,
+    kept_bytes: usize,
     /// Some of what was in here since it was last empty has left.
     has_begun: bool,
 }
@@ -119,13 +123,13 @@ impl Outbox {
     pub fn directory(&self) -> Option<&Arc<LogDirectory>> {
         self.chunks.iter().find_map(|chunk| match chunk {
             Chunk::File(_, directory) => Some(directory),
-            Chunk::Bytes(_) => None,
+            _ => None,
         })
     }
 
-    /// Bytes in memory that are not sent yet.
+    /// What is in memory for it.
     pub fn memory_bytes(&self) -> usize {
-        self.queued_bytes - self.file_bytes
+        self.queued_bytes - self.file_bytes - self.later_bytes + self.kept_bytes
     }
 
     /// Puts what is to be sent behind everything in here.
@@ -137,8 +141,17 @@ impl Outbox {
 
     pub fn push(&mut self, chunk: Chunk) {
         self.queued_bytes += chunk.size_bytes();
-        self.files += usize::from(matches!(chunk, Chunk::File(..)));
-        self.file_bytes += chunk.size_bytes() - chunk.memory_bytes();
+        match &chunk {
+            Chunk::Bytes(_) => {}
+            Chunk::File(..) => {
+                self.files += 1;
+                self.file_bytes += chunk.size_bytes();
+            }
+            Chunk::Later(later) => {
+                self.later_bytes += later.left_bytes();
+                self.kept_bytes += later.memory_bytes();
+            }
+        }
         if let (Some(Chunk::Bytes(last)), Chunk::Bytes(bytes)) = (self.chunks.back_mut(), &chunk)
             && last.len() + bytes.len() <= COALESCED_BYTES
         {
@@ -190,6 +203,11 @@ impl Outbox {
                     return Ok(Flushed::Elsewhere);
                 }
                 Some(Chunk::File(..)) => self.send_range(socket, budget),
+                Some(Chunk::Later(_)) => {
+                    self.make_slice()?;
+                    budget = budget.saturating_sub(SLICE_COST * SLICE_BYTES);
+                    continue;
+                }
                 _ => self.send_bytes(socket),
             };
             match result {
@@ -206,6 +224,26 @@ impl Outbox {
             }
         }
         Ok(Flushed::All)
+    }
+
+    /// Makes the next slice of what stands first. An error is the end of the connection.
+    fn make_slice(&mut self) -> io::Result<()> {
+        let Some(Chunk::Later(later)) = self.chunks.front_mut() else {
+            return Ok(());
+        };
+        let made = later
+            .make()
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let (left_bytes, kept_bytes) = (later.left_bytes(), later.memory_bytes());
+        self.later_bytes -= made.len();
+        if left_bytes == 0 {
+            self.kept_bytes -= kept_bytes;
+            self.chunks.pop_front();
+        }
+        if !made.is_empty() {
+            self.chunks.push_front(Chunk::Bytes(made));
+        }
+        Ok(())
     }
 
     fn send_bytes(&self, socket: &impl Sink) -> io::Result<usize> {
@@ -259,6 +297,7 @@ impl Outbox {
             match self.chunks.pop_front() {
                 Some(Chunk::Bytes(bytes)) => spare.put(bytes),
                 Some(Chunk::File(..)) => self.files -= 1,
+                Some(Chunk::Later(later)) => self.kept_bytes -= later.memory_bytes(),
                 None => {}
             }
         }
@@ -271,7 +310,7 @@ impl Outbox {
     pub fn bytes(&self) -> Vec<u8> {
         let chunks = self.chunks.iter().flat_map(|chunk| match chunk {
             Chunk::Bytes(bytes) => bytes.clone(),
-            Chunk::File(..) => panic!("a file"),
+            _ => panic!("no bytes"),
         });
         chunks.skip(self.sent).collect()
     }

@@ -22,6 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,6 +77,8 @@ pub struct Reactor {
     pub(super) spare_requests: k00_produce::Spare,
     pub(super) spare_answers: SpareAnswers,
     pub(super) stage: Stage,
+    /// A large request in the buffer that is being looked at: its slot, and where it lies.
+    pub(super) aside: Option<(u64, Range<usize>)>,
     pub(super) work: VecDeque<Work>,
     events: Vec<Event>,
     next_event: usize,
@@ -217,6 +220,7 @@ impl Reactor {
             spare_requests: k00_produce::Spare::default(),
             spare_answers: SpareAnswers::default(),
             stage: Stage::default(),
+            aside: None,
             work: VecDeque::new(),
             events: Vec::new(),
             next_event: 0,

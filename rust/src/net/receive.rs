@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use super::end::End;
 use super::reactor::Reactor;
 use super::session::Input;
-use crate::limits::{MEMORY_FREE_BYTES, RECEIVE_BYTES, RECEIVES_PER_TURN};
+use crate::limits::{
+    MEMORY_FREE_BYTES, RECEIVE_BYTES, RECEIVE_GROWTH_MAX, RECEIVE_RESERVED_BYTES, RECEIVES_PER_TURN,
+};
 use crate::wire::frame;
 
 impl Reactor {
@@ -111,7 +113,8 @@ impl Reactor {
     /// again may be expected.
     fn make_room(&mut self, mut input: Input, wanted: usize) -> Input {
         let have = input.end - input.start;
-        let size = wanted.min((2 * have).max(RECEIVE_BYTES)).max(have + 1);
+        let grown = (2 * have).clamp(RECEIVE_BYTES, have + RECEIVE_GROWTH_MAX);
+        let size = wanted.min(grown).max(have + 1);
         if input.buffer.len() - input.start >= size {
             return input;
         }
@@ -130,6 +133,10 @@ impl Reactor {
             let smaller = std::mem::replace(&mut input.buffer, larger);
             self.buffers.recycle(smaller);
             return input;
+        }
+        if have >= RECEIVE_RESERVED_BYTES {
+            let further = wanted.saturating_sub(input.buffer.len());
+            input.buffer.reserve_exact(further);
         }
         input.buffer.resize(size, 0);
         input
@@ -157,6 +164,7 @@ impl Reactor {
             self.end_exceeding(index);
         }
         let Some(connection) = self.connections.get(index) else {
+            self.aside = None;
             if let Some(buffer) = self.stage.end_buffer(buffer) {
                 self.buffers.recycle(buffer);
             }
@@ -164,7 +172,7 @@ impl Reactor {
         };
         connection.is_blocked = is_blocked;
         let rest = buffer.get(at..end).unwrap_or_default();
-        let is_whole = rest.len() > buffer.len() / 2;
+        let is_whole = rest.len() > buffer.len() / 2 && self.aside.is_none();
         if rest.is_empty() {
             connection.session.input = Input::default();
         } else if !self.stage.has_buffer() && is_whole {
@@ -182,7 +190,9 @@ impl Reactor {
                 buffer: rest.to_vec(),
             };
         }
-        if let Some(buffer) = self.stage.end_buffer(buffer) {
+        if let Some(buffer) = self.read_aside(index, buffer)
+            && let Some(buffer) = self.stage.end_buffer(buffer)
+        {
             self.buffers.recycle(buffer);
         }
     }

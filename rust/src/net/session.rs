@@ -47,6 +47,10 @@ pub enum Slot {
     Searching {
         memory_bytes: usize,
     },
+    /// It is large, and is being read.
+    Reading {
+        memory_bytes: usize,
+    },
     /// Python. The frame's content, of so many bytes, is kept where Python may hand it back. What Python
     /// itself holds is counted where that is (`HeldMemory`).
     Control {
@@ -68,6 +72,7 @@ impl Slot {
             Slot::Fetch(fetch) => fetch.memory_bytes(),
             Slot::Looking { memory_bytes, .. }
             | Slot::Searching { memory_bytes }
+            | Slot::Reading { memory_bytes }
             | Slot::Control { memory_bytes, .. } => *memory_bytes,
             Slot::Answered(chunks) => chunks.iter().map(Chunk::memory_bytes).sum(),
         }
@@ -192,6 +197,28 @@ impl Session {
         self.waiting_bytes += slot.memory_bytes();
         self.slots.push_back(slot);
         self.first_slot + self.slots.len() as u64 - 1
+    }
+
+    /// Has a request wait for something else; opens a slot where there is no number.
+    pub fn place(&mut self, number: Option<u64>, slot: Slot) -> u64 {
+        let Some(number) = number else {
+            return self.begin(slot);
+        };
+        self.replace(number, slot);
+        number
+    }
+
+    /// Has a request wait for something else. A slot that is not open is left alone.
+    pub fn replace(&mut self, number: u64, slot: Slot) {
+        let (is_other, memory_bytes) = (!slot.is_produce(), slot.memory_bytes());
+        let Some(place) = self.slot(number) else {
+            return;
+        };
+        let before = std::mem::replace(place, slot);
+        self.others += usize::from(is_other);
+        self.others -= usize::from(!before.is_produce());
+        self.waiting_bytes += memory_bytes;
+        self.waiting_bytes -= before.memory_bytes();
     }
 
     /// The number of the slot that is opened next.

@@ -10,7 +10,7 @@ use super::work::{Appended, Done, Look, Work, deregister_fetch};
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{self, Chunk, code};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::park::{Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::{FETCH, PRODUCE};
@@ -108,6 +108,13 @@ impl Reactor {
             .quotas
             .produced(&caller, size_bytes, now_ms)
             .max(shared.quotas.requested(&caller, PRODUCE, now_ms));
+        if let Some(Slot::Produce { produce, .. }) = session.slot(slot)
+            && produce.has_rest()
+        {
+            let chunks = produce.large_answer(throttle_ms, image, listener);
+            self.answer(parked, chunks);
+            return self.hold_back(token, throttle_ms);
+        }
         let mut finished = Ok(());
         let write = |produce: &Produce, bytes: &mut Vec<u8>| {
             let start = bytes.len();
@@ -158,10 +165,11 @@ impl Reactor {
                 fetch,
                 looked,
             } => self.on_looked(parked, fetch, looked),
-            Done::Searched { parked, request } => {
-                let answer = request.answer();
-                self.answer(parked, vec![Chunk::Bytes(answer)]);
-            }
+            Done::Searched {
+                parked,
+                mut request,
+            } => self.answer(parked, request.answer()),
+            Done::Read { parked, read } => self.on_read(parked, read.map(|read| *read)),
             Done::Sent {
                 connection: token,
                 mut outbox,
@@ -263,7 +271,7 @@ impl Reactor {
         };
         let (again, is_over) = (*again, *is_over);
         match looked {
-            Some(looked) => self.answer_fetch(parked, &fetch, looked),
+            Some(looked) => self.answer_fetch(parked, &mut fetch, looked),
             None => {
                 if let Some(state) = self.slot(connection, slot) {
                     *state = Slot::Fetch(fetch);
@@ -275,7 +283,7 @@ impl Reactor {
         }
     }
 
-    fn answer_fetch(&mut self, parked: Parked, fetch: &Fetch, looked: Looked) {
+    fn answer_fetch(&mut self, parked: Parked, fetch: &mut Fetch, looked: Looked) {
         let (image, shared, now_ms) = (self.image.clone(), self.shared.clone(), self.now_ms);
         let Some(connection) = self.connections.by_token(parked.connection) else {
             return;
@@ -293,6 +301,25 @@ impl Reactor {
         };
         self.answer(parked, chunks);
         self.hold_back(parked.connection, throttle_ms);
+    }
+
+    /// An answer that waited for nothing but to be read.
+    pub(super) fn answer_at(
+        &mut self,
+        parked: Parked,
+        api_key: i16,
+        mut chunks: Vec<Chunk>,
+    ) -> Result<()> {
+        api::finish(&mut chunks, self.shared.settings.answer_bytes_max)?;
+        if let Some(connection) = self.connections.by_token(parked.connection) {
+            let address = connection.peer.ip();
+            let caller = connection.session.caller(address, connection.listener);
+            let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
+            connection.session.answer(parked.slot, chunks);
+            self.hold_back(parked.connection, throttle_ms);
+            self.touch(parked.connection);
+        }
+        Ok(())
     }
 
     fn answer(&mut self, parked: Parked, mut chunks: Vec<Chunk>) {
@@ -323,7 +350,12 @@ impl Reactor {
             // Python has said why.
             ControlAnswer::Close => return self.close(index),
             ControlAnswer::Refused(error) => Err(error),
-            ControlAnswer::Again => self.answer_again(index, parked.slot),
+            ControlAnswer::Again => match self.answer_again(index, parked.slot) {
+                Ok(Some(bytes)) => Ok(bytes),
+                // It is large, and is being read again.
+                Ok(None) => return,
+                Err(error) => Err(error),
+            },
         };
         match answer {
             Ok(bytes) => self.answer(parked, vec![Chunk::Bytes(bytes)]),

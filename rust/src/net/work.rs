@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::change::DirectoryChange;
 use super::coordinate::LogCall;
 use super::gate::{Gate, Gates};
+use super::large::{LargeRead, LargeRequest};
 use super::metadata::MetadataAppend;
 use super::outbox::{Flushed, Outbox, SpareAnswers};
 use super::plane::Shared;
@@ -23,8 +24,8 @@ use crate::clock::wall_ms;
 use crate::error::Result;
 use crate::image::Partition;
 use crate::limits::{
-    LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT, LONG_ANSWER_BYTES_PER_TURN,
-    LONG_ANSWER_WAIT_MS,
+    APPEND_PIECES_AT_ONCE, LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
+    LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS,
 };
 use crate::log::directory::LogDirectory;
 use crate::log::log::{AppendInfo, AppendRequest};
@@ -46,6 +47,8 @@ pub enum Work {
         parked: Parked,
         request: Box<ListOffsets>,
     },
+    /// A request that takes long to be read.
+    Read(Box<LargeRequest>),
     /// Ranges of files to a socket.
     Send {
         connection: u64,
@@ -83,6 +86,10 @@ pub enum Done {
         parked: Parked,
         request: Box<ListOffsets>,
     },
+    Read {
+        parked: Parked,
+        read: Result<Box<LargeRead>>,
+    },
     Sent {
         connection: u64,
         outbox: Outbox,
@@ -105,6 +112,7 @@ impl Work {
                 gates.get(number).map(|gates| &gates.changes)
             }
             Work::Metadata(_) => Some(&gates.metadata),
+            Work::Read(_) => Some(&gates.large),
             Work::Look(look) => gates.reads_of(|| look.fetch.next_directory(&look.looked)),
             Work::Search { request, .. } => {
                 let number = gates.number_of(request.next_directory()?);
@@ -114,9 +122,13 @@ impl Work {
         }
     }
 
-    /// It reads and perhaps inflates whole batches: never for a network thread.
+    /// It reads and perhaps inflates whole batches, or names by the million: never for a network thread.
     pub fn is_long(&self) -> bool {
-        matches!(self, Work::Search { .. })
+        match self {
+            Work::Search { .. } | Work::Read(_) => true,
+            Work::Append(batch) => batch.pieces.len() > APPEND_PIECES_AT_ONCE,
+            _ => false,
+        }
     }
 
     /// The directory's thread for long answers, if this is one, which is a question of whether others
@@ -146,6 +158,7 @@ impl Work {
             Work::Look(Look { parked, .. }) | Work::Search { parked, .. } => {
                 parked.connection == connection
             }
+            Work::Read(request) => request.parked.connection == connection,
             Work::Send {
                 connection: other, ..
             } => *other == connection,
@@ -181,6 +194,10 @@ impl Work {
                 Done::Called
             }
             Work::Look(look) => look.run(is_here),
+            Work::Read(request) => Done::Read {
+                parked: request.parked,
+                read: request.read(shared).map(Box::new),
+            },
             Work::Search {
                 parked,
                 mut request,

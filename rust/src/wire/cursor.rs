@@ -39,6 +39,13 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
+    /// A reader that has read so many bytes already.
+    #[inline]
+    pub fn at(bytes: &'a [u8], at: usize) -> Reader<'a> {
+        let at = at.min(bytes.len());
+        Reader { bytes, at }
+    }
+
     /// Bytes read so far: where in the body the next field lies.
     #[inline]
     pub fn position(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use super::{Fetch, FetchPartition, Looked, Part};
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
-use crate::api::{Chunk, code, write_node_endpoints};
+use crate::api::{Chunk, code, put_rest, write_node_endpoints};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{ANSWER_BYTES_MAX, BATCH_BYTES_MAX};
@@ -69,9 +69,9 @@ impl Fetch {
         vec![Chunk::Bytes(writer.bytes)]
     }
 
-    /// The response, as chunks in order. Brings the session up to date.
+    /// The response, as chunks in order, once. Brings the session up to date.
     pub fn answer(
-        &self,
+        &mut self,
         looked: Looked,
         sessions: &FetchSessions,
         image: &Image,
@@ -83,6 +83,7 @@ impl Fetch {
             .zip(&looked.parts)
             .map(|(asked, part)| (&asked.member, part.said()))
             .collect();
+        let rest = self.rest.take();
         let told = sessions.tell(&self.context, &said, now_ms);
         let answered: Vec<(&FetchPartition, Part)> = self
             .partitions
@@ -102,7 +103,9 @@ impl Fetch {
         }
         let mut writer = self.begin(0, told.error_code, told.session_id);
         let mut chunks = Vec::new();
-        self.write_topics(&mut writer, answered, &mut chunks);
+        let of_rest = rest.as_ref().map_or(0, |rest| rest.topics);
+        self.write_topics(&mut writer, answered, of_rest, &mut chunks);
+        put_rest(&mut writer, rest, &mut chunks);
         self.write_endpoints(&mut writer, &leaders, image);
         chunks.push(Chunk::Bytes(writer.bytes));
         chunks
@@ -118,11 +121,12 @@ impl Fetch {
         writer
     }
 
-    /// Neighbours of one topic share its entry.
+    /// Neighbours of one topic share its entry. So many topics follow that are not among them.
     fn write_topics(
         &self,
         writer: &mut Writer,
         answered: Vec<(&FetchPartition, Part)>,
+        further: usize,
         chunks: &mut Vec<Chunk>,
     ) {
         let topic_of = |asked: &FetchPartition| -> TopicKey { asked.member.key.0.clone() };
@@ -133,7 +137,7 @@ impl Fetch {
                 _ => groups.push((topic_of(asked), 1)),
             }
         }
-        writer.array_length(groups.len(), self.flexible);
+        writer.array_length(groups.len() + further, self.flexible);
         let mut answered = answered.into_iter();
         for (topic, count) in groups {
             match &topic {
@@ -142,7 +146,8 @@ impl Fetch {
             }
             writer.array_length(count, self.flexible);
             for (asked, part) in answered.by_ref().take(count) {
-                self.write_partition(writer, asked, &part);
+                let version = (self.version, self.flexible);
+                write_partition(writer, version, asked.member.key.1, &part);
                 let leader = self.current_leader(asked, &part);
                 let diverging = part.diverging;
                 let range = part.range.filter(|range| !range.is_empty());
@@ -155,29 +160,6 @@ impl Fetch {
             }
             writer.no_tags(self.flexible);
         }
-    }
-
-    /// All of a partition up to the records themselves.
-    fn write_partition(&self, writer: &mut Writer, asked: &FetchPartition, part: &Part) {
-        let (version, flexible) = (self.version, self.flexible);
-        writer.i32(asked.member.key.1);
-        writer.i16(part.error_code);
-        writer.i64(part.high_watermark);
-        writer.i64(part.last_stable_offset);
-        if version >= 5 {
-            writer.i64(part.log_start_offset);
-        }
-        writer.nullable_length(part.aborted.as_ref().map(Vec::len), flexible);
-        for aborted in part.aborted.iter().flatten() {
-            writer.i64(aborted.producer_id);
-            writer.i64(aborted.first_offset);
-            writer.no_tags(flexible);
-        }
-        if version >= 11 {
-            // Preferred read replica: none.
-            writer.i32(-1);
-        }
-        writer.nullable_length(Some(part.size_bytes() as usize), flexible);
     }
 
     fn write_partition_tags(
@@ -229,6 +211,33 @@ impl Fetch {
     }
 }
 
+/// All of a partition up to the records themselves.
+pub(super) fn write_partition(
+    writer: &mut Writer,
+    (version, flexible): (i16, bool),
+    index: i32,
+    part: &Part,
+) {
+    writer.i32(index);
+    writer.i16(part.error_code);
+    writer.i64(part.high_watermark);
+    writer.i64(part.last_stable_offset);
+    if version >= 5 {
+        writer.i64(part.log_start_offset);
+    }
+    writer.nullable_length(part.aborted.as_ref().map(Vec::len), flexible);
+    for aborted in part.aborted.iter().flatten() {
+        writer.i64(aborted.producer_id);
+        writer.i64(aborted.first_offset);
+        writer.no_tags(flexible);
+    }
+    if version >= 11 {
+        // Preferred read replica: none.
+        writer.i32(-1);
+    }
+    writer.nullable_length(Some(part.size_bytes() as usize), flexible);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,7 +285,7 @@ mod tests {
             parts: partitions.iter().map(|_| part(aborted)).collect(),
             ..Looked::default()
         };
-        let fetch = Fetch {
+        let mut fetch = Fetch {
             version,
             flexible: version >= 12,
             correlation_id: 1,
@@ -291,6 +300,8 @@ mod tests {
             is_parked: false,
             partitions,
             body_bytes: 0,
+            rest: None,
+            rest_bytes: 0,
         };
         let chunks = fetch.answer(looked, &FetchSessions::new(0, 0), &Image::default(), 0);
         chunks.iter().map(|chunk| chunk.size_bytes() as u64).sum()

@@ -33,15 +33,18 @@ use answer::{ABORTED_BYTES, content_bytes_max, frame_bytes};
 pub use request::memory_bytes_ahead;
 
 use super::fetch_sessions::{Context, FetchSessions, Member, Said, TopicKey, Wanted};
-use super::{ApiKey, Ask, code, leader_epoch_error};
+use super::large::Kept;
+use super::large::partitions::{Customs, Marks, Rest, Rule};
+use super::{ApiKey, Ask, TopicRef, code, leader_epoch_error};
 use crate::access::{Operation, Resource};
 use crate::error::{Error, Result};
-use crate::image::{Partition, Topic};
+use crate::image::{Image, Partition, Topic};
+use crate::limits::FETCH_UNKNOWN_MAX;
 use crate::log::aborted::AbortedTransaction;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::park::{Parked, WaitFor};
-use crate::wire::{Reader, RequestHeader};
+use crate::wire::{Reader, RequestHeader, Writer};
 
 pub const KEY: ApiKey = ApiKey {
     key: 1,
@@ -74,6 +77,9 @@ pub struct Fetch {
     pub is_parked: bool,
     /// Of the request, in which names of unknown topics may be.
     body_bytes: usize,
+    /// Of a large one, the partitions that there are not.
+    rest: Option<Rest>,
+    rest_bytes: usize,
 }
 
 struct FetchPartition {
@@ -169,11 +175,73 @@ pub fn read(
     now_ms: u64,
 ) -> Result<Fetch> {
     let body_bytes = reader.remaining();
-    let request = request::parse(header, reader, ask.image)?;
-    let (context, members) =
-        sessions.open(request.session, request.asked, &request.forgotten, now_ms);
+    let request = request::parse(header, reader, ask, None)?;
+    let (session, forgotten) = (request.session, &request.forgotten);
+    let opened = sessions.open(session, request.asked, forgotten, now_ms);
+    let asks = request.asks;
+    begin(header, &asks, ask, opened, None, (bytes_max, body_bytes))
+}
+
+/// Reads a large request, whose content is `kept`. One that names more than `FETCH_UNKNOWN_MAX` partitions
+/// that there are not has no session.
+pub fn read_large(
+    header: &RequestHeader<'_>,
+    reader: &mut Reader<'_>,
+    ask: &Ask<'_>,
+    (kept, image): (&Kept, &Arc<Image>),
+    sessions: &FetchSessions,
+    (bytes_max, now_ms): (u64, u64),
+) -> Result<Fetch> {
+    let start = reader.clone();
+    let body_bytes = reader.remaining();
+    let mut marks = Marks::new(kept.bytes().len());
+    let request = request::parse(header, reader, ask, Some(&mut marks))?;
+    let kept_partitions = sessions.partitions_of(request.session.id);
+    if request.forgotten.len() > kept_partitions + FETCH_UNKNOWN_MAX {
+        let reason = "a Fetch that forgets more than its session holds".to_owned();
+        return Err(Error::MalformedRequest(reason));
+    }
+    if marks.count <= FETCH_UNKNOWN_MAX {
+        drop(request);
+        return read(header, &mut start.clone(), ask, sessions, bytes_max, now_ms);
+    }
+    let opened = sessions.open_none(request.session, request.asked, now_ms);
+    let asks = request.asks;
+    let rest = match opened.0 {
+        Context::Refused(_) => None,
+        _ => {
+            let is_denied = asks.replica_id >= 0 && !may_replicate(ask);
+            let rule = Unknown {
+                version: header.api_version,
+                is_denied,
+            };
+            let customs = Customs {
+                answers_once: true,
+                answers_empty_topics: false,
+            };
+            let list = request::list(header, &start)?;
+            let grammar = request::grammar(header);
+            Some(marks.rest(grammar, &list, (kept, image), customs, rule)?)
+        }
+    };
+    begin(header, &asks, ask, opened, rest, (bytes_max, body_bytes))
+}
+
+fn may_replicate(ask: &Ask<'_>) -> bool {
+    ask.may(Operation::ClusterAction, Resource::Cluster)
+}
+
+/// The request with its session and the partitions that it is about.
+fn begin(
+    header: &RequestHeader<'_>,
+    request: &request::Asks,
+    ask: &Ask<'_>,
+    (context, members): (Context, Vec<Member>),
+    rest: Option<Rest>,
+    (bytes_max, body_bytes): (u64, usize),
+) -> Result<Fetch> {
     let is_replica = request.replica_id >= 0;
-    let may_replicate = is_replica && ask.may(Operation::ClusterAction, Resource::Cluster);
+    let may_replicate = is_replica && may_replicate(ask);
     let mut partitions = Vec::with_capacity(members.len());
     let mut refused = Vec::new();
     for member in members {
@@ -205,7 +273,8 @@ pub fn read(
     }
     let readable = partitions.len();
     partitions.append(&mut refused);
-    let content_bytes_max = content_bytes_max(frame_bytes(&partitions))?;
+    let of_rest = rest.as_ref().map_or(0, |rest| rest.later.left_bytes());
+    let content_bytes_max = content_bytes_max(frame_bytes(&partitions) + of_rest as u64)?;
     let max_bytes = u64::try_from(request.max_bytes)
         .unwrap_or(0)
         .min(bytes_max)
@@ -227,8 +296,45 @@ pub fn read(
         partitions,
         readable,
         is_parked: false,
-        body_bytes,
+        // The rest keeps the whole frame.
+        body_bytes: if rest.is_some() { 0 } else { body_bytes },
+        rest_bytes: rest.as_ref().map_or(0, |rest| rest.later.memory_bytes()),
+        rest,
     })
+}
+
+/// Partitions of a large request that there are not.
+struct Unknown {
+    version: i16,
+    /// All of them.
+    is_denied: bool,
+}
+
+impl Rule for Unknown {
+    fn write(
+        &self,
+        writer: &mut Writer,
+        topic: &TopicRef,
+        is_denied: bool,
+        mut partition: Reader<'_>,
+        _is_repeated: bool,
+    ) -> Result<()> {
+        let by_id = request::TOPIC_IDS_SINCE <= self.version;
+        let error_code = match topic.error_code(by_id) {
+            _ if self.is_denied => code::TOPIC_AUTHORIZATION_FAILED,
+            code::UNKNOWN_TOPIC_ID => code::UNKNOWN_TOPIC_ID,
+            _ if is_denied => code::TOPIC_AUTHORIZATION_FAILED,
+            _ => code::UNKNOWN_TOPIC_OR_PARTITION,
+        };
+        let part = Part {
+            aborted: Some(Vec::new()),
+            ..Part::refused(error_code)
+        };
+        let flexible = self.version >= KEY.first_flexible;
+        answer::write_partition(writer, (self.version, flexible), partition.i32()?, &part);
+        writer.no_tags(flexible);
+        Ok(())
+    }
 }
 
 /// The partition that is meant, or why it is refused before any log is asked. `None`: its log directory
@@ -435,7 +541,7 @@ impl Fetch {
 
     /// What the request takes in memory while it waits.
     pub fn memory_bytes(&self) -> usize {
-        self.body_bytes + self.partitions.len() * PARTITION_BYTES
+        self.body_bytes + self.rest_bytes + self.partitions.len() * PARTITION_BYTES
     }
 
     /// Bytes of records in the answer: what a quota counts.

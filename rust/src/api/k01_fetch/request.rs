@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use super::PARTITION_BYTES;
+use crate::access::{Operation, Resource};
+use crate::api::Ask;
 use crate::api::fetch_sessions::{
     FetchSessions, Member, NO_SESSION, PartitionKey, SessionRequest, TopicKey, Wanted,
 };
-use crate::error::Result;
-use crate::image::Image;
+use crate::api::large::partitions::{Grammar, Marks};
+use crate::error::{Error, Result};
+use crate::image::{Image, Topic};
+use crate::limits::FETCH_SESSION_PARTITIONS_MAX;
 use crate::wire::{Reader, RequestHeader};
 
-const TOPIC_IDS_SINCE: i16 = 13;
+pub const TOPIC_IDS_SINCE: i16 = 13;
 /// Tag of the replica state at the top of a request from version 15 on.
 const REPLICA_STATE_TAG: u32 = 1;
 
@@ -19,14 +23,19 @@ const PARTITION_ON_WIRE_BYTES: usize = 16;
 
 /// What a request says, in its order.
 pub struct Request {
+    pub asks: Asks,
+    pub session: SessionRequest,
+    pub asked: Vec<Member>,
+    pub forgotten: Vec<PartitionKey>,
+}
+
+/// What it says of all partitions.
+pub struct Asks {
     pub replica_id: i32,
     pub max_wait_ms: i32,
     pub min_bytes: i32,
     pub max_bytes: i32,
     pub isolation: i8,
-    pub session: SessionRequest,
-    pub asked: Vec<Member>,
-    pub forgotten: Vec<PartitionKey>,
 }
 
 /// What the request may take in memory while it waits, at most, before it is read: `read` cannot be
@@ -46,12 +55,45 @@ pub fn memory_bytes_ahead(
     Ok(body_bytes + count * PARTITION_BYTES)
 }
 
+/// How partitions stand in the request.
+pub fn grammar(header: &RequestHeader<'_>) -> Grammar {
+    let version = header.api_version;
+    Grammar {
+        by_id: version >= TOPIC_IDS_SINCE,
+        flexible: header.flexible,
+        partition_bytes: match version {
+            12.. => 32,
+            9.. => 28,
+            5.. => 24,
+            _ => 16,
+        },
+        has_records: false,
+    }
+}
+
+/// A reader that stands at the list of topics. `reader` stands behind the header.
+pub fn list<'a>(header: &RequestHeader<'_>, reader: &Reader<'a>) -> Result<Reader<'a>> {
+    let mut list = reader.clone();
+    list.take(match header.api_version {
+        15.. => 21,
+        7.. => 25,
+        _ => 17,
+    })?;
+    Ok(list)
+}
+
+/// Reads the request. Where there are `marks`, partitions that there are not get one instead of a place
+/// in it.
+///
+/// Errors: as the reader, and `MalformedRequest` where more is to be forgotten than all sessions hold.
 pub fn parse(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
-    image: &Image,
+    ask: &Ask<'_>,
+    mut marks: Option<&mut Marks>,
 ) -> Result<Request> {
     let (version, flexible) = (header.api_version, header.flexible);
+    let image = ask.image;
     let mut replica_id = if version <= 14 { reader.i32()? } else { -1 };
     let max_wait_ms = reader.i32()?;
     let min_bytes = reader.i32()?;
@@ -63,14 +105,18 @@ pub fn parse(
     };
     let mut asked = Vec::new();
     for _ in 0..reader.array_length(flexible)? {
-        read_topic(header, reader, image, &mut asked)?;
+        read_topic(header, reader, ask, &mut asked, marks.as_deref_mut())?;
     }
     let mut forgotten = Vec::new();
     if version >= 7 {
         for _ in 0..reader.array_length(flexible)? {
-            let (key, _) = read_topic_key(header, reader, image)?;
+            let (key, ..) = read_topic_key(header, reader, image)?;
             for _ in 0..reader.array_length(flexible)? {
                 forgotten.push((key.clone(), reader.i32()?));
+                if forgotten.len() > FETCH_SESSION_PARTITIONS_MAX {
+                    let reason = "a Fetch that forgets more than sessions hold".to_owned();
+                    return Err(Error::MalformedRequest(reason));
+                }
             }
             reader.skip_tags(flexible)?;
         }
@@ -87,11 +133,13 @@ pub fn parse(
         })?;
     }
     Ok(Request {
-        replica_id,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation,
+        asks: Asks {
+            replica_id,
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation,
+        },
         session: SessionRequest {
             id,
             epoch,
@@ -102,33 +150,43 @@ pub fn parse(
     })
 }
 
-/// A topic's key, and its name if there is such a topic.
-fn read_topic_key(
+/// A topic's key, its name if that is known, and the topic if there is one.
+type Named<'a> = (TopicKey, Option<Arc<str>>, Option<&'a Topic>);
+
+fn read_topic_key<'a>(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
-    image: &Image,
-) -> Result<(TopicKey, Option<Arc<str>>)> {
+    image: &'a Image,
+) -> Result<Named<'a>> {
     if header.api_version >= TOPIC_IDS_SINCE {
         let id = reader.uuid()?;
-        let name = image.topic_by_id(&id).map(|topic| topic.name.clone());
-        return Ok((TopicKey::Id(id), name));
+        let topic = image.topic_by_id(&id).map(|topic| &**topic);
+        let name = topic.map(|topic| topic.name.clone());
+        return Ok((TopicKey::Id(id), name, topic));
     }
     let name = reader.string(header.flexible)?;
-    let name = image
-        .topic(name)
-        .map_or_else(|| name.into(), |topic| topic.name.clone());
-    Ok((TopicKey::Name(name.clone()), Some(name)))
+    let topic = image.topic(name).map(|topic| &**topic);
+    let name = topic.map_or_else(|| name.into(), |topic| topic.name.clone());
+    Ok((TopicKey::Name(name.clone()), Some(name), topic))
 }
 
 fn read_topic(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
-    image: &Image,
+    ask: &Ask<'_>,
     asked: &mut Vec<Member>,
+    mut marks: Option<&mut Marks>,
 ) -> Result<()> {
     let (version, flexible) = (header.api_version, header.flexible);
-    let (key, name) = read_topic_key(header, reader, image)?;
+    let topic_at = reader.position();
+    let (key, name, topic) = read_topic_key(header, reader, ask.image)?;
+    if let (Some(marks), Some(name)) = (&mut marks, &name)
+        && !ask.may(Operation::Read, Resource::Topic(name))
+    {
+        marks.deny(topic_at);
+    }
     for _ in 0..reader.array_length(flexible)? {
+        let partition_at = reader.position();
         let index = reader.i32()?;
         let current_leader_epoch = match version {
             // Kafka takes any negative one for none here, unlike in ListOffsets.
@@ -143,6 +201,12 @@ fn read_topic(
         }
         let max_bytes = reader.i32()?;
         reader.skip_tags(flexible)?;
+        if let Some(marks) = marks.as_mut()
+            && !topic.is_some_and(|topic| topic.has(index))
+        {
+            marks.mark(partition_at);
+            continue;
+        }
         asked.push(Member {
             key: (key.clone(), index),
             name: name.clone(),
