@@ -39,10 +39,10 @@ def test_a_fork_of_a_consumer_is_refused_and_leaves_its_parent_alone(
 ) -> None:
     """A child that closed its copy sent LeaveGroup for its parent; both read from one socket."""
     servers = kafka_broker.bootstrap_servers
-    fill(servers, "forked", 20)
-    options = GroupOptions("forked", heartbeat_interval_ms=50)
+    fill(servers, "forked-consumer", 20)
+    options = GroupOptions("forked-consumer", heartbeat_interval_ms=50)
     with Consumer(servers, group=options, max_poll_records=5) as consumer:
-        consumer.subscribe("forked")
+        consumer.subscribe("forked-consumer")
         assert [record.offset for record in consumer.poll(10_000)] == [0, 1, 2, 3, 4]
         loop = iter(consumer)
         assert next(loop).offset == 5
@@ -53,7 +53,7 @@ def test_a_fork_of_a_consumer_is_refused_and_leaves_its_parent_alone(
                 consumer.commit,
                 lambda: next(loop),
                 lambda: next(iter(consumer)),
-                lambda: consumer.subscribe("forked"),
+                lambda: consumer.subscribe("forked-consumer"),
                 lambda: consumer.assignment,
             ):
                 with pytest.raises(ValueError, match="make a Consumer in this process"):
@@ -62,7 +62,7 @@ def test_a_fork_of_a_consumer_is_refused_and_leaves_its_parent_alone(
             consumer.at_exit()
             consumer.__del__()
             with Consumer(servers, group="of-the-child") as own:
-                own.subscribe("forked")
+                own.subscribe("forked-consumer")
                 assert own.poll(10_000)[0].offset == 0
 
         assert consumer._coordinator is not None
@@ -72,9 +72,9 @@ def test_a_fork_of_a_consumer_is_refused_and_leaves_its_parent_alone(
         assert next(loop).offset == 6
         assert [record.offset for record in consumer.poll(10_000)] == [7, 8, 9, 10, 11]
         consumer.commit()
-        assert consumer.committed([("forked", 0)]) == {("forked", 0): 12}
+        assert consumer.committed([("forked-consumer", 0)]) == {("forked-consumer", 0): 12}
         assert consumer._coordinator.group.generation == generation
-        assert members(servers, "forked") == 1
+        assert members(servers, "forked-consumer") == 1
 
 
 def test_to_close_does_not_wait_for_brokers_that_are_gone() -> None:

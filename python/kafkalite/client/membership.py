@@ -133,7 +133,7 @@ class Membership:
         """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
         self._stop = threading.Event()
-        self._leaves_at_end = False
+        self._leaves_at_end = self._is_interrupted = False
         self._thread: threading.Thread | None = None
         self._fatal: ClientError | None = None
 
@@ -203,6 +203,7 @@ class Membership:
 
     def interrupt(self) -> None:
         """A `join` in another thread fails, and all else that is asked, until `resume`."""
+        self._is_interrupted = True
         self._cluster.interrupt()
 
     def resume(self, deadline: float) -> None:
@@ -213,6 +214,7 @@ class Membership:
                 self._cluster.close()
         finally:
             self._cluster.resume()
+            self._is_interrupted = False
 
     def close(self, deadline: float | None = None) -> None:
         """Leaves the group and ends the heartbeats; the coordinator is not waited for beyond the
@@ -415,7 +417,7 @@ class Membership:
         return f"the consumer of group '{self.options.group}'"
 
     def _has_trouble(self, error: ClientError) -> None:
-        if not self._stop.is_set():
+        if not (self._stop.is_set() or self._is_interrupted):
             self.troubles.begin(COORDINATOR, f"{self._name} does without its coordinator: {error}")
 
     def _heartbeat(self) -> None:
