@@ -10,7 +10,7 @@ import kafkalite
 from api.batches import batch
 from api.raw import Connection
 
-INFLATED_BYTES = 256 << 20
+INFLATED_BYTES = 96 << 20
 GROWN_BYTES_MAX = 32 << 20
 GZIP = 1
 

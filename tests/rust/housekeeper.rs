@@ -185,14 +185,14 @@ fn a_sleeping_housekeeper_is_woken_for_what_is_condemned_meanwhile() {
     let keeper = Housekeeper::new(directory.clone(), Intervals::default(), now_ms, on_error);
     let keeper = HousekeeperThread::start(keeper).unwrap();
     // It sleeps for half a minute now, or nearly.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(std::time::Duration::from_millis(300)); // polled once: nothing may have happened
     log.truncate_fully_and_start_at(100, wall_ms()).unwrap();
     let renamed = directory.delete_log("deleted", 0, "4f6bd0c0", wall_ms());
     let renamed = renamed.unwrap();
     let started = std::time::Instant::now();
     while deleted_files(&log) > 0 || renamed.exists() {
         assert!(started.elapsed().as_secs() < 8, "nobody has unlinked it");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(std::time::Duration::from_millis(5)); // a poll
     }
     keeper.stop();
 }

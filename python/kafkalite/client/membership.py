@@ -38,6 +38,7 @@ from kafkalite.errors import (
 )
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
+    COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
     MEMBER_ID_REQUIRED,
@@ -417,7 +418,10 @@ class Membership:
         return f"the consumer of group '{self.options.group}'"
 
     def _has_trouble(self, error: ClientError) -> None:
-        if not (self._stop.is_set() or self._is_interrupted):
+        """Tells the log, but not of a coordinator that is just being made: a new cluster's first
+        group waits for that."""
+        is_made = isinstance(error, BrokerError) and error.code == COORDINATOR_NOT_AVAILABLE
+        if not (self._stop.is_set() or self._is_interrupted or is_made):
             self.troubles.begin(COORDINATOR, f"{self._name} does without its coordinator: {error}")
 
     def _heartbeat(self) -> None:

@@ -49,7 +49,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2)); // a poll
     }
 }
 
@@ -157,7 +157,7 @@ fn a_flush_waits_for_a_descriptor() {
     let seen_before = log.offsets().flushed_offset;
     directory.request_flush(&log);
     wait_until("nothing was tried", || storage.has_struck());
-    std::thread::sleep(Duration::from_millis(250));
+    std::thread::sleep(Duration::from_millis(250)); // polled once: nothing may have happened
     assert!(!directory.health().is_offline());
     assert_eq!(log.offsets().flushed_offset, seen_before);
     directory.write_checkpoints().unwrap_err();
