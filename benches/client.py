@@ -1,4 +1,4 @@
-"""What a record costs in kafkalite's own client, beside confluent-kafka's: CPU of the program that
+"""Measures kafkalite's own client beside confluent-kafka's: CPU of the program that
 sends or reads, in microseconds a record.
 
     python benches/client.py [--records 300000] [--pairs 3] [--only send,poll]
