@@ -88,7 +88,7 @@ def test_every_rust_error_has_its_exception_with_the_same_code() -> None:
     classes = dict(re.findall(r'Error::(\w+)[^=\n]*=> "(\w+)"', door))
     text = (ROOT / "rust/src/error.rs").read_text()
     body = text.split("fn kafka_code", 1)[1].split("impl fmt::Display", 1)[0]
-    arms = re.findall(r"((?:\|?\s*Error::\w+[^=|]*)+)=> (-?\d+)", body)
+    arms = re.findall(r"((?:\|?\s*Error::\w+[^=|]*)+)=> \{?\s*(-?\d+)", body)
     codes = {
         variant: int(code) for arm, code in arms for variant in re.findall(r"Error::(\w+)", arm)
     }
