@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Brings ARCHITECTURE.md's File Map up to date: `python3 tools/file_map.py`.
+"""Brings docs/FILES.md up to date: `python3 tools/file_map.py`.
 
 A file without a row gets one from the first sentence of its module doc, a row without a file goes,
 rows are sorted. What is written in a row stays as it is: say it better there if the doc's sentence
@@ -12,21 +12,19 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "ARCHITECTURE.md"
+PAGE = ROOT / "docs" / "FILES.md"
 FOLDERS = ["rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jvm"]
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$", re.MULTILINE)
 
 
 def main() -> None:
     page = PAGE.read_text()
-    before, rest = page.split("## File Map\n", 1)
-    section, found, after = rest.partition("\n## ")
-    rows = dict(ROW.findall(section))
-    introduction = section.split("\n| ", 1)[0].strip("\n")
+    rows = dict(ROW.findall(page))
+    introduction = page.split("\n| ", 1)[0].strip("\n")
     files = [name for name in _files() if (ROOT / name).read_text().strip()]
     lines = [f"| `{name}` | {rows.get(name) or _sentence(name)} |" for name in files]
     table = "\n".join(["| File | What it is for |", "|---|---|", *lines])
-    PAGE.write_text(f"{before}## File Map\n\n{introduction}\n\n{table}\n{found}{after}")
+    PAGE.write_text(f"{introduction}\n\n{table}\n")
     for name in files:
         if name in rows and rows[name] != _sentence(name):
             print(f"{name}\n  row: {rows[name]}\n  doc: {_sentence(name)}")
