@@ -1,9 +1,9 @@
 """The configuration: one row per key, with Kafka's names, defaults and meanings.
 
 Own keys start with `kafkalite.`. A key that would change what Kafka does and is not supported is
-refused at the start by its name; a key that nobody knows gets a warning. This folder is the only
-place that knows names of keys: `keys.py` reads the rows, `values.py` judges texts, `describe.py`
-and `changes.py` are what DescribeConfigs and AlterConfigs need.
+refused at the start by its name; a key that nobody knows gets a warning. A key's row says all that
+holds for it; who obeys a key names it once more, where it reads it. `keys.py` reads the rows,
+`values.py` judges texts, `describe.py` and `changes.py` are what DescribeConfigs and AlterConfigs need.
 
 A broker's key has the first text there is, as in Kafka's `DynamicBrokerConfig`:
 

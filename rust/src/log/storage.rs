@@ -2,7 +2,8 @@
 //! at its n-th use and so that a power cut can be simulated in memory. `DiskStorage` is the real
 //! one; the one of the tests is `tests/rust/memory_storage`.
 //!
-//! Only this file (and `py/`) may use `unsafe` in the engine: memory maps and raw system calls.
+//! Memory maps and raw system calls of storage are here; `net/poller.rs` has those of sockets. No other
+//! file of the engine may use `unsafe` (`py/` aside).
 #![expect(
     unsafe_code,
     reason = "memory maps, record locks and fallocate are system calls"
