@@ -36,12 +36,12 @@ from kafkalite.listeners import (
     socket_buffers,
 )
 from kafkalite.loading import loading_told
+from kafkalite.metadata.activation import Registration
 from kafkalite.metadata.controller import Controller
 from kafkalite.metadata.controller import start as start_controller
 from kafkalite.metadata.image import BROKER
 from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.store import Limits
-from kafkalite.metadata.takeover import Registration
 from kafkalite.server import ControlServer
 from kafkalite.stderr_log import Log
 from kafkalite.supervisor import Supervisor

@@ -21,7 +21,7 @@ from api.configs import change, describe, own, replace, set_topic
 from api.raw import Connection
 from kafkalite._native import read_batches
 from kafkalite.config.changes import check_client_metrics
-from kafkalite.metadata import store
+from kafkalite.metadata import snapshots
 
 
 def test_each_change_is_answered_as_kafka_does() -> None:
@@ -88,7 +88,7 @@ def test_resources_of_one_request_change_by_one_write_and_the_refused_stay(tmp_p
     with kafkalite.Broker(data) as broker, Connection(broker.bootstrap_servers) as connection:
         names = [f"by-one-write-{number}" for number in range(12)]
         assert {connection.create_topic(name).error_code for name in names} == {0}
-        log = data / store.FOLDER / f"{0:020}.log"
+        log = data / snapshots.FOLDER / f"{0:020}.log"
         before = log.stat().st_size
         change_all = [
             (TOPIC, name, [("retention.ms", SET, "5"), ("flush.ms", SET, "6")]) for name in names

@@ -17,7 +17,8 @@ from kafkalite.metadata.controller import (
     ControllerError,
     NewTopic,
 )
-from kafkalite.metadata.image import GROUP, TOPIC, AlikeNames, Fold
+from kafkalite.metadata.fold import Fold
+from kafkalite.metadata.image import GROUP, TOPIC, AlikeNames
 from kafkalite.protocol import codes, messages
 from kafkalite.stderr_log import Log
 

@@ -15,7 +15,7 @@ from api.test_k23_offset_for_leader_epoch import ask as ends_of_epochs
 from api.test_k43_elect_leaders import elect
 from api.test_k61_describe_producers import ask as describe_producers
 from kafkalite.child import BrokerFailedError
-from kafkalite.metadata import store
+from kafkalite.metadata import reading, snapshots
 from kafkalite.metadata.image import BROKER
 from kafkalite.protocol import messages
 from metadata.test_store import NOW_MS, World, topic
@@ -91,12 +91,12 @@ def test_a_directory_that_was_formatted_with_credentials_is_taken_and_keeps_them
     data = tmp_path / "data"
     with kafkalite.Broker(data) as broker:
         broker.stop()
-        shutil.rmtree(data / store.FOLDER)
+        shutil.rmtree(data / snapshots.FOLDER)
         level = messages.FeatureLevelRecord(name="metadata.version", feature_level=29)
         user = messages.UserScramCredentialRecord(name="alice", mechanism=1, iterations=4096)
-        store.write_bootstrap(data, [level, user], NOW_MS)
+        snapshots.write_bootstrap(data, [level, user], NOW_MS)
         broker.start()
-        image = store.read(data).image
+        image = reading.read(data).image
         assert image.features == {"metadata.version": 29}
         assert [each[:2] for each in image.kept] == [("scram", "alice")]
 
@@ -107,7 +107,7 @@ def test_partitions_without_metadata_are_refused_and_not_renamed(tmp_path: Path)
         with Connection(broker.bootstrap_servers) as connection:
             assert connection.create_topic("orders").error_code == 0
         broker.stop()
-        shutil.rmtree(data / store.FOLDER)
+        shutil.rmtree(data / snapshots.FOLDER)
         before = contents(data)
         with pytest.raises(BrokerFailedError, match="orders-0 holds records"):
             kafkalite.Broker(data).start()
@@ -166,7 +166,7 @@ def test_a_topic_lies_in_the_directories_that_the_metadata_names(tmp_path: Path)
         with Connection(broker.bootstrap_servers) as connection:
             assert connection.create_topic("spread", partitions=4).error_code == 0
         broker.stop()
-        image = store.read(one).image
+        image = reading.read(one).image
         named = [each.directory for each in image.topics["spread"].partitions]
         assert len(set(named)) == 2
         assert set(named) == set(image.brokers[1].directories)
@@ -179,7 +179,7 @@ def test_a_topic_lies_in_the_directories_that_the_metadata_names(tmp_path: Path)
             assert connection.produce("spread", batch([b"x"])).error_code == 0
         broker.stop()
         assert not (two / moved.name).exists()
-        image = store.read(one).image
+        image = reading.read(one).image
         index = int(moved.name.removeprefix("spread-"))
         at_home = next(each for each in set(named) if each != named[index])
         assert image.topics["spread"].partitions[index].directories == (at_home,)
@@ -294,10 +294,10 @@ def test_metadata_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
                 assert connection.create_topic("orders").error_code in (0, 36)
             end()
             broker.start()
-        assert not (data / store.FOLDER).exists()
+        assert not (data / snapshots.FOLDER).exists()
         assert (apart / "meta.properties").exists()
         broker.stop()
-        assert set(store.read(apart).image.topics) == {"orders"}
+        assert set(reading.read(apart).image.topics) == {"orders"}
         assert (apart / ".kafka_cleanshutdown").exists()
 
 
@@ -313,7 +313,7 @@ def test_a_log_full_of_no_ops_of_kafkas_is_read(tmp_path: Path) -> None:
     log.append([messages.NoOpRecord()], NOW_MS)
     world.abandon()
     del log
-    found = store.read(world.path)
+    found = reading.read(world.path)
     assert set(found.image.topics) == {"topic-1", "topic-2"}
     assert found.record_count == len(topic(2)) + 1
 

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from kafkalite.errors import CorruptFileError
 from kafkalite.metadata import records
-from kafkalite.metadata.image import Fold, Image, snapshot_records
+from kafkalite.metadata.fold import Fold
+from kafkalite.metadata.image import Image
+from kafkalite.metadata.image_records import snapshot_records
 from kafkalite.protocol import messages
 from metadata.plain_model import PlainModel
 

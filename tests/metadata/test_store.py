@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from kafkalite import _native
 from kafkalite.errors import LogDirRefusedError, StorageError
-from kafkalite.metadata import records, store
-from kafkalite.metadata.image import Image, snapshot_records
+from kafkalite.metadata import reading, records, snapshots, store
+from kafkalite.metadata.image import Image
+from kafkalite.metadata.image_records import snapshot_records
 from kafkalite.protocol import messages
 from metadata.test_image import folded, histories
 
@@ -38,7 +39,7 @@ class World:
             flush_threads=1,
             open_segments=64,
         )
-        found = store.read(self.path)
+        found = reading.read(self.path)
         configs = {"segment.bytes": str(limits.segment_bytes), "file.delete.delay.ms": "0"}
         log, self.repairs = self.claimed.open_metadata_log(configs)
         directory_id = self.claimed.directories[0][1]
@@ -52,7 +53,7 @@ class World:
 
     @property
     def folder(self) -> Path:
-        return self.path / store.FOLDER
+        return self.path / snapshots.FOLDER
 
     @property
     def log_file(self) -> Path:
@@ -96,7 +97,7 @@ def test_what_was_appended_is_there_after_a_kill(world: World) -> None:
     image = log.image
     world.abandon()
     del log
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
 
 
 def test_each_start_leads_in_the_next_epoch_and_says_so_in_quorum_state(world: World) -> None:
@@ -146,14 +147,14 @@ def test_a_torn_tail_costs_the_torn_batch_and_nothing_else(tmp_path: Path, data:
         content[at] ^= 1
     world.log_file.write_bytes(content)
     whole = sum(end <= at for end in ends)
-    found = store.read(world.path)
+    found = reading.read(world.path)
     assert len(found.image.topics) == whole - 1
     log = world.open()
     assert same(log.image) == same(found.image)
     log.append(topic(9), NOW_MS)
     world.abandon()
     del log
-    assert set(store.read(world.path).image.topics) == {
+    assert set(reading.read(world.path).image.topics) == {
         *(f"topic-{number}" for number in range(1, whole)),
         "topic-9",
     }
@@ -175,12 +176,12 @@ def test_snapshot_and_tail_are_the_whole_log(tmp_path: Path, written: list[Any],
     log.append(written[cut:], NOW_MS)
     world.abandon()
     del log
-    found = store.read(world.path)
+    found = reading.read(world.path)
     assert found.snapshot_end_offset == 1 + len(written[:cut])
     assert same(found.image) == same(folded(written))
     snapshot = next(iter(world.folder.glob("*.checkpoint")))
     snapshot.unlink()
-    assert same(store.read(world.path).image) == same(found.image)
+    assert same(reading.read(world.path).image) == same(found.image)
 
 
 def test_a_snapshot_that_was_cut_off_is_passed_over(world: World) -> None:
@@ -192,7 +193,7 @@ def test_a_snapshot_that_was_cut_off_is_passed_over(world: World) -> None:
     del log
     snapshot = next(iter(world.folder.glob("*.checkpoint")))
     snapshot.write_bytes(snapshot.read_bytes()[:-20])
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
 
 
 def test_two_snapshots_are_kept_and_a_clean_stop_with_little_to_read_writes_none(
@@ -203,7 +204,7 @@ def test_two_snapshots_are_kept_and_a_clean_stop_with_little_to_read_writes_none
         log.append(topic(number), NOW_MS)
         log.write_snapshot(NOW_MS)
     names = sorted(path.name for path in world.folder.glob("*.checkpoint"))
-    assert len(names) == store.SNAPSHOTS_KEPT
+    assert len(names) == snapshots.SNAPSHOTS_KEPT
     log.append(topic(7), NOW_MS)
     log.close(NOW_MS)
     assert sorted(path.name for path in world.folder.glob("*.checkpoint")) == names
@@ -216,7 +217,7 @@ def test_a_clean_stop_with_much_to_read_writes_a_snapshot(world: World) -> None:
     log.close(NOW_MS)
     world.abandon()
     del log
-    found = store.read(world.path)
+    found = reading.read(world.path)
     assert (found.record_count, same(found.image)) == (0, same(image))
 
 
@@ -274,7 +275,7 @@ def test_a_snapshot_that_cannot_be_written_costs_no_change(
     image = log.image
     world.abandon()
     del log
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
 
 
 def test_old_files_that_cannot_be_removed_cost_no_change(
@@ -291,7 +292,7 @@ def test_old_files_that_cannot_be_removed_cost_no_change(
     image = log.image
     world.abandon()
     del log
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
 
 
 def test_a_clean_stop_whose_snapshot_cannot_be_written_closes_the_log(
@@ -305,7 +306,7 @@ def test_a_clean_stop_whose_snapshot_cannot_be_written_closes_the_log(
     assert len(failing_snapshots) == len(world.warnings) == 1
     world.abandon()
     del log
-    found = store.read(world.path)
+    found = reading.read(world.path)
     assert (found.snapshot_end_offset, same(found.image)) == (0, same(image))
 
 
@@ -318,7 +319,7 @@ def test_a_file_that_cannot_be_read_is_named(world: World, name: str) -> None:
     path.unlink(missing_ok=True)
     path.mkdir()
     with pytest.raises(StorageError, match=f"{name} cannot be read: Is a directory"):
-        store.read(world.path)
+        reading.read(world.path)
 
 
 def test_a_quorum_state_of_bytes_that_are_no_text_is_refused(world: World) -> None:
@@ -327,7 +328,7 @@ def test_a_quorum_state_of_bytes_that_are_no_text_is_refused(world: World) -> No
     world.abandon()
     (world.folder / "quorum-state").write_bytes(b"\xff\xfe")
     with pytest.raises(LogDirRefusedError, match="quorum-state cannot be read"):
-        store.read(world.path)
+        reading.read(world.path)
 
 
 def append(log: store.MetadataLog, number: int) -> None:
@@ -357,7 +358,7 @@ def test_a_snapshot_that_takes_long_holds_up_no_change_and_there_is_one_at_a_tim
     assert log.due_snapshot(NOW_MS) is not None
     world.abandon()
     del log
-    found = store.read(world.path)
+    found = reading.read(world.path)
     assert (found.snapshot_end_offset, same(found.image)) == (snapshot.end_offset, same(image))
     assert found.record_count == found.end_offset - snapshot.end_offset
 
@@ -385,7 +386,7 @@ def test_segments_that_no_snapshot_needs_go(world: World) -> None:
     bases = sorted(int(path.stem) for path in world.folder.glob("*.log"))
     assert bases[0] > 0
     assert len(bases) < 12
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
     assert same(world.open().image) == same(image)
 
 
@@ -424,7 +425,7 @@ def test_a_transaction_that_a_kill_left_open_is_taken_back_by_the_next_start(
     del log
     values = [name for names in written_names(world) for name in names]
     assert values.count("AbortTransactionRecord") == 1
-    assert set(store.read(world.path).image.topics) == {"topic-1", "topic-3"}
+    assert set(reading.read(world.path).image.topics) == {"topic-1", "topic-3"}
 
 
 @pytest.fixture
@@ -465,7 +466,7 @@ def test_a_change_of_several_batches_is_there_whole_or_not_at_all_wherever_the_l
         expected = log.image
         cut.abandon()
         del log
-        assert same(store.read(cut.path).image) == same(expected)
+        assert same(reading.read(cut.path).image) == same(expected)
         assert set(expected.topics) == {f"topic-{each}" for each in (*found, 9)}
     one, two, three, four = [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]
     assert seen == [
@@ -477,7 +478,7 @@ def test_a_change_of_several_batches_is_there_whole_or_not_at_all_wherever_the_l
         [1, 2, 3, 4, 5],
         [1, 3, 4, 5],
     ]
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -518,12 +519,12 @@ def test_what_follows_a_change_that_the_disk_took_half_of_is_no_part_of_it(world
         "AbortTransactionRecord",
         "TopicRecord",
     ]
-    assert same(store.read(world.path).image) == same(image)
+    assert same(reading.read(world.path).image) == same(image)
 
 
 def test_bootstrap_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     levels = [messages.FeatureLevelRecord(name="metadata.version", feature_level=30)]
-    store.write_bootstrap(tmp_path, levels, NOW_MS)
-    found = store.read(tmp_path)
+    snapshots.write_bootstrap(tmp_path, levels, NOW_MS)
+    found = reading.read(tmp_path)
     assert (found.bootstrap, found.is_new) == (levels, True)
     assert snapshot_records(found.image) == []

@@ -13,7 +13,7 @@ import pytest
 import kafkalite
 from api.configs import change
 from api.raw import Connection
-from kafkalite.metadata import store
+from kafkalite.metadata import snapshots
 from kafkalite.metadata.image import OFFSETS_TOPIC, TOPIC
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, Record
@@ -127,7 +127,7 @@ def test_quotas_acls_users_and_newer_groups_outlive_our_snapshots_and_our_compac
     with kafkalite.Broker(data, config=OURS) as ours:
         compact(ours, kafka_tools, data)
         ours.stop()
-    assert list((data / store.FOLDER).glob("*.checkpoint"))
+    assert list((data / snapshots.FOLDER).glob("*.checkpoint"))
     with kafka:
         run = runner(kafka_tools, kafka.bootstrap_servers)
         assert [run(*asked) for asked in ASKED] == before

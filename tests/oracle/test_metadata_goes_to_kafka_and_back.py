@@ -17,7 +17,7 @@ import kafkalite
 from api.batches import batch
 from api.raw import Connection
 from kafkalite import _native
-from kafkalite.metadata import records, store
+from kafkalite.metadata import reading, records, snapshots
 from kafkalite.metadata.image import Image
 from kafkalite.protocol import messages
 from oracle.broker import KafkaBroker
@@ -109,7 +109,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
             assert connection.produce("orders", batch([b"ours 1", b"ours 2"])).error_code == 0
             ids.append(producer_id(connection))
         ours.stop()
-        ours_first = store.read(data).image
+        ours_first = reading.read(data).image
 
         kafka = KafkaBroker(kafka_tools, folder / "kafka", log_dirs=[data])
         with kafka:
@@ -130,7 +130,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
             ours.start()
             with connect(ours) as connection:
                 after_kafka = topics(connection)
-                ours_after_kafka = store.read(data).image
+                ours_after_kafka = reading.read(data).image
                 ids.append(producer_id(connection))
                 assert connection.create_topic("last").error_code == 0
             ours.kill()
@@ -143,7 +143,10 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
             at_end_topics = topics(connection)
             ids.append(producer_id(connection))
         ours.stop()
-    files = [*(data / store.FOLDER).glob("*.log"), *(data / store.FOLDER).glob("*.checkpoint")]
+    files = [
+        *(data / snapshots.FOLDER).glob("*.log"),
+        *(data / snapshots.FOLDER).glob("*.checkpoint"),
+    ]
     dumps = [kafka_tools.dump_log(path, decoder="cluster-metadata") for path in files]
     assert not any(each.findings for each in dumps)
     yield Story(
@@ -156,7 +159,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         ours_after_kafka=ours_after_kafka,
         producer_ids=ids,
         described_again=described_again,
-        at_end=store.read(data).image,
+        at_end=reading.read(data).image,
         at_end_topics=at_end_topics,
         dumps=[each.text for each in dumps],
     )
@@ -235,7 +238,7 @@ def test_a_directory_of_kafkas_default_format_keeps_features_and_a_dynamic_quoru
         with connect(ours) as connection:
             assert connection.create_topic("ours").error_code == 0
         ours.stop()
-    found = store.read(data)
+    found = reading.read(data)
     assert found.image.features == {
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
@@ -263,7 +266,7 @@ def test_kafka_reads_our_transactions_also_one_that_a_kill_left_open(
     # 32 KB a topic, as much as a config can be, so that the request takes more than 1 MiB.
     throttled = ",".join(["0:1"] * 8000)
     wide = {f"wide-{number}": 2 for number in range(36)}
-    log_file = data / store.FOLDER / f"{0:020}.log"
+    log_file = data / snapshots.FOLDER / f"{0:020}.log"
     kind = messages.CreateTopicsRequest
     config = kind.CreatableTopic.CreatableTopicConfig(
         name="leader.replication.throttled.replicas", value=throttled
@@ -277,7 +280,7 @@ def test_kafka_reads_our_transactions_also_one_that_a_kill_left_open(
             answer = connection.ask("CreateTopics", 7, kind(topics=wanted, timeout_ms=5000))
             assert {each.error_code for each in answer.topics} == {0}
         ours.kill()
-        found = store.read(data)
+        found = reading.read(data)
         half = _native.BatchBuilder(
             base_offset=found.end_offset, leader_epoch=found.quorum.leader_epoch
         )

@@ -14,7 +14,7 @@ Kafka's code. Used by the control thread only, once the node serves.
 
 A topic whose logs are being made is changing until then, and is not deleted, nor does it grow.
 
-What a start and a clean stop write is in `takeover.py`.
+What a start and a clean stop write is in `activation.py`.
 
 Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlManager`,
 `FeatureControlManager`, `ProducerIdControlManager`.
@@ -29,7 +29,14 @@ from typing import Any, NamedTuple, Protocol
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, StorageError
-from kafkalite.metadata import store
+from kafkalite.metadata import reading, snapshots, store
+from kafkalite.metadata.activation import (
+    Registration,
+    lost_partitions,
+    refuse_strangers,
+    start_records,
+    stop_records,
+)
 from kafkalite.metadata.features import FEATURES, KRAFT_VERSION, own_features
 from kafkalite.metadata.image import (
     BROKER,
@@ -39,16 +46,8 @@ from kafkalite.metadata.image import (
     Image,
     PartitionImage,
     TopicImage,
-    config_record,
-    partition_record,
 )
-from kafkalite.metadata.takeover import (
-    Registration,
-    lost_partitions,
-    refuse_strangers,
-    start_records,
-    stop_records,
-)
+from kafkalite.metadata.image_records import config_record, partition_record
 from kafkalite.metadata.turns import Turns
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_length
@@ -595,11 +594,11 @@ def start(
     Raises LogDirRefusedError with nothing changed on disk; StorageError, and ControllerError for
     the first records, where the disk fails.
     """
-    found = store.read(metadata_dir)
+    found = reading.read(metadata_dir)
     node_id = registration.node_id
     refuse_strangers(found, node_id, [path for path, *_ in claimed.directories])
     if not found.bootstrap and found.is_new:
-        store.write_bootstrap(metadata_dir, own_features(), wall_ms())
+        snapshots.write_bootstrap(metadata_dir, own_features(), wall_ms())
     native_log, repairs = claimed.open_metadata_log({"segment.bytes": str(limits.segment_bytes)})
     directory_id = next(
         (each[1] for each in claimed.directories if Path(each[0]) == metadata_dir), bytes(16)
@@ -607,7 +606,7 @@ def start(
     log = store.MetadataLog(found, native_log, node_id, directory_id, wall_ms(), limits, warn=warn)
     controller = Controller(log, node_id, engine_configs, wall_ms, warn=warn)
     controller.begin(registration, claimed)
-    notes = [f"{store.FOLDER}: {sentence}" for sentence in repairs]
+    notes = [f"{snapshots.FOLDER}: {sentence}" for sentence in repairs]
     return controller, [*notes, *lost_partitions(controller.image)]
 
 

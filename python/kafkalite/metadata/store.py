@@ -9,11 +9,11 @@
                          quorum-state            who led last, in which epoch
                          leader-epoch-checkpoint  partition.metadata     as of any log
 
-`read` looks at it and changes nothing, so that a directory that must be refused stays what it was.
-`MetadataLog` then appends: whole or not at all, for what takes several batches is a metadata
-transaction. One node is the whole quorum: it leads each time it starts, in the next epoch, and what
-is on its disk is committed. While the node serves, whoever brings batches to disk, or writes a
-snapshot, may be another thread:
+`reading.py` looks at it and changes nothing, `snapshots.py` writes snapshots. `MetadataLog`
+appends: whole or not at all, for what takes several batches is a metadata transaction. One node is
+the whole quorum: it leads each time it starts, in the next epoch, and what is on its disk is
+committed. While the node serves, whoever brings batches to disk, or writes a snapshot, may be
+another thread:
 
     prepare ──► Appending ──► on disk (`rust/src/net/metadata.rs`) ──► finish ──► image
     due_snapshot ──► Snapshot.write ──► end_snapshot
@@ -21,33 +21,25 @@ snapshot, may be another thread:
 Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSnapshotWriter`.
 """
 
-import os
-import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, LogDirRefusedError, StorageError
 from kafkalite.metadata import records
-from kafkalite.metadata.image import Fold, Image, snapshot_records
+from kafkalite.metadata.image import Image
+from kafkalite.metadata.quorum import QUORUM_STATE_FILE, quorum_state_text
+from kafkalite.metadata.reading import Found
+from kafkalite.metadata.snapshots import (
+    BATCH_BYTES_MAX,
+    BATCH_RECORDS_MAX,
+    Snapshot,
+    replace_file,
+)
 from kafkalite.protocol import messages
 
-FOLDER = "__cluster_metadata-0"
-BOOTSTRAP_FILE = "bootstrap.checkpoint"
-QUORUM_STATE_FILE = "quorum-state"
-
-READ_BYTES = 1 << 20
-BATCH_BYTES_MAX = 1 << 20
-"""Of the records in a batch that we write; the quorum takes up to 8 MiB."""
-BATCH_RECORDS_MAX = 10_000
-SNAPSHOTS_KEPT = 2
 SNAPSHOT_AFTER_RECORDS = 500
 """A clean stop writes a snapshot if the log has more records than this behind the last one."""
-
-_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class Limits(NamedTuple):
@@ -64,205 +56,6 @@ class Limits(NamedTuple):
 KAFKAS_LIMITS = Limits()
 
 
-class Quorum(NamedTuple):
-    """What the control records and `quorum-state` say."""
-
-    leader_epoch: int = 0
-    kraft_version: int = 0
-    voters: Any = None
-    """The VotersRecord of kraft.version 1, which a snapshot must repeat."""
-    voter_ids: tuple[int, ...] = ()
-
-
-class Found(NamedTuple):
-    """What `read` has read."""
-
-    folder: Path
-    fold: Fold
-    image: Image
-    quorum: Quorum
-    end_offset: int
-    """Of the log."""
-    snapshot_end_offset: int
-    record_count: int
-    """Of the log, behind the snapshot."""
-    bootstrap: list[Any]
-    """The messages of `bootstrap.checkpoint`."""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was ever written."""
-        return self.end_offset == 0 and self.snapshot_end_offset == 0
-
-
-def read(metadata_dir: Path) -> Found:
-    """What is in the directory, which is not changed.
-
-    A batch that cannot be read ends the log, as it does when the log is opened. Raises
-    LogDirRefusedError where log and snapshots do not meet; CorruptFileError where records do not
-    add up; StorageError where a file cannot be read.
-    """
-    try:
-        return _read(metadata_dir)
-    except OSError as error:
-        path = error.filename or metadata_dir / FOLDER
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _read(metadata_dir: Path) -> Found:
-    folder = metadata_dir / FOLDER
-    state = _State()
-    snapshot_end_offset = 0
-    for end_offset, epoch, path in reversed(_snapshots(folder)):
-        state = _State()
-        if _read_snapshot(path, state):
-            snapshot_end_offset = end_offset
-            state.epoch = epoch
-            break
-        state = _State()
-    state.offset = snapshot_end_offset - 1
-    record_count = 0
-    for batch in _read_log(folder, snapshot_end_offset):
-        if batch.base_offset > state.offset + 1:
-            raise LogDirRefusedError(
-                f"{folder} has no records from offset {state.offset + 1} to {batch.base_offset}: "
-                "a snapshot or a segment is missing"
-            )
-        record_count += len(batch.records)
-        state.add(batch)
-    return Found(
-        folder=folder,
-        fold=state.fold,
-        image=state.fold.image(state.epoch, state.offset, state.timestamp),
-        quorum=_with_quorum_state(folder, state),
-        end_offset=state.offset + 1,
-        snapshot_end_offset=snapshot_end_offset,
-        record_count=record_count,
-        bootstrap=_read_bootstrap(metadata_dir / BOOTSTRAP_FILE),
-    )
-
-
-class _State:
-    """Adds up batches."""
-
-    def __init__(self) -> None:
-        self.fold = Fold()
-        self.quorum = Quorum()
-        self.epoch = 0
-        self.offset = -1
-        self.timestamp = 0
-        self.is_whole = False
-
-    def add(self, batch: _native.RecordBatch, *, of_snapshot: bool = False) -> None:
-        """The next batch. Those of a snapshot have the time of its writing, and its header that of
-        the last record."""
-        for offset, timestamp, key, value, _ in batch.records:
-            if offset <= self.offset or value is None:
-                continue
-            if batch.is_control:
-                self._control(records.decode_control(key or b"", value))
-            elif value != records.NO_OP:
-                self.fold.replay(records.decode(value))
-            self.offset = offset
-            if not of_snapshot:
-                self.timestamp = timestamp
-        self.epoch = max(self.epoch, batch.leader_epoch)
-
-    def _control(self, message: Any) -> None:
-        match message and message._name:
-            case "LeaderChangeMessage":
-                ids = tuple(voter.voter_id for voter in message.voters)
-                self.quorum = self.quorum._replace(voter_ids=ids)
-            case "KRaftVersionRecord":
-                self.quorum = self.quorum._replace(kraft_version=message.k_raft_version)
-            case "VotersRecord":
-                ids = tuple(voter.voter_id for voter in message.voters)
-                self.quorum = self.quorum._replace(voters=message, voter_ids=ids)
-            case "SnapshotHeaderRecord":
-                self.timestamp = message.last_contained_log_timestamp
-            case "SnapshotFooterRecord":
-                self.is_whole = True
-
-
-def _snapshots(folder: Path) -> list[tuple[int, int, Path]]:
-    """End offset, epoch and path of each snapshot, the newest last."""
-    try:
-        names = [path.name for path in folder.iterdir()]
-    except FileNotFoundError:
-        return []
-    matches = [match for name in names if (match := _SNAPSHOT_NAME.fullmatch(name))]
-    return sorted((int(match[1]), int(match[2]), folder / match[0]) for match in matches)
-
-
-def _read_snapshot(path: Path, state: _State) -> bool:
-    """Whether the snapshot is whole."""
-    for batch in _read_batches(path):
-        state.add(batch, of_snapshot=True)
-    return state.is_whole
-
-
-def _read_log(folder: Path, from_offset: int) -> Iterator[_native.RecordBatch]:
-    """Batches that hold `from_offset` or what follows it."""
-    try:
-        names = sorted(path.name for path in folder.iterdir() if path.suffix == ".log")
-    except FileNotFoundError:
-        return
-    bases = [int(name.removesuffix(".log")) for name in names]
-    for index, name in enumerate(names):
-        if index + 1 < len(names) and bases[index + 1] <= from_offset:
-            continue
-        path = folder / name
-        yield from _read_batches(path, _native.position_of_offset(path, from_offset))
-
-
-def _read_batches(path: Path, position: int = 0) -> Iterator[_native.RecordBatch]:
-    """The batches of a file from a byte on, up to one that is torn or corrupt."""
-    wanted = READ_BYTES
-    with path.open("rb") as file:
-        while True:
-            file.seek(position)
-            chunk = file.read(wanted)
-            batches = _native.read_batches(chunk, stop_at_corrupt=True)
-            yield from batches
-            size = sum(batch.size_bytes for batch in batches)
-            position += size
-            if size == 0 and len(chunk) == wanted:
-                wanted *= 2
-            elif size == 0 or len(chunk) < wanted:
-                return
-
-
-def _read_bootstrap(path: Path) -> list[Any]:
-    try:
-        batches = list(_read_batches(path))
-    except FileNotFoundError:
-        return []
-    return [
-        records.decode(value)
-        for batch in batches
-        if not batch.is_control
-        for _, _, _, value, _ in batch.records
-        if value is not None
-    ]
-
-
-def _with_quorum_state(folder: Path, state: _State) -> Quorum:
-    """The epoch may be newer than the log's: it was voted for, and nothing was written in it."""
-    quorum = state.quorum._replace(leader_epoch=state.epoch)
-    try:
-        text = (folder / QUORUM_STATE_FILE).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return quorum
-    found = re.search(r'"leaderEpoch"\s*:\s*(\d+)', text)
-    if not found or not re.search(r'"data_version"\s*:\s*[01]\b', text):
-        raise LogDirRefusedError(f"{folder / QUORUM_STATE_FILE} cannot be read")
-    ids = tuple(int(digits) for digits in re.findall(r'"voterId"\s*:\s*(\d+)', text))
-    return quorum._replace(
-        leader_epoch=max(quorum.leader_epoch, int(found[1])),
-        voter_ids=quorum.voter_ids or ids,
-    )
-
-
 class Appending(NamedTuple):
     """Records on their way to disk, batch by batch; flushed together, after the last one."""
 
@@ -272,51 +65,6 @@ class Appending(NamedTuple):
     end_offsets: list[int]
     """Of each batch: the offset after its last record."""
     now_ms: int
-
-
-class Snapshot:
-    """One that is to be written, by any thread: it changes nothing but files."""
-
-    def __init__(
-        self, log: _native.Log, folder: Path, image: Image, quorum: Quorum, now_ms: int
-    ) -> None:
-        self.end_offset = image.last_offset + 1
-        self._log = log
-        self._folder = folder
-        self._image = image
-        self._quorum = quorum
-        self._now_ms = now_ms
-        self._ended = threading.Event()
-
-    def write(self) -> None:
-        """Writes it, so that it survives a power cut then, and removes those that are old, with the
-        segments that only they needed. Raises StorageError; the files that are there then still add
-        up to the image."""
-        try:
-            name = f"{self.end_offset:020}-{self._image.leader_epoch:010}.checkpoint"
-            written = snapshot_records(self._image)
-            batches = snapshot_batches(written, self._quorum, self._image, self._now_ms)
-            _replace_file(self._folder / name, b"".join(batches), ".part")
-            self._remove_old_files()
-        finally:
-            self._ended.set()
-
-    def wait(self) -> None:
-        """Until `write` has ended."""
-        self._ended.wait()
-
-    def _remove_old_files(self) -> None:
-        try:
-            snapshots = _snapshots(self._folder)
-            if len(self._log.segments()) > 1:
-                self._log.advance_log_start_offset(snapshots[-SNAPSHOTS_KEPT:][0][0])
-                self._log.delete_old_segments(now_ms=self._now_ms)
-                self._log.delete_due_files(now_ms=self._now_ms)
-            for _, _, old in snapshots[:-SNAPSHOTS_KEPT]:
-                old.unlink()
-        except OSError as error:
-            sentence = f"{self._folder}: old files cannot be removed: {error.strerror}"
-            raise StorageError(sentence) from error
 
 
 class MetadataLog:
@@ -495,18 +243,9 @@ class MetadataLog:
         return body
 
     def _write_quorum_state(self) -> None:
-        if self._quorum.kraft_version:
-            text = (
-                f'{{"leaderId":{self._node_id},"leaderEpoch":{self.leader_epoch},"votedId":-1,'
-                f'"votedDirectoryId":"{"A" * 22}","data_version":1}}'
-            )
-        else:
-            text = (
-                f'{{"clusterId":"","leaderId":{self._node_id},"leaderEpoch":{self.leader_epoch},'
-                f'"votedId":-1,"appliedOffset":0,"currentVoters":[{{"voterId":{self._node_id}}}],'
-                '"data_version":0}'
-            )
-        _replace_file(self._found.folder / QUORUM_STATE_FILE, text.encode())
+        version = self._quorum.kraft_version
+        text = quorum_state_text(version, self._node_id, self.leader_epoch)
+        replace_file(self._found.folder / QUORUM_STATE_FILE, text.encode())
 
     def close(self, now_ms: int) -> None:
         """The clean stop: a snapshot if there is much to read otherwise. Nothing may be appended
@@ -587,70 +326,3 @@ def _in_batches(rows: Sequence[tuple[Any, bytes]]) -> list[list[tuple[Any, bytes
             size = len(row[1])
         batches[-1].append(row)
     return batches
-
-
-def snapshot_batches(
-    written: Sequence[Any], quorum: Quorum, image: Image, now_ms: int
-) -> Iterator[bytes]:
-    """The batches of a snapshot of the records `written`, messages or bytes."""
-    header = messages.SnapshotHeaderRecord(last_contained_log_timestamp=image.last_timestamp)
-    first = [(records.SNAPSHOT_HEADER, header)]
-    if quorum.kraft_version:
-        version = messages.KRaftVersionRecord(k_raft_version=quorum.kraft_version)
-        first.append((records.KRAFT_VERSION, version))
-        first.append((records.VOTERS, quorum.voters))
-    last = [(records.SNAPSHOT_FOOTER, messages.SnapshotFooterRecord())]
-    offset = 0
-    epoch = image.leader_epoch
-    level = image.features.get("metadata.version", records.METADATA_VERSION_MAX)
-
-    def batch(rows: Sequence[tuple[bytes | None, bytes]]) -> bytes:
-        nonlocal offset
-        builder = _native.BatchBuilder(
-            base_offset=offset, leader_epoch=epoch, control=rows[0][0] is not None
-        )
-        for key, value in rows:
-            builder.append(now_ms, key, value)
-        offset += len(rows)
-        return builder.finish()
-
-    yield batch([(records.control_key(kind), message.encode(0)) for kind, message in first])
-    rows: list[tuple[bytes | None, bytes]] = []
-    size = 0
-    for each in written:
-        value = each if isinstance(each, bytes) else records.encode(each, level)
-        rows.append((None, value))
-        size += len(value)
-        if size >= BATCH_BYTES_MAX or len(rows) == BATCH_RECORDS_MAX:
-            yield batch(rows)
-            rows, size = [], 0
-    if rows:
-        yield batch(rows)
-    yield batch([(records.control_key(kind), message.encode(0)) for kind, message in last])
-
-
-def write_bootstrap(metadata_dir: Path, written: Sequence[Any], now_ms: int) -> None:
-    """`bootstrap.checkpoint`, as `kafka-storage format` leaves it. Raises StorageError."""
-    content = b"".join(snapshot_batches(written, Quorum(), Image(), now_ms))
-    _replace_file(metadata_dir / BOOTSTRAP_FILE, content)
-
-
-def _replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
-    """After it returns, the file is there whole, whenever the power goes. Raises StorageError; the
-    file is then the old one or the new one, and no part of a file is left beside it."""
-    temporary = path.with_name(path.name + suffix)
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from error

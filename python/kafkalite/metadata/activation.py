@@ -1,4 +1,4 @@
-"""What a node writes into the metadata when it takes it over, and when it lets go.
+"""Activation: the records that a node writes when it takes the metadata over, and when it stops.
 
 A start takes over as Kafka's controller does: it registers the broker and elects each partition's
 leader anew, so that leader epochs tell apart what was written before and after; a clean stop takes
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kafkalite import _native
 from kafkalite.errors import LogDirRefusedError
-from kafkalite.metadata import store
+from kafkalite.metadata import reading, snapshots
 from kafkalite.metadata.features import ELR_VERSION, FEATURES, KRAFT_VERSION, own_features
 from kafkalite.metadata.image import (
     BROKER,
@@ -24,8 +24,8 @@ from kafkalite.metadata.image import (
     Image,
     PartitionImage,
     TopicImage,
-    config_record,
 )
+from kafkalite.metadata.image_records import config_record
 from kafkalite.protocol import messages
 
 LOST_PARTITIONS_NAMED = 10
@@ -44,7 +44,7 @@ class Registration(NamedTuple):
     """The broker's default, which eligible.leader.replicas.version 1 takes into the metadata."""
 
 
-def refuse_strangers(found: store.Found, node_id: int, log_dirs: Sequence[Path]) -> None:
+def refuse_strangers(found: reading.Found, node_id: int, log_dirs: Sequence[Path]) -> None:
     """Raises LogDirRefusedError where the metadata says what one node alone cannot serve."""
     folder = found.folder
 
@@ -54,10 +54,10 @@ def refuse_strangers(found: store.Found, node_id: int, log_dirs: Sequence[Path])
     if found.is_new:
         for log_dir in log_dirs:
             for path in log_dir.iterdir():
-                if re.fullmatch(r".+-\d+", path.name) and path.name != store.FOLDER:
+                if re.fullmatch(r".+-\d+", path.name) and path.name != snapshots.FOLDER:
                     raise refuse(
-                        f"{path} holds records, and there is no {store.FOLDER} that would say of "
-                        "what topic"
+                        f"{path} holds records, and there is no {snapshots.FOLDER} that would "
+                        "say of what topic"
                     )
     if found.quorum.voter_ids not in ((), (node_id,)):
         raise refuse(
