@@ -10,6 +10,7 @@
     bench        the benchmarks
     bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
     bench-spark  Spark on kafkalite beside its own connector on Apache Kafka (ARGS="--only json")
+    house        lengths, folders, import circles, asserts (ARGS=COMMIT beside those of a commit)
     lint, format, build, jars    parts of the above
     jar          Spark's columnar engine, which later builds pack, and make anew if need be
     wheel        a release wheel in dist/, with the jar
@@ -104,6 +105,7 @@ def main(target: str, arguments: list[str]) -> None:
         "bench": bench,
         "bench-kafka": bench_kafka,
         "bench-spark": bench_spark,
+        "house": lambda arguments: call([sys.executable, ROOT / "tools" / "house.py", *arguments]),
         "lint": lambda _: report([prepare(["lint"]), *lint()]),
         "format": lambda _: format_all(),
         "build": lambda _: report([prepare([])]),

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Measures the tree, for `make house`: lengths, folders, import circles, asserts, words of docs.
+
+    python3 tools/house.py [COMMIT]
+
+With a commit, what that had stands beside what is there now. Counts are taken of the product's own
+sources (rust/src, python, spark/jvm) by reading them, tests within a file aside; nothing is judged
+here, tests/tidy does that.
+"""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCT = ("rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jvm")
+SUFFIXES = {".rs", ".py", ".pyi", ".java"}
+LINES_LONG = 500
+FUNCTION_LINES_MAX = 70
+RIDDLES = ("What ", "Whether ", "Of ", "As well", "The same")
+"""First words of a doc line that names neither its subject nor its verb."""
+
+
+class Tree:
+    """The product's sources below a folder, by their names there."""
+
+    def __init__(self, root: Path) -> None:
+        paths = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*"))]
+        self.root = root
+        self.texts = {
+            str(path.relative_to(root)): path.read_text(encoding="utf-8")
+            for path in paths
+            if path.suffix in SUFFIXES and path.is_file()
+        }
+
+    def of(self, *suffixes: str) -> Iterator[tuple[str, str]]:
+        """Name and text of each file with one of the suffixes."""
+        return ((name, text) for name, text in self.texts.items() if name.endswith(suffixes))
+
+    def rust(self) -> Iterator[tuple[str, str]]:
+        """Name and text of each Rust file up to its tests, comments and strings taken out."""
+        for name, text in self.of(".rs"):
+            yield name, _code(text.split("#[cfg(test)]\nmod tests", 1)[0])
+
+
+def measures(tree: Tree) -> dict[str, str]:
+    """Each figure by its name, in the order in which they are printed."""
+    lengths = {name: text.count("\n") for name, text in tree.of(".rs", ".py", ".java")}
+    longest = max(lengths, key=lambda name: lengths[name])
+    long = sum(length > LINES_LONG for length in lengths.values())
+    functions = [*_rust_functions(tree), *_python_functions(tree)]
+    too_long = sorted((lines, name) for name, lines in functions if lines > FUNCTION_LINES_MAX)
+    longest_function = f" ({too_long[-1][0]}: {too_long[-1][1]})" if too_long else ""
+    folders: dict[str, int] = defaultdict(int)
+    for name in tree.texts:
+        folders[str(Path(name).parent)] += 1
+    fullest = max((each for each in folders if not each.endswith("/api")), key=folders.__getitem__)
+    circles = [circle for _, circle in sorted(_circles(tree).items())]
+    keys = _places_of_keys(tree)
+    most_named = max(keys, key=lambda key: keys[key])
+    asserts = sum(
+        len(re.findall(r"\b(?:debug_)?assert(?:_eq|_ne)?!\(", code)) for _, code in tree.rust()
+    )
+    constant = sum(
+        len(re.findall(r"const _: \(\) = (?:\{|assert)", code)) for _, code in tree.rust()
+    )
+    return {
+        "product lines (Rust, Python, Java)": f"{sum(lengths.values()):,} in {len(lengths)} files",
+        "largest file": f"{lengths[longest]} ({longest})",
+        f"files over {LINES_LONG} lines": f"{long} ({100 * long / len(lengths):.1f} %)",
+        f"functions over {FUNCTION_LINES_MAX} lines": f"{len(too_long)}{longest_function}",
+        "files in the fullest folder (api aside)": f"{folders[fullest]} ({fullest})",
+        "import circles within folders, files in each": ", ".join(circles) or "none",
+        "rooms of rust/src on the way of Produce": str(_rooms_of_produce(tree.root)),
+        "nested functions in api/ and metadata/": str(_nested_functions(tree)),
+        "asserts in rust/src; of constants": f"{asserts}; {constant}",
+        "files that name a config key, at most": f"{keys[most_named]} ({most_named})",
+        "docs that begin with What, Whether, Of, …": str(sum(1 for _ in _riddles(tree))),
+        "keys of which a request has no type (Any)": str(_untyped_handlers(tree)),
+    }
+
+
+def _code(text: str) -> str:
+    """Rust without comments and strings; lines stay."""
+    return re.sub(r'"(?:\\.|[^"\\\n])*"', '""', re.sub(r"//[^\n]*", "", text))
+
+
+def _rust_functions(tree: Tree) -> Iterator[tuple[str, int]]:
+    """Each function that rustfmt has laid out, by the indentation of its closing brace."""
+    for name, code in tree.rust():
+        lines = code.split("\n")
+        for at, line in enumerate(lines):
+            found = re.match(r"( *)(?:pub(?:\([\w: ]+\))? )?(?:const |unsafe )*fn (\w+)", line)
+            if found:
+                end = f"{found[1]}}}"
+                ends = (to for to in range(at + 1, len(lines)) if lines[to].rstrip() == end)
+                yield f"{name}::{found[2]}", next(ends, at) - at + 1
+
+
+def _python_functions(tree: Tree) -> Iterator[tuple[str, int]]:
+    for name, text in tree.of(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{name}::{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _nested_functions(tree: Tree) -> int:
+    """Functions within functions, whose order of execution is not that of the lines."""
+    count = 0
+    for name, text in tree.of(".py"):
+        if "/api/" in name or "/metadata/" in name:
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    inner = (each for child in node.body for each in ast.walk(child))
+                    count += sum(
+                        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in inner
+                    )
+    return count
+
+
+def _untyped_handlers(tree: Tree) -> int:
+    """Handlers of keys whose request is `Any`."""
+    handlers = (text for name, text in tree.of(".py") if "/api/k" in name)
+    return sum(bool(re.search(r"def handle\([^)]*message: Any", text)) for text in handlers)
+
+
+def _circles(tree: Tree) -> dict[str, str]:
+    """By folder, the largest set of its files of which each reaches each by imports."""
+    graphs: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for name, code in tree.rust():
+        path = Path(name)
+        siblings = {other.stem for other in map(Path, tree.texts) if other.parent == path.parent}
+        inner = "::".join(["crate", *path.parts[2:-1]])
+        used = set(re.findall(rf"\b(?:super|{inner})::(\w+)", code))
+        for group in re.findall(rf"\b(?:super|{inner})::\{{(.*?)\}};", code, re.DOTALL):
+            used |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group)))
+        if path.stem not in ("mod", "lib"):
+            graphs[str(path.parent)][path.stem] = (used & siblings) - {path.stem, "mod"}
+    found = {}
+    for folder, graph in graphs.items():
+        reach = {file: _reach(graph, file) for file in graph}
+        sets = {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in graph}
+        largest = max(sets, key=len, default=frozenset())
+        if len(largest) > 1:
+            found[folder] = f"{len(largest)} in {folder.removeprefix('rust/src/')}"
+    return found
+
+
+def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Files that are reached from one, by one import or more."""
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for each in graph.get(waiting.pop(), ()):
+            if each not in reached:
+                reached.add(each)
+                waiting.append(each)
+    return reached
+
+
+def _rooms_of_produce(root: Path) -> int:
+    """Files that ARCHITECTURE.md's walk of a Produce request names, each once."""
+    page = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    walk = page.split("## Produce, file by file", 1)[1].split("\n## ", 1)[0]
+    return len(set(re.findall(r"`(rust/src/[\w/]+\.rs)`", walk)))
+
+
+def _places_of_keys(tree: Tree) -> dict[str, int]:
+    """By the name of a configuration key, in how many files of the product it stands."""
+    config = tree.root / "python/kafkalite/config"
+    rows = "\n".join((config / name).read_text() for name in ("broker.txt", "topic.txt"))
+    keys = set(re.findall(r"^([a-z][a-z0-9]*(?:\.[a-z0-9]+)+) ", rows, re.MULTILINE))
+    counts = dict.fromkeys(keys, 1)
+    for _, text in tree.of(".rs", ".py"):
+        for key in set(re.findall(r'"([a-z0-9]+(?:\.[a-z0-9]+)+)"', text)) & keys:
+            counts[key] += 1
+    return counts
+
+
+def _riddles(tree: Tree) -> Iterator[str]:
+    """The first line of each doc that begins so."""
+    for name, text in tree.of(".rs"):
+        before = ""
+        for line in text.split("\n"):
+            doc = re.match(r"\s*//[/!] (.*)", line)
+            if doc and not re.match(r"\s*//[/!]", before) and doc[1].startswith(RIDDLES):
+                yield f"{name}: {doc[1]}"
+            before = line
+    for name, text in tree.of(".py", ".pyi"):
+        for doc in re.findall(r'^\s*"""(.*)', text, re.MULTILINE):
+            if doc.startswith(RIDDLES):
+                yield f"{name}: {doc}"
+
+
+def main(commit: str | None) -> None:
+    """Prints the figures, beside those of a commit if one is given."""
+    now = measures(Tree(ROOT))
+    before: dict[str, str] = {}
+    if commit is not None:
+        command = ["git", "archive", commit, "ARCHITECTURE.md", *PRODUCT]
+        packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+                archive.extractall(folder, filter="data")
+            before = measures(Tree(Path(folder)))
+    for name, figure in now.items():
+        then = f"{before[name]}  →  " if before else ""
+        print(f"{name:46} {then}{figure}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else None)
