@@ -1,0 +1,188 @@
+//! This node's partitions: its log directories, and the image that says what is in them. Knows no
+//! socket and no Python.
+//!
+//! ```text
+//! Claimed::open      locks and meta.properties; nothing of a directory of Kafka's is changed
+//!   metadata is read (python/kafkalite/metadata/store.py) and says which topics there are
+//! Node::load         the logs of those topics; a partition of no topic is stray
+//! ```
+
+mod claim;
+mod house;
+mod publish;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+pub use claim::{Claimed, LoadProgress, NodeOptions};
+pub use publish::{ByDirectory, PartitionPlan, TopicPlan};
+
+use crate::error::{Error, Result};
+use crate::image::{Broker, Features, Image};
+use crate::log::directories::LogDirectories;
+use crate::log::directory::LogDirectory;
+use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
+use crate::park::Wake;
+use crate::uuid::Uuid;
+
+/// A partition that does not lie where its plan says.
+pub struct Moved {
+    pub topic_id: Uuid,
+    pub partition: i32,
+    /// Of the log directory where it lies.
+    pub directory_id: Uuid,
+}
+
+/// A node whose logs are loaded.
+pub struct Loaded {
+    pub node: Node,
+    /// What was not as a clean stop leaves it, a sentence each.
+    pub notes: Vec<String>,
+    pub moved: Vec<Moved>,
+}
+
+pub struct Node {
+    node_id: i32,
+    directories: LogDirectories,
+    /// If it is not one of `directories`.
+    metadata_directory: Option<Arc<LogDirectory>>,
+    housekeepers: Mutex<Vec<HousekeeperThread>>,
+    /// Of all directories.
+    cleaner: Arc<Mutex<CleanerSettings>>,
+    image: RwLock<Arc<Image>>,
+    /// One change of the image at a time.
+    changing: Mutex<()>,
+    waker: Arc<dyn Wake>,
+}
+
+impl Node {
+    /// Loads the logs of `topics`, and makes those that are missing: their creation was cut off, or
+    /// their disk is new. `waker` is told of parked requests that may go on.
+    ///
+    /// Errors: that of the first directory, if none can be loaded; `LogDirRefused` if two hold the
+    /// same partition.
+    pub fn load(
+        mut claimed: Claimed,
+        topics: &[TopicPlan],
+        waker: Arc<dyn Wake>,
+    ) -> Result<Loaded> {
+        let notes = claimed.load_logs(topics)?;
+        let Claimed {
+            options,
+            directories,
+            metadata,
+            ..
+        } = claimed;
+        let is_shared = directories
+            .online
+            .iter()
+            .any(|each| Arc::ptr_eq(each, &metadata));
+        let node = Node {
+            node_id: options.node_id,
+            directories,
+            metadata_directory: (!is_shared).then_some(metadata),
+            housekeepers: Mutex::default(),
+            cleaner: Arc::default(),
+            image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
+            changing: Mutex::new(()),
+            waker,
+        };
+        for (directory, wanted) in node.missing_logs(topics) {
+            directory.create_logs(wanted, options.now_ms)?;
+        }
+        node.publish_topics(topics);
+        let moved = node.moved(topics);
+        Ok(Loaded { node, notes, moved })
+    }
+
+    /// The partitions that lie in another directory than `topics` say.
+    fn moved(&self, topics: &[TopicPlan]) -> Vec<Moved> {
+        let image = self.image();
+        let mut moved = Vec::new();
+        for plan in topics {
+            for (index, planned) in (0_i32..).zip(&plan.partitions) {
+                let partition = image
+                    .topic(&plan.name)
+                    .and_then(|topic| topic.partition(index));
+                let found = partition.and_then(|each| each.directory.identity().directory_id);
+                if let Some(directory_id) = found.filter(|found| *found != planned.directory_id) {
+                    moved.push(Moved {
+                        topic_id: plan.id,
+                        partition: index,
+                        directory_id,
+                    });
+                }
+            }
+        }
+        moved
+    }
+
+    /// How many connections the process may hold beside its files.
+    pub fn connections_max(&self) -> usize {
+        let directory = self.directories.online.first();
+        directory.map_or(usize::MAX, |directory| directory.connections_max())
+    }
+
+    /// The log directories that could not be taken, or have failed since.
+    pub fn offline_log_dirs(&self) -> Vec<PathBuf> {
+        let failed = self.directories.online.iter();
+        let failed = failed.filter(|directory| directory.health().is_offline());
+        let refused = self.directories.refused.iter().map(|(path, _)| path);
+        failed
+            .map(|directory| directory.path())
+            .chain(refused.map(PathBuf::as_path))
+            .map(Path::to_path_buf)
+            .collect()
+    }
+
+    pub fn image(&self) -> Arc<Image> {
+        self.image.read().clone()
+    }
+
+    /// The log directories that are in use.
+    pub fn directories(&self) -> &[Arc<LogDirectory>] {
+        &self.directories.online
+    }
+
+    pub fn set_brokers(&self, brokers: Vec<Broker>) {
+        let _changing = self.changing.lock();
+        let mut next = (*self.image()).clone();
+        next.brokers = brokers;
+        *self.image.write() = Arc::new(next);
+    }
+
+    /// Where `count` new partitions go, not into a directory that `is_avoided` while there are others.
+    /// Errors: `InvalidArgument` if no directory is online.
+    pub fn place(
+        &self,
+        count: usize,
+        is_avoided: impl Fn(&Arc<LogDirectory>) -> bool,
+    ) -> Result<Vec<Uuid>> {
+        let chosen = ids_of(&self.directories.for_new_logs(count, is_avoided));
+        match chosen.len() == count {
+            true => Ok(chosen),
+            false => Err(Error::InvalidArgument(
+                "no log directory is online".to_owned(),
+            )),
+        }
+    }
+
+    pub fn set_features(&self, features: Features) {
+        let _changing = self.changing.lock();
+        let mut next = (*self.image()).clone();
+        next.features = features;
+        *self.image.write() = Arc::new(next);
+    }
+}
+
+fn ids_of(directories: &[Arc<LogDirectory>]) -> Vec<Uuid> {
+    let ids = directories.iter().map(|each| each.identity().directory_id);
+    ids.map(|id| id.unwrap_or(Uuid::ZERO)).collect()
+}
+
+/// A random number.
+pub fn random_u64() -> Result<u64> {
+    getrandom::u64().map_err(|error| Error::InvalidArgument(format!("no randomness: {error}")))
+}
