@@ -1,47 +1,38 @@
 #!/usr/bin/env python3
-"""Brings docs/FILES.md up to date: `python3 tools/file_map.py`.
+"""Writes docs/FILES.md: `python3 tools/file_map.py`.
 
-A file without a row gets one from the first sentence of its module doc, a row without a file goes,
-rows are sorted. What is written in a row stays as it is: say it better there if the doc's sentence
-is not the best one. Rows that say something else are printed, as one may have grown old. After a
-merge that mixed up the rows, run it again.
+Each file of the product has a row: the first sentence of its module doc, so that there is one text
+of it. tests/tidy holds the page against the tree. After a merge that mixed it up, run it again.
 """
 
 import re
-import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "FILES.md"
 FOLDERS = ["rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jvm"]
-ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$", re.MULTILINE)
+SUFFIXES = {".rs", ".py", ".pyi", ".java"}
 
 
 def main() -> None:
-    page = PAGE.read_text()
-    rows = dict(ROW.findall(page))
-    introduction = page.split("\n| ", 1)[0].strip("\n")
+    """Writes the page."""
+    PAGE.write_text(page())
+
+
+def page() -> str:
+    """The page as it is to be: its introduction as it is, and a row a file."""
+    introduction = PAGE.read_text().split("\n| ", 1)[0].strip("\n")
     files = [name for name in _files() if (ROOT / name).read_text().strip()]
-    lines = [f"| `{name}` | {rows.get(name) or _sentence(name)} |" for name in files]
-    table = "\n".join(["| File | What it is for |", "|---|---|", *lines])
-    PAGE.write_text(f"{introduction}\n\n{table}\n")
-    for name in files:
-        if name in rows and rows[name] != _sentence(name):
-            print(f"{name}\n  row: {rows[name]}\n  doc: {_sentence(name)}")
-    print(
-        f"{len(files)} files, {len(set(files) - set(rows))} new, {len(set(rows) - set(files))} gone"
-    )
+    rows = [f"| `{name}` | {_sentence(name)} |" for name in files]
+    table = "\n".join(["| File | What it is for |", "|---|---|", *rows])
+    return f"{introduction}\n\n{table}\n"
 
 
 def _files() -> list[str]:
     """Product files, those of the top folder of a language first, else by name."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
-    names = {name for name in listed if name.endswith((".rs", ".py", ".pyi", ".java"))}
-    existing = (name for name in names if (ROOT / name).is_file())
-    return sorted(existing, key=lambda name: (FOLDERS.index(_root(name)), _parts(name)))
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
+    names = [str(path.relative_to(ROOT)) for path in paths if path.suffix in SUFFIXES]
+    return sorted(names, key=lambda name: (FOLDERS.index(_root(name)), _parts(name)))
 
 
 def _root(name: str) -> str:

@@ -91,7 +91,7 @@ class _Listening(NamedTuple):
     sockets: list[_socket.socket]
     bound: list[Endpoint]
     advertised: list[Endpoint]
-    """What clients are told."""
+    """The endpoints that clients are told."""
     limits: ConnectionLimits
     arrow_socket: _socket.socket | None
     arrow_endpoint: Endpoint | None
@@ -100,12 +100,12 @@ class _Listening(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of the listeners."""
+        """The names of the listeners."""
         return [each.name for each in self.bound]
 
 
 class _Failure:
-    """What ends the broker by itself: it stops as by SIGTERM, and its exit code says so."""
+    """A failure that ends the broker: it stops as by SIGTERM, and its exit code says so."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -245,7 +245,7 @@ def _start_control(server: ControlServer) -> list[threading.Thread]:
 
 
 def _ready_line(config: Config, listening: _Listening) -> str:
-    """What a start ends with on stdout; `child.py` reads it."""
+    """The line with which a start ends on stdout; `child.py` reads it."""
     words = [READY_PREFIX + ",".join(map(str, listening.advertised))]
     if config["kafkalite.die.with.parent"]:
         # Clients may be told others: a parent that starts it again needs those that are bound.

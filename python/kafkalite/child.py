@@ -32,7 +32,7 @@ TEMPORARY_DEFAULTS = {
     # consumer would wait for them.
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Of a broker whose directory goes with it."""
+"""The configuration of a broker whose directory goes with it."""
 POLL_MS_MAX = 2**31 - 1
 READY_PREFIX = "kafkalite ready bootstrap.servers="
 TEMPORARY_PREFIX = "kafkalite-"
@@ -117,13 +117,13 @@ class Broker:
 
     @property
     def is_started(self) -> bool:
-        """Whether it has been started and neither stopped nor killed since; one that has ended by
+        """True if it has been started and neither stopped nor killed since; one that has ended by
         itself counts as started."""
         return self._process is not None
 
     @property
     def pid(self) -> int:
-        """Of the broker's process. Raises if it has not been started."""
+        """The process id of the broker. Raises if it has not been started."""
         if self._process is None:
             raise InvalidArgumentError("the broker has not been started")
         pid: int = self._process.pid
@@ -364,8 +364,9 @@ def _warnings_of(config: Mapping[str, str]) -> list[str]:
 
 
 def _path_options() -> list[str]:
-    """What keeps `python -m` from importing out of the current directory, unless this program does
-    so itself: under pytest a `signal.py` of the project is not in the way, and must not be here."""
+    """Options that keep `python -m` from importing out of the current directory, unless this
+    program does so itself: under pytest a `signal.py` of the project is not in the way, and must
+    not be here."""
     try:
         is_mine = not {"", os.getcwd()}.isdisjoint(sys.path)  # noqa: PTH109 - no object is wanted
     except FileNotFoundError:  # it has been deleted
@@ -386,7 +387,7 @@ def _close_all(descriptors: list[int]) -> None:
 
 
 def _end_forgotten(process: Any, temporary: str | None, held: list[int], owner_id: int) -> None:
-    """What `Broker.close` does, for a broker that nobody has closed when the program ends."""
+    """Does as `Broker.close`, for a broker that nobody has closed when the program ends."""
     if owner_id != os.getpid():
         return
     _close_all(held)

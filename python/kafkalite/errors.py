@@ -1,4 +1,4 @@
-"""What kafkalite raises, one class per kind of `rust/src/error.rs`.
+"""The errors that kafkalite raises, one class per kind of `rust/src/error.rs`.
 
 `rust/src/py/door.rs` picks the class by its name here; a test holds names and codes of the two
 files against each other.
@@ -156,7 +156,7 @@ class InvalidArgumentError(KafkaliteError, ValueError):
 
 
 class ClientError(KafkaliteError):
-    """What a client of a broker meets. The message names the broker."""
+    """An error that a client of a broker meets. The message names the broker."""
 
 
 class ConnectionFailedError(ClientError):
@@ -187,4 +187,4 @@ class BrokerError(ClientError):
         self.name = name
         """Its name in Kafka's protocol, as in `TOPIC_ALREADY_EXISTS`."""
         self.retriable = retriable
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""

@@ -178,7 +178,7 @@ def _bound(family: int, address: _Address, buffers: Buffers) -> _socket.socket:
 
 
 def advertised_listeners(config: Config, bound: Sequence[Endpoint]) -> list[Endpoint]:
-    """What clients are told, listener by listener. Raises InvalidArgumentError where
+    """The endpoints that clients are told, listener by listener. Raises InvalidArgumentError where
     `advertised.listeners` does not go with `listeners`."""
     controllers = [name.upper() for name in config["controller.listener.names"]]
     texts = config["advertised.listeners"] or []

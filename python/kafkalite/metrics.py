@@ -20,15 +20,15 @@ from kafkalite import _native
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 8192
-"""Of a request with its headers; a longer one is closed."""
+"""Size of a request with its headers; the connection of a longer one is closed."""
 CLIENT_S: Final = 10.0
-"""What a client may take to send its request, and to read its answer: it holds up the next one."""
+"""Time that a client has to send its request, and to read its answer: it holds up the next one."""
 STOP_S: Final = 2.0
 """How long a stop waits for the answer that is under way."""
 
 
 class Metric(NamedTuple):
-    """What has one name: a counter since the start, or a gauge."""
+    """One metric by its name: a counter since the start, or a gauge."""
 
     name: str
     kind: str
@@ -150,11 +150,12 @@ STARTED = Metric("process_start_time_seconds", "gauge", "When the process began,
 
 
 HOT_KEYS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 18: "ApiVersions"}
-"""What Rust answers without Python; the others are named by their handlers."""
+"""The keys that Rust answers without Python; the others are named by their handlers."""
 
 
 class Host(Protocol):
-    """What is asked beside the figures; any thread may (`kafkalite.context.Context`)."""
+    """Answers what is asked beside the figures; any thread may ask
+    (`kafkalite.context.Context`)."""
 
     def topic_counts(self) -> tuple[int, int]:
         """Topics whose logs have been made, and partitions of all of them."""

@@ -1,4 +1,4 @@
-"""What the broker tells whoever runs it: lines on stderr."""
+"""The broker's log: lines on stderr for whoever runs it."""
 
 import os
 import select
@@ -29,9 +29,9 @@ class Log:
         clients do not."""
         self._left_out = 0
         self._rest = b""
-        """Of a long line that has been begun."""
+        """The rest of a long line that has been begun."""
         self._lock = threading.Lock()
-        """What one thread has found room for, no other takes."""
+        """Held while a line is written, so that lines do not mix."""
 
     @property
     def level(self) -> str:
@@ -44,7 +44,7 @@ class Log:
 
     @property
     def is_debug(self) -> bool:
-        """Whether `debug` writes: what it is told costs something to put together."""
+        """True if `debug` writes: what it is told costs something to put together."""
         return self._rank == 0
 
     def debug(self, sentence: str) -> None:

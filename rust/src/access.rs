@@ -35,7 +35,7 @@ pub struct Caller<'a> {
     pub listener: usize,
 }
 
-/// What a caller wants to do (`AclOperation`), as far as hot keys ask.
+/// Operations (`AclOperation`) that hot keys ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Read,
@@ -44,7 +44,7 @@ pub enum Operation {
     ClusterAction,
 }
 
-/// What it wants to do it to.
+/// The resource that an operation is done to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource<'a> {
     Topic(&'a str),

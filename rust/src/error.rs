@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong, named as Kafka names it where Kafka has a name (`Errors.java`).
+/// All errors of the crate, named as Kafka names them where Kafka has a name (`Errors.java`).
 #[derive(Clone, Debug)]
 pub enum Error {
     /// An operating-system call failed. `operation` is the call, as in "fsync".

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// allocated for them.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// What one batch may inflate to, bytes; beyond it the batch is refused as invalid. It bounds the time that
+/// Bytes that one batch may inflate to; beyond it the batch is refused as invalid. It bounds the time that
 /// goes into a request, and the memory of readers that inflate a batch as a whole, as clients do.
 pub const INFLATED_BYTES_MAX: usize = 1 << 30;
 
@@ -35,10 +35,10 @@ pub const RECORD_ERRORS_MAX: usize = 1000;
 /// Bytes read from a segment at once while its batches are scanned (recovery, look-up), bytes.
 pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;
 
-/// What is copied of a segment at once that is cut while others read it, bytes.
+/// Bytes that are copied at once of a segment that is cut while others read it.
 pub const COPY_BYTES: u64 = 1 << 20;
 
-/// What the cleaner collects of a segment before it writes, bytes.
+/// Bytes that the cleaner collects of a segment before it writes.
 pub const CLEANER_WRITE_BYTES: usize = 1 << 20;
 
 /// A log that could not be compacted is tried again after so long, milliseconds: a damaged one is
@@ -48,7 +48,7 @@ pub const COMPACTION_RETRY_MS: i64 = 600_000;
 /// Bytes read at once while a look-up walks headers behind an index entry; more are read in turn.
 pub const LOOK_UP_BYTES_MAX: u64 = 16 * 1024;
 
-/// Of a closed segment, bytes behind the last entry of its time index whose headers prove, at its
+/// In a closed segment, bytes behind the last entry of its time index whose headers prove, at its
 /// first use, that no batch is later; beyond, the last batch alone is asked, and by whoever deletes
 /// the segment for its age every batch.
 pub const TIMESTAMP_PROOF_BYTES_MAX: u64 = 1 << 20;
@@ -63,7 +63,7 @@ pub const OPEN_SEGMENTS_MAX: usize = 1024;
 /// allows fewer, segments get at most half of all; connections beyond what is left wait.
 pub const DESCRIPTORS_RESERVED: u64 = 16_384;
 
-/// What of a process's descriptors is neither for segments nor for connections, at most: files that
+/// Descriptors of a process that are neither for segments nor for connections, at most: files that
 /// are open for the length of a call, segments whose answers leave slowly. Half of it where few are left.
 pub const DESCRIPTORS_SPARE: u64 = 128;
 
@@ -123,7 +123,7 @@ pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// counted.
 pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 
-/// What a request takes in memory while Python has it, bytes beside its body, and how often its body is
+/// Bytes that a request takes in memory while Python has it beside its body, and how often its body is
 /// there: as it came, and what was made of it. Lists of partitions of an OffsetFetch become more.
 pub const CONTROL_REQUEST_BYTES: usize = 3 * 1024;
 pub const CONTROL_BODY_COPIES: usize = 2;
@@ -169,7 +169,7 @@ pub const PARTITIONS_PER_WORK: u32 = 8;
 /// How often a large request's frame may be in memory while it is read: as it came, and what is made of it.
 pub const LARGE_REQUEST_COPIES: usize = 3;
 
-/// What is made at once of an answer that is made as it is sent, bytes; and what of it counts as so many
+/// Bytes that are made at once of an answer that is made as it is sent; and what of it counts as so many
 /// times its bytes in `SEND_BYTES_PER_TURN`.
 pub const SLICE_BYTES: usize = 64 * 1024;
 pub const SLICE_COST: usize = 8;
@@ -286,7 +286,7 @@ pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
 /// other request that would have a larger one is refused, which ends its connection.
 pub const ANSWER_BYTES_MAX: i32 = i32::MAX;
 
-/// What Python answers takes so much memory at most before it is written, bytes, and Python some seconds: a
+/// Bytes that an answer of Python's takes at most before it is written, and Python some seconds: a
 /// client that names the same thing a million times is refused beyond it, which ends its connection. The
 /// configurations of twenty thousand topics are less.
 pub const CONTROL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -359,7 +359,7 @@ pub const ARROW_CONNECTIONS_MAX: usize = 256;
 /// without a word.
 pub const ARROW_REFUSALS_MAX: usize = 8;
 
-/// What the broker's Arrow endpoint takes out of a log at once, bytes; more for a larger batch. As
+/// Bytes that the broker's Arrow endpoint takes out of a log at once; more for a larger batch. As
 /// `ARROW_READ_BYTES`, it is to stay in a core's cache.
 pub const ARROW_FETCH_BYTES: u64 = 256 * 1024;
 
@@ -381,5 +381,5 @@ pub const ARROW_ACCEPT_RETRY_MS: u64 = 100;
 /// Bytes of finished batches that one call of the encoder of Arrow rows gives; more in the next one.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
 
-/// Of a value that a message cannot hold, a sentence quotes so many bytes.
+/// Bytes that a sentence quotes of a value that a message cannot hold.
 pub const VALUE_QUOTED_BYTES_MAX: usize = 200;

@@ -125,7 +125,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _nearest(word: str) -> str:
-    """What may have been meant by a command that there is not."""
+    """Guesses what was meant by a command that there is not."""
     from difflib import get_close_matches
 
     found = get_close_matches(word, [words[0] for words in COMMANDS], n=1)
@@ -148,7 +148,7 @@ def _make_streams_usable() -> None:
 
 
 def _leave(stream: TextIO) -> None:
-    """What is left in a standard stream must not fail again at exit."""
+    """Closes a standard stream, so that what is left in it does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -151,7 +151,8 @@ def _watch_stdin() -> None:
 
 
 class Home:
-    """What the server asks of Python, on the threads of its connections, several at a time."""
+    """Answers what the server asks of Python, on the threads of its connections, several at a
+    time."""
 
     def __init__(self, bootstrap_servers: str | None, *, any_path: bool) -> None:
         """`bootstrap_servers` are those of requests that name none."""

@@ -1,4 +1,4 @@
-"""What the commands that talk to a broker have in common: the server, `--json`, and Kafka's client
+"""Options that commands which talk to a broker share: the server, `--json`, and Kafka's client
 properties: those of `--command-config FILE`, and over them, for what has a producer or a consumer,
 those of `--command-property KEY=VALUE`.
 
@@ -45,7 +45,7 @@ Asking = TypeVar("Asking", Admin, Cluster, GroupAdmin)
 
 
 class Properties(NamedTuple):
-    """What a command makes of the properties of one kind of client."""
+    """The properties of one kind of client, as a command reads them."""
 
     rows: Mapping[str, Row]
     """By the property, what it is called here and how its text is read."""
@@ -215,7 +215,7 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 
 
 def _settle_level(options: argparse.Namespace, levels: Mapping[str, int]) -> None:
-    """Of the levels that the properties have, the one of the codec that is used, which the command
+    """Sets the level that the properties have for the codec that is used, which the command
     line may name, unless that has a level too. Raises `UsageError` for one that it cannot have."""
     if options.properties.kind != "producer":
         return
@@ -232,7 +232,7 @@ def _settle_level(options: argparse.Namespace, levels: Mapping[str, int]) -> Non
 
 
 def client_of(kind: type[Asking], options: argparse.Namespace) -> Asking:
-    """What asks the cluster that the options name."""
+    """Makes the client that asks the cluster which the options name."""
     return kind(options.bootstrap_server, timeout_ms=options.timeout, **options.client)
 
 

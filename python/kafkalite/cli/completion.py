@@ -65,7 +65,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def candidates(given: Sequence[str]) -> list[str]:
-    """What may follow the words that have been given; nothing where it may be anything."""
+    """The words that may follow those that have been given; none where it may be anything."""
     from kafkalite.cli import COMMANDS
 
     for words, (module, _) in COMMANDS.items():

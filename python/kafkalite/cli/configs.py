@@ -118,7 +118,8 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _is_dynamic(entry: ConfigEntry, kind: str, name: str) -> bool:
-    """What was set for this very resource, and so can be taken back; each logger has a level."""
+    """True of what was set for this very resource, and so can be taken back, as any logger's
+    level."""
     if kind == "broker-loggers":
         return True
     wanted = {"topics": "DYNAMIC_TOPIC_CONFIG", "groups": "DYNAMIC_GROUP_CONFIG"}.get(kind)

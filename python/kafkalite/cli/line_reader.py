@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 class LineReader:
-    """What a line holds, by the properties."""
+    """Reads a line's key, value and headers, as the properties say."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Raises `UsageError` for separators that contradict each other."""
@@ -87,7 +87,7 @@ class LineReader:
     def _cut(
         self, is_wanted: bool, text: bytes, separator: bytes, name: str
     ) -> tuple[bytes | None, bytes]:
-        """What stands before a separator, and what behind it; None for nothing."""
+        """Splits at a separator: the part before it and the part behind it; None for nothing."""
         if not is_wanted:
             return None, text
         at = text.find(separator)

@@ -107,7 +107,7 @@ def _time(text: str) -> int:
 
 
 def _rules(options: argparse.Namespace, patterns: list[str]) -> list[Rule]:
-    """What a partition has to match one of."""
+    """The rules of which a partition has to match one."""
     if options.topic_partitions:
         return [_rule(text) for text in options.topic_partitions.split(",")]
     wanted = _ranges(options.partitions)

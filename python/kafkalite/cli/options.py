@@ -1,4 +1,4 @@
-"""What the commands have in common: parsers with examples in their help, kinds of arguments, and
+"""Parts of every command line: parsers with examples in their help, kinds of arguments, and
 what is read and printed."""
 
 import argparse
@@ -20,10 +20,10 @@ INT_MAX = 2**31 - 1
 SHORT_MAX = 2**15 - 1
 LONG_MAX = 2**63 - 1
 RECORD_BYTES_MAX = 100 << 20
-"""Of a record, the line or the file it is in: what a broker takes as one request
+"""Size of a record, the line or the file it is in: what a broker takes as one request
 (`socket.request.max.bytes`)."""
 FILE_BYTES_MAX = 1 << 30
-"""Of a file that a command reads as a whole."""
+"""Size of a file that a command reads as a whole."""
 
 
 class UsageError(KafkaliteError):

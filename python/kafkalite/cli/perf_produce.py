@@ -186,7 +186,7 @@ class _Stats:
     def waiter(
         self, made_at: float, value_bytes: int, count: int
     ) -> Callable[[Batch, KafkaliteError | None, int], None]:
-        """What a batch of `count` records calls when it is done, or each part of it."""
+        """Makes what a batch of `count` records calls when it, or a part of it, is done."""
 
         def done(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
             del base_offset

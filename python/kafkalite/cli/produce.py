@@ -254,7 +254,8 @@ def _send(
 
 
 def _reader(options: argparse.Namespace) -> Read:
-    """What makes a record of a line. Raises `UsageError` for options that contradict each other."""
+    """Gives the function that makes a record of a line. Raises `UsageError` for options that
+    contradict each other."""
     if options.line_reader not in (CLASS, CLASS.rpartition(".")[2]):
         raise UsageError(f"--line-reader {options.line_reader}: there is {CLASS} alone")
     if not options.reader_property and not options.reader_config:
@@ -307,7 +308,7 @@ def _lines(producer: DrivenProducer) -> Iterator[bytes]:
 
 
 def _read(stdin: int, producer: DrivenProducer) -> bytes:
-    """What comes next, empty at the end."""
+    """Reads what comes next, empty at the end."""
     while not _is_ready(stdin, producer):
         producer.poll()
     try:

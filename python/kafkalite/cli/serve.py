@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 SINGLE = ("properties", "--data", "--listen", "--log-level", "--log-format")
-"""What may come once; `properties` is the word without an option."""
+"""Options that may come once; `properties` is the word without an option."""
 SETTINGS = ("--config", "--override")
-"""What may come several times; the second is the word of `kafka-server-start`."""
+"""Options that may come several times; the second is the word of `kafka-server-start`."""
 
 PORT_MAX = 65_535
 
@@ -32,7 +32,7 @@ kafkalite serve --listen 127.0.0.1:0 --log-level warning --log-format json
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The command line, read."""
 
     properties: str | None
     data: str | None
@@ -117,7 +117,7 @@ def parsed_options(arguments: Sequence[str]) -> Options:
 
 
 def _is_address(text: str) -> bool:
-    """Whether it looks like HOST:PORT; what else is wrong with it, `kafkalite.listeners` says."""
+    """True if it looks like HOST:PORT; what else is wrong with it, `kafkalite.listeners` says."""
     _, colon, port = text.rpartition(":")
     return bool(colon) and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX
 

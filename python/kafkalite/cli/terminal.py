@@ -1,4 +1,4 @@
-"""What commands print with: sizes, times, bytes, and progress on a terminal."""
+"""Prints for commands: sizes, times, bytes, and progress on a terminal."""
 
 import sys
 import time

@@ -86,7 +86,7 @@ def _of_topic(admin: Admin, options: argparse.Namespace) -> dict[tuple[str, int]
 
 
 def _from_file(options: argparse.Namespace) -> dict[tuple[str, int], int] | None:
-    """What the file says; None if the command line says it."""
+    """The offsets that the file says; None if the command line says them."""
     names = names_of([options.names] if options.names else [], options.topic)
     path = options.offset_json_file
     if path is None:

@@ -3,7 +3,8 @@
 Own keys start with `kafkalite.`. A key that would change what Kafka does and is not supported is
 refused at the start by its name; a key that nobody knows gets a warning. A key's row says all that
 holds for it; who obeys a key names it once more, where it reads it. `keys.py` reads the rows,
-`values.py` judges texts, `describe.py` and `changes.py` are what DescribeConfigs and AlterConfigs need.
+`values.py` judges texts, `describe.py` and `changes.py` are what DescribeConfigs and AlterConfigs
+need.
 
 A broker's key has the first text there is, as in Kafka's `DynamicBrokerConfig`:
 
@@ -192,7 +193,7 @@ class Config(Mapping[str, Any]):
         return EffectiveConfig(key.name, key.default or "", DEFAULT_SOURCE)
 
     def engine_configs(self, own: Mapping[str, str]) -> dict[str, str]:
-        """What the engine is told of a topic that has `own` set."""
+        """The keys that the engine is told of a topic that has `own` set."""
         texts = {each.name: each.value for each in self.topic_configs(own)}
         if "internal.segment.bytes" in texts:
             # No batch fits into less.
@@ -230,7 +231,7 @@ class Config(Mapping[str, Any]):
             self.warnings.append(f"{name}={text} has no effect: {REASONS[key.reason]}")
 
     def _nearest(self, name: str) -> str:
-        """What may have been meant by a key that there is not."""
+        """Guesses what was meant by a key that there is not."""
         from difflib import get_close_matches  # here, since a start has 0.15 s
 
         found = get_close_matches(name, self.broker_keys, n=1, cutoff=0.85)

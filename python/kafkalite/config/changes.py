@@ -1,5 +1,5 @@
-"""What AlterConfigs and IncrementalAlterConfigs may do to a resource: pure functions of what is set
-and what is asked for, with Kafka's refusals, codes and words.
+"""Changes that AlterConfigs and IncrementalAlterConfigs may make to a resource: pure functions of
+what is set and what is asked for, with Kafka's refusals, codes and words.
 
 `changes` are what `controller.set_configs` takes: key -> text, or None to take it away.
 """
@@ -183,8 +183,8 @@ _THREAD_COUNTS = (
     "remote.log.reader.threads",
 )
 PATTERNS_CHARACTERS_MAX = 1_000
-"""Of all patterns of a client metrics subscription: Python takes up to a millisecond for each
-character of one."""
+"""Length of all patterns of a client metrics subscription: Python takes up to a millisecond for
+each character of one."""
 
 CLEANER_THREAD_BYTES_MIN = 1 << 20
 
@@ -223,7 +223,7 @@ class ChangeRefusedError(KafkaliteError):
 
 
 def check_texts(operations: Sequence[tuple[str, int, str | None]]) -> None:
-    """What is said of any resource first. Raises ChangeRefusedError for a key that comes twice and
+    """Checks what holds for any resource. Raises ChangeRefusedError for a key that comes twice and
     for one that is to be null."""
     names = [name for name, _, _ in operations]
     if len(set(names)) < len(names):
@@ -238,7 +238,7 @@ def check_texts(operations: Sequence[tuple[str, int, str | None]]) -> None:
 def check_broker_lists(
     operations: Sequence[tuple[str, int, str | None]], keys: Mapping[str, Key]
 ) -> None:
-    """What Kafka's broker says itself of the first that is no list, in other words than its
+    """Refuses the first that is no list as Kafka's broker does, in other words than its
     controller of topics (`prepareIncrementalConfigs`). Raises ChangeRefusedError."""
     for name, kind, _ in operations:
         if kind not in (APPEND, SUBTRACT):
@@ -257,8 +257,8 @@ def incremental_changes(
     keys: Mapping[str, Key],
     defaults: Mapping[str, str | None],
 ) -> Changes:
-    """What (key, operation, text) make of `own`; `check_texts` has passed them. `defaults` is what
-    a list is taken to be that is not set. Raises ChangeRefusedError."""
+    """Applies each (key, operation, text) to `own`; `check_texts` has passed them. `defaults` is
+    what a list is taken to be that is not set. Raises ChangeRefusedError."""
     changes: Changes = {}
     asked = {name: (kind, text) for name, kind, text in operations}
     for name in hash_map_order(asked):
@@ -301,12 +301,12 @@ def _changed_list(
 
 
 def replacing_changes(own: Mapping[str, str], configs: Sequence[tuple[str, str | None]]) -> Changes:
-    """What makes `own` to be just `configs`, which `check_texts` has passed."""
+    """Gives the changes that make `own` to be just `configs`, which `check_texts` has passed."""
     return {**dict.fromkeys(own), **dict(configs)}
 
 
 def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
-    """What is set after the changes."""
+    """Gives what is set after the changes."""
     both = {**own, **changes}
     return {name: text for name, text in both.items() if text is not None}
 
@@ -493,7 +493,7 @@ def _key_of_our_listener(config: Config, name: str) -> str | None:
 
 
 def _check_cleaner(table: KeyTable, text_of: Callable[[str], str]) -> None:
-    """What Kafka says of the broker as it will be (`KafkaConfig`)."""
+    """Checks the cleaner's keys as they will be (`KafkaConfig`)."""
     buffer, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
     buffer_bytes, count = (parse(table[name], text_of(name)) for name in (buffer, threads))
     if count < 1:
@@ -505,7 +505,7 @@ def _check_cleaner(table: KeyTable, text_of: Callable[[str], str]) -> None:
 
 
 def _check_limits_of_addresses(table: KeyTable, text_of: Callable[[str], str]) -> None:
-    """As well."""
+    """Checks the limits of addresses as they will be (`KafkaConfig`)."""
     try:
         by_host = connections_by_host(text_of(PER_HOST))
         per_address = parse(table["max.connections.per.ip"], text_of("max.connections.per.ip"))
@@ -524,7 +524,7 @@ def _invalid_dynamic(reason: str) -> ChangeRefusedError:
 
 
 def _check_assignment_interval(config: Config, name: str, value: Any) -> None:
-    """Of new groups (`GroupCoordinatorConfig`)."""
+    """Checks the interval of new groups (`GroupCoordinatorConfig`)."""
     if name not in {f"group.{key}" for key in _GROUP_BOUNDS if "assignment" in key}:
         return
     least, most = _GROUP_BOUNDS[name.removeprefix("group.")]
@@ -537,7 +537,7 @@ def _check_assignment_interval(config: Config, name: str, value: Any) -> None:
 
 
 def _check_local_retention(config: Config, values: Mapping[str, Any]) -> None:
-    """Of tiered storage: no more than is retained in all (`DynamicLogConfig`)."""
+    """Checks that tiered storage keeps no more than is retained in all (`DynamicLogConfig`)."""
     for unit in ("ms", "bytes"):
         local, total = f"log.local.retention.{unit}", f"log.retention.{unit}"
         value = values.get(local, config[local])
@@ -556,7 +556,7 @@ def _thread_count(name: str, value: int) -> str:
 
 
 def _ordered(texts: Mapping[str, str], order: Sequence[str]) -> dict[str, str]:
-    """What `order` names first, in its order."""
+    """Puts what `order` names first, in its order."""
     ranks = {name: rank for rank, name in enumerate(order)}
     return {
         name: texts[name] for name in sorted(texts, key=lambda name: ranks.get(name, len(ranks)))

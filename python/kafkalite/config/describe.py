@@ -1,4 +1,4 @@
-"""What DescribeConfigs says of a resource: every key with its value, where that comes from, and
+"""Describes a resource for DescribeConfigs: every key with its value, where that comes from, and
 what else would have been taken (`ConfigHelper`, `DynamicBrokerConfig` of Kafka).
 
 A broker's key lists the places where it, or a synonym of it, is set, the strongest first:
@@ -68,7 +68,7 @@ def describe_broker(config: Config) -> list[Described]:
 
 
 def describe_all_brokers(config: Config, cluster: Mapping[str, str]) -> list[Described]:
-    """What is set for all brokers while they run, and nothing else."""
+    """Describes what is set for all brokers while they run, and nothing else."""
     return [_of_broker(config, name, cluster_only=True) for name in cluster]
 
 

@@ -17,13 +17,13 @@ class Key(NamedTuple):
     default: str | None
     values: str
     mode: str
-    """Of a broker's key: read-only, per-broker, cluster-wide, dynamic-only, internal."""
+    """The mode of a broker's key: read-only, per-broker, cluster-wide, dynamic-only, internal."""
     synonyms: tuple[tuple[str, int], ...]
-    """Of other keys: the broker's keys that give the default, each with its factor."""
+    """The broker's keys that give another key's default, each with its factor."""
     support: str
     """obeyed, at-start, taken or refused."""
     reason: str
-    """Of a key that is taken: why it has no effect, one of REASONS."""
+    """The reason, one of REASONS, why a key that is taken has no effect."""
     is_told: bool
     """Whoever sets a key that has no effect expects one, and is told at the start."""
     doc: str
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether Kafka lets a broker's key change while the broker runs."""
+        """True if Kafka lets a broker's key change while the broker runs."""
         return self.mode in ("per-broker", "cluster-wide", "dynamic-only")
 
 

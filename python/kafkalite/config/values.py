@@ -48,7 +48,7 @@ def canonical(key: Key, text: str) -> str | None:
 
 
 def connections_by_host(text: str) -> dict[str, int]:
-    """What `max.connections.per.ip.overrides` says: `HOST:NUMBER` each, a host by its name or
+    """Reads `max.connections.per.ip.overrides`: `HOST:NUMBER` each, a host by its name or
     address, IPv6 too without brackets. Raises InvalidArgumentError in Kafka's words."""
     limits = {}
     for each in filter(None, map(str.strip, text.split(","))):
@@ -195,7 +195,7 @@ def _check_reset(key: Key, value: str) -> None:
 
 
 def is_duration(text: str) -> bool:
-    """Whether it is a duration of days, hours, minutes and seconds, as Java reads ISO-8601."""
+    """True of a duration of days, hours, minutes and seconds, as Java reads ISO-8601."""
     import re
 
     number = r"[-+]?\d+"

@@ -1,4 +1,4 @@
-"""What Java makes of texts, where an answer of Kafka's hangs on it."""
+"""Java's reading of texts, where an answer of Kafka's hangs on it."""
 
 from collections.abc import Iterable
 
@@ -41,7 +41,7 @@ def hash_map_order(texts: Iterable[str]) -> list[str]:
 
 
 def java_int(text: str) -> int | None:
-    """What Java's `Integer.parseInt` makes of it; None if it is no such number."""
+    """The number that Java's `Integer.parseInt` makes of a text; None if it makes none."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isdecimal() and max(digits) < "\U00010000" and len(digits) < 20):
         return None

@@ -35,7 +35,8 @@ ONE_QUERY_A_LOAD = (
 
 
 class RangePartition(InputPartition):
-    """What one task reads; `directory` is that of the partition's files, if they are read."""
+    """The range that one task reads; `directory` is that of the partition's files, if they are
+    read."""
 
     def __init__(self, each: Range, directory: str | None) -> None:
         super().__init__(None)
@@ -149,8 +150,8 @@ def _tell_loss(sentence: str) -> None:
 def _read_files(
     options: ReadOptions, wanted: "pyarrow.Schema", each: Range, directory: str
 ) -> LogRead | None:
-    """What the files have of a range by now, None if they are gone. Raises `KafkaliteError` where
-    that is not all of it, unless lost data is no failure."""
+    """Opens what the files have of a range by now, None if they are gone. Raises `KafkaliteError`
+    where that is not all of it, unless lost data is no failure."""
 
     def read(isolation: str, start: int | None = None, stop: int | None = None) -> LogRead:
         return LogRead(

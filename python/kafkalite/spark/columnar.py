@@ -134,7 +134,7 @@ def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
 
 
 def java_wrong() -> str:
-    """What is wrong with the Java that Spark would start; empty if nothing is."""
+    """Says what is wrong with the Java that Spark would start; empty if nothing is."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():

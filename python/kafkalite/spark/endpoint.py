@@ -17,7 +17,7 @@ FAILURE = 0xFFFF_FFFF
 
 
 def serves_cluster(address: str, cluster_id: str) -> bool:
-    """Whether an Arrow endpoint of the cluster answers there. One that fails counts: whoever reads
+    """True if an Arrow endpoint of the cluster answers there. One that fails counts: whoever reads
     from it is told why."""
     host, _, port = address.rpartition(":")
     request = json.dumps({"op": "cluster"}).encode()

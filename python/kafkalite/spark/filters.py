@@ -46,7 +46,7 @@ OPERATORS: dict[type, str] = {
 
 
 def push(filters: Iterable[Filter]) -> tuple[Cut, list[Filter]]:
-    """What to read for all filters to hold, and those that Spark must look at as well."""
+    """Gives the cut for which all filters hold, and those that Spark must look at, too."""
     cut = Cut()
     left = []
     for each in filters:

@@ -263,7 +263,7 @@ class _Translator:
     # --- sets of characters -----------------------------------------------------------------------
 
     def _members(self) -> frozenset[str]:
-        """Of a class, behind its bracket."""
+        """Reads the members of a class, behind its bracket."""
         is_negated = self._takes("^")
         members = self._items()
         self._at += 1
@@ -287,7 +287,7 @@ class _Translator:
         return members
 
     def _right(self) -> frozenset[str] | None:
-        """What stands behind `&&`: classes, and all the rest of the class."""
+        """Reads the right side of `&&`: classes, and all the rest of the class."""
         members: frozenset[str] | None = None
         while not self._looks_at("]") and not self._looks_at("&"):
             found = self._members() if self._takes("[") else self._items()
@@ -309,7 +309,7 @@ class _Translator:
         return self._escaped_members() if char == "\\" else frozenset(char)
 
     def _escaped_members(self) -> frozenset[str]:
-        """Of an escape, behind its backslash, within a class or outside."""
+        """Reads the members of an escape, behind its backslash, within a class or outside."""
         char = self._next()
         if char.lower() in SHORT:
             members = SHORT[char.lower()]

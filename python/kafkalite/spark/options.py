@@ -1,4 +1,4 @@
-"""What the options of a query that reads come to, checked.
+"""The options of a query that reads, checked.
 
 Rules are those of Spark's Kafka connector, names without regard to case; `option_rows.py` has the
 rows. An option that is wrong, or that nobody knows, is refused in one sentence that names it: an
@@ -87,7 +87,7 @@ DURATION_MS = {
 
 
 class Topics(NamedTuple):
-    """What is read. `partitions` belongs to `assign`, `names` to `subscribe` and `path`."""
+    """The topics to read. `partitions` belongs to `assign`, `names` to `subscribe` and `path`."""
 
     kind: Literal["subscribe", "subscribePattern", "assign", "path"]
     names: tuple[str, ...]
@@ -131,7 +131,7 @@ class ReadOptions:
     batch_bytes: int
     engine: str
     formats: Mapping[str, str] = field(default_factory=dict)
-    """What Rust takes as `formats`: value.format and the options of the formats."""
+    """The `formats` that Rust takes: value.format and the options of the formats."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -377,7 +377,7 @@ class _Reading:
         return names
 
     def _formats(self) -> dict[str, str]:
-        """What Rust takes; it judges the options that only it understands."""
+        """Gives the formats for Rust, which judges the options that only it understands."""
         words = ("binary", "string", "json", "avro", "csv")
         formats = {}
         for side in ("value", "key"):

@@ -65,7 +65,7 @@ class DataLossError(KafkaliteError):
 
 
 class Plan(NamedTuple):
-    """What is read, and what a user should know about it."""
+    """The ranges to read, and notes that a user should know."""
 
     ranges: list[Range]
     warnings: list[str]
@@ -79,7 +79,7 @@ class Endpoint(NamedTuple):
 
 
 class Log(Protocol):
-    """What planning asks."""
+    """A log as planning asks it."""
 
     def partitions(self, topics: Topics) -> list[Partition]:
         """Those that there are now, in order. Raises `KafkaliteError` for what is not there."""
@@ -211,7 +211,7 @@ def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position
 
 
 def _still_there(log: Log, ranges: Iterable[Range]) -> tuple[list[Range], list[str]]:
-    """What files still have of ranges: they may have been moved, or restored, since."""
+    """Cuts ranges to what files still have: they may have been moved, or restored, since."""
     wanted = [each for each in ranges if each.size > 0]
     places = [(each.topic, each.partition) for each in wanted]
     first, last = log.first(places), log.last(places)
@@ -323,7 +323,7 @@ class WireLog(Closing):
         return {name: uuid_text(topic.id) for name, topic in found.items() if any(topic.id)}
 
     def _numbers_of(self, topic: str) -> Collection[int]:
-        """Of its partitions; none if there is no such topic."""
+        """The numbers of a topic's partitions; none if there is no such topic."""
         try:
             return self._topic(topic).partitions.keys()
         except BrokerError as error:
@@ -555,7 +555,7 @@ def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
 
 
 def read_request(options: ReadOptions) -> dict[str, Any]:
-    """What a request to an Arrow endpoint has beside the range and the schema."""
+    """The fields of a request to an Arrow endpoint beside the range and the schema."""
     client = options.client
     request: dict[str, Any] = {
         "isolation": client.fetch.isolation,

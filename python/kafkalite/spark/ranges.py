@@ -89,7 +89,7 @@ class PartitionTest(NamedTuple):
     values: tuple[Any, ...]
 
     def holds(self, partition: Partition) -> bool:
-        """Whether it does for this partition."""
+        """True if the test holds for this partition."""
         return bool(OPERATORS[self.operator](partition[self.column == "partition"], self.values))
 
 
@@ -106,7 +106,7 @@ OPERATORS: Mapping[str, Callable[[Any, tuple[Any, ...]], bool]] = {
 
 
 class Cut(NamedTuple):
-    """What filters leave of a batch: partitions for which all tests hold, offsets
+    """The cut that filters make in a batch: partitions for which all tests hold, offsets
     `start .. stop`, and nothing that lies before the first record at or after `timestamp` (ms; -1:
     it does not matter)."""
 
@@ -124,7 +124,7 @@ class Cut(NamedTuple):
         return self._replace(start=max(self.start, start), stop=min(self.stop, stop))
 
     def keeps(self, partition: Partition) -> bool:
-        """Whether anything of a partition is left."""
+        """True if anything of a partition is left."""
         return all(test.holds(partition) for test in self.tests)
 
 
@@ -294,7 +294,7 @@ def batch_ranges(
 
 
 def within(each: Range, lowest: int, highest: int) -> tuple[Range, list[str]]:
-    """What is left of a range, not empty, in a log of offsets `lowest .. highest`, and a sentence
+    """Cuts a range, not empty, to a log of offsets `lowest .. highest`, and a sentence
     for each end that is not in it."""
     name, losses = name_of((each.topic, each.partition)), []
     if each.start < lowest:
@@ -375,7 +375,7 @@ class Start(NamedTuple):
 
 
 def starts_of(bound: Bound, resolved: Offsets, first: Offsets, at_time: Offsets) -> Start:
-    """What `resolve` has made of a bound, and which of it depends on when it was asked."""
+    """Gives the start that `resolve` has made of a bound, and which of it depends on the time."""
     wanted = {
         "earliest": dict.fromkeys(resolved, EARLIEST),
         "latest": dict.fromkeys(resolved, LATEST),
@@ -459,7 +459,7 @@ def advance(
 def is_delayed(
     start: Offsets, latest: Offsets, rows_min: int, delay_ms_max: int, since_ms: int
 ) -> bool:
-    """Whether the next micro-batch waits for more: there are fewer than `rows_min` offsets, and the
+    """True if the next micro-batch waits for more: there are fewer than `rows_min` offsets, and the
     last one began less than `delay_ms_max` ago."""
     if since_ms >= delay_ms_max:
         return False

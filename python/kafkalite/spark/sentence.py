@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def in_a_sentence(method: Callable[P, R]) -> Callable[P, R]:
-    """What Spark calls, with a KafkaliteError that has neither traceback nor cause."""
+    """Wraps what Spark calls, so that a KafkaliteError has neither traceback nor cause."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

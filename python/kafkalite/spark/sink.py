@@ -68,7 +68,7 @@ ABORT_PAUSE_S: Final = 0.25
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     records_count: int = 0
     transaction: OpenTransaction | None = None
@@ -78,7 +78,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a batch query."""
+    """The writer of a batch query."""
 
     def __init__(self, options: WriteOptions) -> None:
         tell(options.warnings)
@@ -125,7 +125,7 @@ class BatchWriter(DataSourceArrowWriter):
                 self._abort_others(cluster)
 
     def _abort_others(self, cluster: Cluster) -> None:
-        """What attempts that Spark does not count, or has killed, left open."""
+        """Aborts what attempts left open that Spark does not count, or has killed."""
         timeout_ms = self._options.settings.transaction_timeout_ms
         with suppress(KafkaliteError):
             for name in open_ids(cluster, self._ids):
@@ -134,7 +134,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of a streaming query."""
+    """The writer of a streaming query."""
 
     def __init__(self, options: WriteOptions) -> None:
         tell(options.warnings)

@@ -34,7 +34,7 @@ class KafkaliteDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name that `format` takes."""
         return "kafkalite"
 
     @in_a_sentence
@@ -45,13 +45,14 @@ class KafkaliteDataSource(DataSource):
 
     @in_a_sentence
     def reader(self, schema: StructType) -> "DataSourceReader":
-        """Of a batch query; `schema` may be any choice of the columns, in any order."""
+        """Gives the reader of a batch query; `schema` may be any choice of the columns, in any
+        order."""
         settle()
         options = self._options(streaming=False)
         return (PushingReader if options.pushdown else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
-        """Of a streaming query."""
+        """Gives the reader of a streaming query."""
         try:
             options = self._options(streaming=True)
         except KafkaliteError as refusal:
@@ -60,7 +61,7 @@ class KafkaliteDataSource(DataSource):
 
     @in_a_sentence
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
-        """Of a batch query. Topics are only appended to."""
+        """Gives the writer of a batch query. Topics are only appended to."""
         from kafkalite.spark.sink import BatchWriter
 
         settle()
@@ -76,7 +77,8 @@ class KafkaliteDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002 - complete mode writes all rows each time, as the connector
     ) -> "DataSourceStreamArrowWriter":
-        """Of a streaming query; in every output mode rows are appended, as by the connector."""
+        """Gives the writer of a streaming query; in every output mode rows are appended, as by the
+        connector."""
         from kafkalite.spark.sink import StreamWriter
 
         return StreamWriter(WriteOptions.of(self.options, schema))

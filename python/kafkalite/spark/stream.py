@@ -63,9 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         self._start: Start | None = None
         self._initial: Json = {}
-        """The same as Spark has heard it."""
+        """The first offsets as Spark has heard them."""
         self._begins = False
-        """Whether the first micro-batch comes next: a new one does not go beyond a start that would
+        """True if the first micro-batch comes next: a new one does not go beyond a start that would
         be another when it is repeated, and one that is repeated begins accordingly."""
         self._latest: Position | None = None
         self._is_available_now = False
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there when the query first asks is read, and nothing that comes later."""
+        """Has what is there when the query first asks read, and nothing that comes later."""
         self._is_available_now = True
 
     @in_a_sentence

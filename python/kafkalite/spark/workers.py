@@ -1,4 +1,4 @@
-"""What Spark's Python processes are told before they work for kafkalite.
+"""Settings of Spark's Python processes before they work for kafkalite.
 
 They stay for the queries that follow, and PySpark's daemon has each of them collect garbage after
 every task, and after each of the two questions with which a query is planned. That looks at all
@@ -22,7 +22,7 @@ def settle() -> None:
 
 
 def settle_for_rows() -> None:
-    """The same of a task that moves rows, whose memory is kept for the next batch."""
+    """Settles a task that moves rows, whose memory is kept for the next batch."""
     keep_freed_memory()
     settle()
 

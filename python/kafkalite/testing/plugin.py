@@ -64,7 +64,7 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, typing.Any, None]:
-    """What a broker has to say of a failure stands where the failure does, also in the log of a CI
+    """Puts what a broker has to say of a failure where the failure does, also in the log of a CI
     run, whose directories are gone."""
     outcome = yield
     report = outcome.get_result()

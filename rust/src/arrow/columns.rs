@@ -102,7 +102,7 @@ impl ColumnBuilder {
         self.wanted == Wanted::default()
     }
 
-    /// Whether a record of `bytes` (wanted ones) must wait for the next batch.
+    /// Says that a record of `bytes` (wanted ones) must wait for the next batch.
     #[inline]
     pub(super) fn is_full_for(&self, bytes: usize) -> bool {
         self.rows >= self.bounds.rows

@@ -1,4 +1,4 @@
-//! What fetches brought over the wire as Arrow batches: the same columns as those of files, through
+//! Fetched records as Arrow batches: the same columns as those of files, through
 //! the same tight loop. Whoever fetches gives chunks, one after the other, each the bytes of one
 //! fetch of one partition.
 //!

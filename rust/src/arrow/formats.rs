@@ -1,4 +1,4 @@
-//! What keys and values are, and what becomes of those that are not: the options of a read, under
+//! The formats of keys and values, and what becomes of bad ones: the options of a read, under
 //! the names that Spark gives to such things. Names and words are taken in any case, as Spark does.
 //!
 //! ```text
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use super::decode::csv::CsvOptions;
 use crate::error::{Error, Result};
 
-/// What the bytes of a key or a value are.
+/// The format of a key's or a value's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     #[default]
@@ -44,7 +44,7 @@ impl Format {
         ("csv", Format::Csv),
     ];
 
-    /// Whether bytes become the fields of a schema.
+    /// True of formats whose bytes become the fields of a schema.
     pub fn is_typed(self) -> bool {
         matches!(self, Format::Json | Format::Csv | Format::Avro)
     }
@@ -55,7 +55,7 @@ impl Format {
     }
 }
 
-/// What becomes of a record that is not what was wanted.
+/// The treatment of a record that is not what was wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// It is a row; the fields that it does not have are null.

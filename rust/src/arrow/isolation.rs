@@ -1,4 +1,4 @@
-//! What a reader of committed records may see: up to the last stable offset, without the batches of
+//! The view of a reader of committed records: up to the last stable offset, without the batches of
 //! aborted transactions. The same rows as a Java consumer with `isolation.level=read_committed`.
 //!
 //! ```text
@@ -43,7 +43,7 @@ impl AbortedRanges {
         ranges.insert((first_offset, marker_offset));
     }
 
-    /// Whether a transactional batch of the producer, with this base offset, was aborted.
+    /// True if a transactional batch of the producer, with this base offset, was aborted.
     pub fn contains(&self, producer_id: i64, offset: i64) -> bool {
         let Some(ranges) = self.by_producer.get(&producer_id) else {
             return false;
@@ -54,7 +54,7 @@ impl AbortedRanges {
     }
 }
 
-/// What committed rows there are.
+/// The committed rows of a partition.
 pub struct CommittedView {
     pub last_stable_offset: i64,
     pub aborted: Arc<AbortedRanges>,

@@ -76,10 +76,10 @@ pub struct Offsets {
     pub by_partition: BTreeMap<String, OffsetSpec>,
 }
 
-/// What is asked for.
+/// The read that is asked for.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Of several partitions only those of this topic.
+    /// Reads only the partitions of this topic, where a path has several.
     pub topic: Option<String>,
     pub start: Offsets,
     /// Exclusive; behind the log's end it means the end.

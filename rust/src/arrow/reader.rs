@@ -11,7 +11,7 @@ use crate::batch::header::{MAGIC_PREFIX, RECORD_BATCH_OVERHEAD, batch_size};
 use crate::error::{Error, Result};
 use crate::log::storage::{StorageFile, read_full_at};
 
-/// What stands at a reader's position.
+/// The thing at a reader's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A batch; whether its bytes are all there is seen when they are loaded.
@@ -104,7 +104,7 @@ impl SegmentReader {
         Ok(self.bytes().get(..size_bytes))
     }
 
-    /// What `load` has read, without reading: empty if it is not all there.
+    /// The bytes that `load` has read, without reading: empty if they are not all there.
     pub fn loaded(&self, size_bytes: usize) -> &[u8] {
         self.bytes().get(..size_bytes).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl SegmentReader {
         Next::Broken(format!("only {} bytes of a batch", self.bytes().len()))
     }
 
-    /// What was read from the position on, be it a batch or not.
+    /// All bytes that were read from the position on, be they a batch or not.
     pub fn buffered(&self) -> &[u8] {
         self.bytes()
     }

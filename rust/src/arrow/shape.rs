@@ -1,4 +1,4 @@
-//! What a row looks like: from the wanted columns and the formats it is known which columns are
+//! The shape of a row: from the wanted columns and the formats it is known which columns are
 //! built, and how. Any subset of the columns, in any order, is a shape: what it does not have is
 //! neither copied nor decoded.
 
@@ -14,7 +14,7 @@ use super::formats::{Format, Formats, Mode, Side};
 use super::schema::Column;
 use crate::error::{Error, Result};
 
-/// What a caller asks for. Without a schema the columns have the types of `schema.rs` and of the
+/// The columns that a caller asks for. Without a schema the columns have the types of `schema.rs` and of the
 /// formats; without columns they are all of the schema, or those of Spark's connector.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShapeRequest<'a> {
@@ -23,7 +23,7 @@ pub struct ShapeRequest<'a> {
     pub schema: Option<&'a Schema>,
     /// In place of it, the fields of a typed key.
     pub key_schema: Option<&'a Schema>,
-    /// The same of a value; the column of bad records may be among them.
+    /// The fields of a value; the column of bad records may be among them.
     pub value_schema: Option<&'a Schema>,
     pub formats: Option<&'a BTreeMap<String, String>>,
 }
@@ -208,7 +208,7 @@ impl Shape {
         }
     }
 
-    /// Whether a consumer's requested schema can be met: it may ask for other types, which it then
+    /// Checks that a consumer's requested schema can be met: it may ask for other types, which it then
     /// has to cast to itself, but not for other columns (the PyCapsule interface rules it out).
     ///
     /// Errors: `InvalidArgument`.
@@ -322,7 +322,7 @@ fn field(column: Column, data_type: DataType) -> Field {
     Field::new(column.name(), data_type, true)
 }
 
-/// What a field of the wanted schema stands for. `flattened`: fields of the value before it.
+/// Finds what a field of the wanted schema stands for. `flattened`: fields of the value before it.
 fn check_field(wanted: &Field, formats: &Formats, flattened: usize) -> Result<Output> {
     let name = wanted.name();
     let is_typed = formats.key.format.is_typed() || formats.value.format.is_typed();
@@ -453,7 +453,7 @@ fn is_nullable_within(field: &Field) -> bool {
         }
 }
 
-/// The same but for the name of a list's items, which each library calls as it likes.
+/// Compares types but for the name of a list's items, which each library calls as it likes.
 fn is_same_type(built: &DataType, wanted: &DataType) -> bool {
     match (built, wanted) {
         (DataType::List(built), DataType::List(wanted)) => {

@@ -62,7 +62,7 @@ fn last_entry_before(
     Ok(entry.filter(|entry| entry.timestamp <= before))
 }
 
-/// Whether the batch that an entry speaks of has the entry's timestamp.
+/// True if the batch that an entry speaks of has the entry's timestamp.
 fn is_borne_out(partition: &Partition, entry: TimestampOffset, stop: i64) -> Result<bool> {
     let mut walk = BatchWalk::new(partition.clone(), entry.offset, stop, HEADER_READ_BYTES);
     let header = walk.next_header()?;

@@ -20,7 +20,7 @@ use crate::batch::header::TimestampType;
 use crate::batch::varint::{read_varint, read_varlong};
 use crate::batch::{BatchHeader, Record};
 
-/// What Kafka calls the timestamp type of a format without timestamps.
+/// Kafka's number for the timestamp type of a format without timestamps.
 const NO_TIMESTAMP_TYPE: i32 = -1;
 
 /// How far the records of a batch have been taken.
@@ -136,7 +136,7 @@ pub fn append_records(
     Ok(walked)
 }
 
-/// Whether the header says all that is wanted of a batch: its records lie within `range`, and only
+/// True if the header says all that is wanted of a batch: its records lie within `range`, and only
 /// their number is asked for. Batches of older formats do not say how many there are.
 pub fn is_counted(builder: &ColumnBuilder, header: &BatchHeader, range: &Range<i64>) -> bool {
     builder.counts_only()

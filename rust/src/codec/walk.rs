@@ -13,7 +13,7 @@ use crate::wire::{Reader, Writer};
 
 /// Makes what is read. One of these is for a struct, or for what is in a field of one.
 pub trait Maker: Copy {
-    /// What a field holds.
+    /// The value of a field.
     type Made;
     /// A struct while its fields are read.
     type Open;
@@ -42,7 +42,7 @@ pub trait Maker: Copy {
     fn close(self, open: Self::Open) -> Self::Made;
 }
 
-/// What is written: the value of a field, or a struct. An error: it is not of the kind that is asked for.
+/// A value that is written, of a field or a struct. An error: it is not of the kind that is asked for.
 pub trait Source<'t>: Sized {
     type Error: From<Error>;
 
@@ -54,9 +54,9 @@ pub trait Source<'t>: Sized {
     fn bytes(&self) -> Result<Cow<'_, [u8]>, Self::Error>;
     fn uuid(&self) -> Result<Uuid, Self::Error>;
     fn elements(&self) -> Result<Vec<Self>, Self::Error>;
-    /// Of an array, without a look at its elements.
+    /// True of an empty array, without a look at its elements.
     fn is_empty(&self) -> Result<bool, Self::Error>;
-    /// Of a struct, the field of this index in the table.
+    /// The field of a struct that has this index in the table.
     fn field(&self, of: &'t Struct, index: usize) -> Result<Self, Self::Error>;
 }
 
@@ -332,7 +332,7 @@ fn write_kind<'t, S: Source<'t>>(
     Ok(())
 }
 
-/// Whether a value is the default, so that its tag is left out.
+/// True of a value that is the default, so that its tag is left out.
 fn equals<'t, S: Source<'t>>(kind: &'t Kind, value: &S, default: &Value) -> Result<bool, S::Error> {
     if value.is_null() || *default == Value::Null {
         return Ok(value.is_null() && *default == Value::Null);

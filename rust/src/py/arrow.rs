@@ -293,7 +293,7 @@ fn schema_capsule<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, Py
     PyCapsule::new_with_value(py, schema, c"arrow_schema")
 }
 
-/// Of each column.
+/// Name and type of each column.
 fn names_and_types(shape: &Shape) -> Vec<(String, String)> {
     let fields = shape.schema().fields().iter();
     fields

@@ -14,7 +14,7 @@ use super::door::{self, raise};
 use crate::batch::{self, Codec, EncodeOptions, EncodedBatch};
 use crate::error::{Error, Result};
 
-/// What the rows of one call come from.
+/// The source of the rows of one call.
 enum Input {
     Batch(Option<RecordBatch>),
     Stream(RecordBatchStreamReader),

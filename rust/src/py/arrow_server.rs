@@ -116,7 +116,7 @@ impl Home for PythonHome {
     }
 }
 
-/// What Python's `open` is called with.
+/// Arguments with which Python's `open` is called.
 type OpenArguments = (
     String,
     i32,

@@ -1,4 +1,4 @@
-//! What the client in Python (`kafkalite.client`) leaves to Rust: records out of fetched bytes,
+//! The parts of the client in Python (`kafkalite.client`) that are Rust: records out of fetched bytes,
 //! batches for a load, the partition of a key.
 
 use pyo3::prelude::*;

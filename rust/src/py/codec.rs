@@ -26,7 +26,7 @@ use crate::wire::{Reader, Writer};
 /// Most bodies are no larger.
 const BODY_BYTES: usize = 128;
 
-/// What Python makes a class of: (name, [(field, default, layout of its struct or None)]).
+/// The fields of which Python makes a class: (name, [(field, default, layout of its struct or None)]).
 #[pyo3::pyfunction]
 pub fn message_layout<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyTuple>> {
     let message = Message::find(name).map_err(|error| raise(py, &error))?;
@@ -102,7 +102,7 @@ pub struct MessageCodec {
 struct ClassField {
     name: Py<PyString>,
     default: FieldDefault,
-    /// Of the struct in it, or of those in its array.
+    /// The codec of the struct in it, or of those in its array.
     inner: Option<Py<MessageCodec>>,
 }
 
@@ -365,7 +365,7 @@ impl AnswerRoom {
 /// An object that is to be written.
 struct Attribute<'a, 'py> {
     object: Bound<'py, PyAny>,
-    /// Of its structs.
+    /// The codec of its structs.
     codec: Option<&'a MessageCodec>,
     /// The struct and the field in which it is.
     of: Option<(&'a Struct, usize)>,

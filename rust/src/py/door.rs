@@ -41,7 +41,7 @@ where
     unsafe { Python::assume_attached() }.detach(work)
 }
 
-/// Whether this thread is known to be attached to the interpreter.
+/// True if this thread is known to be attached to the interpreter.
 ///
 /// `PyGILState_Check` would not do: it says yes always once there was a sub-interpreter. The
 /// current thread state is this thread's own only while it is attached (before Python 3.12 it is

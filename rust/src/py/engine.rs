@@ -27,14 +27,14 @@ use crate::uuid::Uuid;
 
 use super::door::{enter, raise};
 
-/// Of a cleaner that is made for one round.
+/// Memory of a cleaner that is made for one round.
 const CLEANER_MEMORY_BYTES: usize = 8 << 20;
 const CLEANER_LOAD_FACTOR: f64 = 0.9;
 
 /// Texts of a topic's configuration by Kafka's keys.
 pub type Configs = HashMap<String, String>;
 
-/// What was done to load a log; see `LoadReport`.
+/// The work that loading a log took; see `LoadReport`.
 #[pyclass(frozen, get_all, module = "kafkalite._native")]
 #[derive(Clone)]
 pub struct LoadedLog {

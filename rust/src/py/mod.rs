@@ -1,4 +1,4 @@
-//! What Python sees of the engine. Only this folder and `lib.rs` name pyo3, behind the feature
+//! The engine as Python sees it. Only this folder and `lib.rs` name pyo3, behind the feature
 //! `python`. Every function here converts arguments, goes through `door::enter`, converts the
 //! result; a decision belongs to the engine or to Python.
 

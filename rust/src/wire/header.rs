@@ -70,7 +70,7 @@ pub fn begin_response(correlation_id: i32, tagged: bool, capacity: usize) -> Wri
     begin_response_behind(bytes, correlation_id, tagged)
 }
 
-/// The same, behind other responses.
+/// Begins a response behind other responses.
 pub fn begin_response_behind(bytes: Vec<u8>, correlation_id: i32, tagged: bool) -> Writer {
     let mut writer = Writer { bytes };
     writer.i32(0);

@@ -33,7 +33,7 @@ struct Plan {
     fields: Vec<(Option<usize>, Step)>,
 }
 
-/// What becomes of a value of the writer.
+/// The use that is made of a value of the writer.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Skip(TypeId),
@@ -210,7 +210,7 @@ fn step(schema: &AvroSchema, id: TypeId, wanted: &DataType) -> Result<Step, Stri
 
 type Parsed<T> = Result<T, &'static str>;
 
-/// What of a record is still to be read.
+/// The rest of a record, which is still to be read.
 struct Data<'a> {
     schema: &'a AvroSchema,
     bytes: &'a [u8],

@@ -27,7 +27,7 @@ pub enum AvroType {
     Record(Vec<(String, TypeId)>),
 }
 
-/// What a number means.
+/// The meaning of a number (Avro's logical types).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logical {
     Date,

@@ -131,7 +131,7 @@ impl Bytes {
         self.end();
     }
 
-    /// What was appended to `bytes` since the last end is a value.
+    /// Ends a value: the bytes that were appended to `bytes` since the last end.
     pub fn end(&mut self) {
         self.ends.push(self.bytes.len());
     }

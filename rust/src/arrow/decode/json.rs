@@ -39,10 +39,10 @@ pub fn read(text: &[u8], row: &mut Record) -> Read {
     }
 }
 
-/// What is wrong with a text that is no JSON.
+/// A result, or the reason why a text is no JSON.
 type Parsed<T> = std::result::Result<T, &'static str>;
 
-/// Whether a value has the wanted type; if it has not, it was passed over and must be taken back.
+/// True: the value has the wanted type. False: it was passed over and must be taken back.
 type Fits = Parsed<bool>;
 
 struct Parser<'a> {
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         Ok(key)
     }
 
-    /// Whether the object or list ends here; else a further item follows.
+    /// True: the object or list ends here. False: a further item follows.
     #[inline(always)]
     fn ends(&mut self, close: u8) -> Parsed<bool> {
         self.skip_space();
@@ -575,7 +575,7 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     ENGINE.decode(characters).ok()
 }
 
-/// Of escapes that were checked. A surrogate alone becomes `?`, as in Java's encoder.
+/// Decodes escapes that were checked. A surrogate alone becomes `?`, as in Java's encoder.
 #[cold]
 fn unescape(raw: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(raw.len());

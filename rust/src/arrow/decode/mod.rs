@@ -60,7 +60,7 @@ pub enum Reader {
     Avro(AvroReader),
 }
 
-/// What one record's bytes are.
+/// The verdict on one record's bytes.
 #[derive(Debug, PartialEq)]
 pub enum Read {
     /// A row: its fields are filled as far as it has them.

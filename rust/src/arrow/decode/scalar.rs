@@ -108,7 +108,7 @@ pub fn timestamp(text: &[u8], zoned: bool) -> Option<i64> {
     i64::try_from(i128::from(seconds) * 1_000_000 + i128::from(micros)).ok()
 }
 
-/// Of `Z`, `UTC`, `GMT+1`, `+01:00`, `+01:00:30`, `+0100`, `+010030`, `+1`, `+1:2`.
+/// The offset that a text says: `Z`, `UTC`, `GMT+1`, `+01:00`, `+01:00:30`, `+0100`, `+010030`, `+1`, `+1:2`.
 fn offset_seconds(zone: &[u8]) -> Option<i64> {
     if zone == b"Z" {
         return Some(0);
@@ -153,7 +153,7 @@ fn offset_seconds(zone: &[u8]) -> Option<i64> {
     Some(if negative { -seconds } else { seconds })
 }
 
-/// What is still to be read.
+/// The part of a text that is still to be read.
 struct Text<'a>(&'a [u8]);
 
 impl Text<'_> {

@@ -1,4 +1,4 @@
-//! What a JSON parser does with most of its bytes, many at a time: passing over the plain ones of a
+//! The scans that a JSON parser spends most of its bytes on, many at a time: over the plain ones of a
 //! string, and knowing a key again.
 
 use crate::limits::JSON_KEYS_REMEMBERED_MAX;
@@ -52,7 +52,7 @@ struct Key {
 }
 
 impl Keys {
-    /// Whether `rest` begins with the key that stood at this place: its length, and its field.
+    /// The length and the field of the key that stood at this place, if `rest` begins with it.
     #[inline]
     pub fn again(&self, place: usize, rest: &[u8]) -> Option<(usize, Option<usize>)> {
         let key = self.0.get(place)?;

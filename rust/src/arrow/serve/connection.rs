@@ -24,7 +24,7 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 /// The op that asks what the last read has skipped, and where the schema of a read says it.
 const LOSSES: &str = "losses";
 
-/// What a connection's thread needs.
+/// The parts that a connection's thread needs.
 pub(super) struct Connection<'a> {
     pub stream: &'a TcpStream,
     pub home: &'a dyn Home,
@@ -38,7 +38,7 @@ pub(super) struct Connection<'a> {
 enum End {
     /// The client is gone, or too slow: nobody to tell.
     Lost,
-    /// What the client is told.
+    /// Holds the sentence that the client is told.
     Failed(String),
 }
 

@@ -18,7 +18,7 @@ pub struct LogFiles {
     /// Where a partition is looked for if the request names no path: directories of logs, or of
     /// partitions.
     roots: Vec<PathBuf>,
-    /// Whether a request may name a path that is not below one of `roots`.
+    /// Allows requests to name a path that is not below one of `roots`.
     any_path: bool,
 }
 
@@ -28,7 +28,7 @@ impl LogFiles {
         LogFiles { roots, any_path }
     }
 
-    /// Whether a request that names no path is answered from files.
+    /// Says that a request that names no path is answered from files.
     pub fn has_roots(&self) -> bool {
         !self.roots.is_empty()
     }

@@ -44,7 +44,7 @@ pub trait Home: Send + Sync {
     fn answer(&self, op: &str, request: &[u8]) -> Result<Vec<u8>>;
 }
 
-/// What a read has skipped, in sentences that name the partition and the offsets.
+/// Notes of a read that skipped something, in sentences that name the partition and the offsets.
 #[derive(Clone, Debug, Default)]
 pub struct Losses(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! What clients of the Arrow endpoint ask: a length and a JSON object. Bytes in, requests out, no I/O.
+//! Requests of the Arrow endpoint's clients: a length and a JSON object. Bytes in, requests out, no I/O.
 //!
 //! A key that nobody knows is refused by its name, so that a misspelt bound does not read a whole log.
 
@@ -18,7 +18,7 @@ use crate::arrow::shape::{Shape, ShapeRequest};
 use crate::error::{Error, Result};
 use crate::limits::ARROW_REQUEST_BYTES_MAX;
 
-/// Of the length before a request and before a JSON answer, big-endian.
+/// Size of the length before a request and before a JSON answer, big-endian.
 pub const LENGTH_BYTES: usize = 4;
 
 /// Rows and bytes of a batch where the request does not say: those of `kafkalite.read_log`.
@@ -45,7 +45,7 @@ pub struct ReadRequest {
     /// Exclusive. `None`: the end as it is when the request comes.
     pub stop: Option<i64>,
     pub isolation: Isolation,
-    /// Whether offsets of the range that are gone refuse it; else what is left is read.
+    /// Refuses a range of which offsets are gone; else what is left is read.
     pub fail_on_data_loss: bool,
     pub shape: Shape,
     pub bounds: BatchBounds,

@@ -21,7 +21,7 @@ use crate::limits::{
     STOP_WAIT_MS,
 };
 
-/// What an endpoint is told at its start.
+/// Settings of an endpoint, read at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerSettings {
     pub connections_max: usize,
