@@ -1,20 +1,19 @@
 """What a handler may use: the plane, the configuration, the log, topics, and time."""
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalite import _native
+from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
 from kafkalite.config import Config, EffectiveConfig
 from kafkalite.disks import Disks
-from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.protocol import codes
 from kafkalite.stderr_log import Log
+from kafkalite.tasks import Future, Tasks, TimeLimit
 from kafkalite.timers import Timers
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-STOP_NUMBER = 0
-"""Wakes the control thread for the stop (`BrokerPlane.wake`); others are higher."""
 
 
 class Context:
@@ -44,12 +40,11 @@ class Context:
         self.node_id: int = config["node.id"]
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
+        self.tasks = Tasks(self.timers, self._report)
+        self._calls = Calls()
+        self.logs = LogCalls(plane, self._calls)
+        self.background = Background(plane, self._calls)
         self.disks = Disks(self)
-        self._asked: dict[int, Callable[[int], None]] = {}
-        """By its number, what takes the answer of each log that was asked something."""
-        self._last_number = STOP_NUMBER
-        self.put_off: deque[Callable[[], None]] = deque()
-        """What is to be called before another request is looked at (`soon`)."""
         self._stop_callbacks: dict[Callable[[], None], None] = {}
         """Called in this order."""
         self._is_stopping = False
@@ -101,6 +96,21 @@ class Context:
         endpoint = self.controller.broker.endpoints[listener]
         return endpoint.host, endpoint.port
 
+    def time_limit(self, wait_ms: int) -> TimeLimit:
+        """Limits the time of a block of a coroutine (`kafkalite.tasks`)."""
+        return self.tasks.until(self.now_ms() + wait_ms)
+
+    def _report(self, error: Exception) -> None:
+        """A task has failed that nobody waits for. Errors of its work are its own to tell."""
+        if not isinstance(error, KafkaliteError):
+            import traceback
+
+            sentence = "".join(traceback.format_exception(error))
+            self.log.error(f"a task failed:\n{sentence}")
+
+    # The ways by callbacks, down to `_tell`, are those of `logs` and `background`. They go when the
+    # metadata and the groups await these.
+
     def append(
         self,
         topic: str,
@@ -108,14 +118,9 @@ class Context:
         records: bytes,
         callback: Callable[[KafkaliteError | None, int], None],
     ) -> None:
-        """Has batches of a coordinator appended, and does not wait for it: `callback(None, offset)`
-        once they are committed, with the offset of the first record, or `callback(error, -1)` if
-        they are refused or lost. Never from within this call.
-
-        Raises KafkaliteError if there is no such partition.
-        """
-        ask = partial(self.plane.append, topic, partition, records)
-        self._ask(ask, self.plane.appended, -1, callback)
+        """`callback(None, offset)` or `callback(error, -1)`. Never from within this call, which
+        raises KafkaliteError if there is no such partition."""
+        self._tell(self.logs.append(topic, partition, records), -1, callback)
 
     def delete_records(
         self,
@@ -124,10 +129,8 @@ class Context:
         offset: int,
         callback: Callable[[KafkaliteError | None, int], None],
     ) -> None:
-        """Has the records of a partition below an offset go, as `append`: `callback(None, offset)`
-        with the log start offset."""
-        ask = partial(self.plane.delete_records, topic, partition, offset)
-        self._ask(ask, self.plane.records_deleted, -1, callback)
+        """As `append`."""
+        self._tell(self.logs.delete_records(topic, partition, offset), -1, callback)
 
     def describe_producers(
         self,
@@ -135,23 +138,21 @@ class Context:
         partition: int,
         callback: Callable[[KafkaliteError | None, list[_native.ProducerEntry]], None],
     ) -> None:
-        """Asks a partition for its producers, as `append`."""
-        ask = partial(self.plane.describe_producers, topic, partition)
+        """As `append`."""
         nobody: list[_native.ProducerEntry] = []
-        self._ask(ask, self.plane.producers_described, nobody, callback)
+        self._tell(self.logs.describe_producers(topic, partition), nobody, callback)
 
     def make_logs(
         self, topics: Mapping[str, Any], callback: Callable[[KafkaliteError | None], None]
     ) -> None:
-        """Has the logs made that topics lack, as `append`: all of them, or none."""
-        self._change(partial(self.plane.make_logs, topics), callback)
+        """As `append`."""
+        self._tell_change(self.logs.make(topics), callback)
 
     def delete_logs(
         self, names: Sequence[str], callback: Callable[[KafkaliteError | None], None]
     ) -> None:
-        """Takes topics out of sight at once, and has their logs deleted, as `append`. A log
-        directory in which that fails is offline then."""
-        self._change(partial(self.plane.delete_topics, names), callback)
+        """As `append`."""
+        self._tell_change(self.logs.delete(names), callback)
 
     def append_metadata(
         self,
@@ -160,74 +161,41 @@ class Context:
         leader_epoch: int,
         callback: Callable[[KafkaliteError | None], None],
     ) -> None:
-        """Has batches appended to the log of the metadata and made durable, as `append`."""
-        self._change(partial(self.plane.append_metadata, log, batches, leader_epoch), callback)
+        """As `append`."""
+        self._tell_change(self.logs.append_metadata(log, batches, leader_epoch), callback)
 
     def in_background(
         self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
     ) -> None:
-        """Has `work()` done by a thread of its own; then as `append`. For what is rare. Raises
-        StorageError where no thread can be started."""
-        outcome: list[KafkaliteError] = []
+        """As `append`."""
+        self._tell_change(self.background.run(work), callback)
 
-        def begin(number: int) -> None:
-            def run() -> None:
-                try:
-                    work()
-                except KafkaliteError as error:
-                    outcome.append(error)
-                except Exception:  # noqa: BLE001 - who waits for it must hear of that, too
-                    import traceback
-
-                    sentence = f"a defect:\n{traceback.format_exc()}"
-                    outcome.append(KafkaliteError(sentence))
-                self.plane.wake(number)
-
-            try:
-                threading.Thread(target=run, name="background", daemon=True).start()
-            except RuntimeError as error:
-                raise StorageError(str(error)) from error
-
-        def end(_number: int) -> None:
-            if outcome:
-                raise outcome[0]
-
-        def answered(error: KafkaliteError | None, _nothing: None) -> None:
-            callback(error)
-
-        self._ask(begin, end, None, answered)
-
-    def _change(
-        self, ask: Callable[[int], None], callback: Callable[[KafkaliteError | None], None]
+    def _tell_change(
+        self, future: Future[None], callback: Callable[[KafkaliteError | None], None]
     ) -> None:
-        def answered(error: KafkaliteError | None, _nothing: None) -> None:
-            callback(error)
+        self._tell(future, None, lambda error, _: callback(error))
 
-        self._ask(ask, self.plane.logs_changed, None, answered)
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """`callback()` before another request is looked at, never from within this call."""
-        self.put_off.append(callback)
-
-    def _ask(
+    def _tell(
         self,
-        ask: Callable[[int], None],
-        answer_of: Callable[[int], T],
+        future: Future[T],
         nothing: T,
         callback: Callable[[KafkaliteError | None, T], None],
     ) -> None:
-        def answered(number: int) -> None:
+        def tell() -> None:
             try:
-                answer = answer_of(number)
+                answer = future.result()
             except KafkaliteError as error:
                 callback(error, nothing)
             else:
                 callback(None, answer)
 
-        number = self._last_number + 1
-        ask(number)
-        self._last_number = number
-        self._asked[number] = answered
+        if future.is_done:
+            future.result()
+        future.watch(tell)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """`callback()` before another request is looked at, never from within this call."""
+        self.tasks.soon(callback)
 
     def on_stop(self, callback: Callable[[], None]) -> None:
         """`callback()` when the broker begins to stop, at once if it has begun: requests that wait
@@ -252,8 +220,9 @@ class Context:
             callbacks, self._stop_callbacks = self._stop_callbacks, {}
             for stop in callbacks:
                 stop()
+            self.tasks.stop()
             return
-        self._asked.pop(number)(number)
+        self._calls.end(number)
 
     @property
     def image(self) -> Image:

@@ -1,13 +1,15 @@
 """The control thread: takes requests out of Rust's queue and has the handlers answer them; between
-them it calls what has become due: by a timer, by the answer of a log, be it that an append is
-committed, or because logs were made or deleted.
+them it calls what has become due, and has tasks go on (`kafkalite.tasks`): by a timer, by the
+answer of a log, be it that an append is committed, or because logs were made or deleted.
 
 It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
 a log directory there: then that one waits (`rust/src/net/coordinate.rs`). All state is used by
 whichever has the turn, and nothing is under way when it changes hands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import Any
 
 from kafkalite import _native
 from kafkalite.api import Handler
@@ -47,22 +49,22 @@ class ControlServer:
         requests, woken, notices = work
         if notices is not None:
             self._note(*notices)
-        put_off = context.put_off
+        ready = context.tasks.ready
         for number in woken:
             self._call(context.woken, number)
-            if put_off:
-                self._call_put_off()
+            if ready:
+                self._call_ready()
         # Requests before timers: a heartbeat that has come in time counts, however long the thread
         # was busy.
         for request in requests:
             self._answer(request)
-            if put_off:
-                self._call_put_off()
+            if ready:
+                self._call_ready()
         now_ms = context.now_ms()
         while (callback := context.timers.pop_due(now_ms)) is not None:
             self._call(callback)
-            if put_off:
-                self._call_put_off()
+            if ready:
+                self._call_ready()
         return True
 
     def _note(self, errors: list[str], warnings: list[str]) -> None:
@@ -75,12 +77,14 @@ class ControlServer:
         next_ms = self._context.timers.next_ms()
         return None if next_ms is None else max(0, next_ms - self._context.now_ms())
 
-    def _call_put_off(self) -> None:
-        """What the last callback or request has put off, and what that puts off."""
-        while self._context.put_off:
-            self._call(self._context.put_off.popleft())
+    def _call_ready(self) -> None:
+        """Has the tasks go on that the last callback or request has made ready, and those that they
+        make ready."""
+        ready = self._context.tasks.ready
+        while ready:
+            self._call(ready.popleft())
 
-    def _call(self, callback: Callable[..., None], *arguments: int) -> None:
+    def _call(self, callback: Callable[..., object], *arguments: int) -> None:
         try:
             callback(*arguments)
         except Exception:  # noqa: BLE001 - one bad callback must not end the broker
@@ -98,18 +102,35 @@ class ControlServer:
                 f"{handler.name} v{version} of {request.peer}, client {client!r:.100}"
             )
         try:
-            response = handler.handle(context, request, request.decode(handler.request_kind))
+            answer = handler.handle(context, request, request.decode(handler.request_kind))
+            if isinstance(answer, CoroutineType):
+                context.tasks.start(self._answer_later(handler, request, answer))
+            elif answer is not None:
+                context.plane.respond(request, answer)
+        except Exception as error:  # noqa: BLE001 - one bad request must not end the broker
+            self._refuse(handler, request, error)
+
+    async def _answer_later(
+        self, handler: Handler, request: _native.Request, answer: Coroutine[Any, Any, Any]
+    ) -> None:
+        try:
+            response = await answer
             if response is not None:
-                context.plane.respond(request, response)
-        except KafkaliteError as error:
+                self._context.plane.respond(request, response)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(handler, request, error)
+
+    def _refuse(self, handler: Handler, request: _native.Request, error: Exception) -> None:
+        context = self._context
+        if isinstance(error, KafkaliteError):
             sentence = f"{handler.name} of {request.peer} refused: {error}"
             self._refusals.write(sentence, context.now_ms())
-            context.plane.close_connection(request)
-        except Exception:  # noqa: BLE001 - one bad request must not end the broker
+        else:
             import traceback
 
-            context.log.error(f"{handler.name} of {request.peer} failed:\n{traceback.format_exc()}")
-            context.plane.close_connection(request)
+            described = "".join(traceback.format_exception(error))
+            context.log.error(f"{handler.name} of {request.peer} failed:\n{described}")
+        context.plane.close_connection(request)
 
 
 class RefusalLog:

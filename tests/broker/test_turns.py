@@ -14,7 +14,7 @@ from kafkalite.stderr_log import Log
 KEY = 60
 
 
-def test_what_is_put_off_is_done_before_the_next_request() -> None:
+def test_what_is_ready_is_done_before_the_next_request() -> None:
     """Who waits for a topic looks again when it is there: another request could take it away."""
     done: list[str] = []
     requests = [

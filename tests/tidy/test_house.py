@@ -32,7 +32,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
-    {"config", "disks", "metrics", "protocol", "stderr_log", "timers"},
+    {"config", "disks", "metrics", "protocol", "stderr_log", "timers", "tasks", "calls"},
     {"listeners", "metadata", "groups"},
     {"context"},
     {"api"},

@@ -1,0 +1,138 @@
+"""What the control thread asks of others and awaits: of logs, and of threads in the background.
+
+    await context.logs.append(…) ──► a number ──► Rust: the log's directory asks the log
+            future ◄── set() or fail() ◄── `plane.wait` gives the number, then the answer is there
+
+Each call returns a future at once (`kafkalite.tasks`) and blocks nobody, however long a directory
+takes; a call that cannot even begin is a future that has failed. Used by the control thread only.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from kafkalite import _native
+from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.tasks import Future
+
+T = TypeVar("T")
+
+STOP_NUMBER = 0
+"""Wakes the control thread for the stop (`BrokerPlane.wake`); those of calls are higher."""
+
+
+class Calls:
+    """Futures by the numbers that `plane.wait` gives."""
+
+    def __init__(self) -> None:
+        self._last_number = STOP_NUMBER
+        self._under_way: dict[int, tuple[Future[Any], Callable[[int], Any]]] = {}
+
+    def begin(self, ask: Callable[[int], object], answer: Callable[[int], T]) -> Future[T]:
+        """Calls `ask(number)` now, and sets the future to `answer(number)` once the plane gives the
+        number. What either of them raises, the future raises."""
+        future = Future[T]()
+        number = self._last_number + 1
+        try:
+            ask(number)
+        except KafkaliteError as error:
+            future.fail(error.with_traceback(None))
+        else:
+            self._last_number = number
+            self._under_way[number] = future, answer
+        return future
+
+    def end(self, number: int) -> None:
+        """The plane has given this number."""
+        future, answer = self._under_way.pop(number)
+        try:
+            value = answer(number)
+        except KafkaliteError as error:
+            # Its frames refer to the future, which refers to it.
+            future.fail(error.with_traceback(None))
+        else:
+            future.set(value)
+
+
+class LogCalls:
+    """Calls of logs. KafkaliteError says why one was refused, or what was written is lost."""
+
+    def __init__(self, plane: _native.BrokerPlane, calls: Calls) -> None:
+        self._plane = plane
+        self._begin = calls.begin
+
+    def append(self, topic: str, partition: int, records: bytes) -> Future[int]:
+        """Appends batches of a coordinator: the offset of the first record, once all are
+        committed."""
+        plane = self._plane
+        return self._begin(partial(plane.append, topic, partition, records), plane.appended)
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> Future[int]:
+        """Deletes the records of a partition below an offset: the log start offset."""
+        plane = self._plane
+        ask = partial(plane.delete_records, topic, partition, offset)
+        return self._begin(ask, plane.records_deleted)
+
+    def describe_producers(self, topic: str, partition: int) -> Future[list[_native.ProducerEntry]]:
+        """Looks up the producers that a partition knows."""
+        plane = self._plane
+        ask = partial(plane.describe_producers, topic, partition)
+        return self._begin(ask, plane.producers_described)
+
+    def make(self, topics: Mapping[str, Any]) -> Future[None]:
+        """Makes the logs that topics lack: all of them, or none."""
+        return self._change(partial(self._plane.make_logs, topics))
+
+    def delete(self, names: Sequence[str]) -> Future[None]:
+        """Takes topics out of sight at once, and deletes their logs. A log directory in which that
+        fails is offline then."""
+        return self._change(partial(self._plane.delete_topics, names))
+
+    def append_metadata(
+        self, log: _native.Log, batches: Sequence[bytes], leader_epoch: int
+    ) -> Future[None]:
+        """Appends batches to the log of the metadata, and makes them durable."""
+        return self._change(partial(self._plane.append_metadata, log, batches, leader_epoch))
+
+    def _change(self, ask: Callable[[int], object]) -> Future[None]:
+        return self._begin(ask, self._plane.logs_changed)
+
+
+class Background:
+    """Threads for what is rare and may take long."""
+
+    def __init__(self, plane: _native.BrokerPlane, calls: Calls) -> None:
+        self._plane = plane
+        self._begin = calls.begin
+
+    def run(self, work: Callable[[], T]) -> Future[T]:
+        """Has `work()` done by a thread of its own: what that returns, or raises, be it a defect.
+        StorageError where no thread can be started."""
+        outcome: list[T | KafkaliteError] = []
+
+        def run(number: int) -> None:
+            try:
+                outcome.append(work())
+            except KafkaliteError as error:
+                outcome.append(error)
+            except Exception:  # noqa: BLE001 - who waits for it must hear of that, too
+                import traceback
+
+                outcome.append(KafkaliteError(f"a defect:\n{traceback.format_exc()}"))
+            self._plane.wake(number)
+
+        def start(number: int) -> None:
+            thread = threading.Thread(target=run, args=(number,), name="background", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise StorageError(str(error)) from error
+
+        def answer(_number: int) -> T:
+            (found,) = outcome
+            if isinstance(found, KafkaliteError):
+                raise found
+            return found
+
+        return self._begin(start, answer)

@@ -1,0 +1,272 @@
+"""Tasks of the control thread: coroutines that await futures, driven by `send`, without asyncio.
+
+    request ──► handle() ──► await future ─┐ parked          ┌──► goes on ──► its answer
+                                           └─ set() or fail()┘ before the next request is looked at
+
+A handler is a coroutine where it has to wait; what it returns is the answer:
+
+    async def handle(context, request, message):
+        batch = judge(message)
+        try:
+            with context.time_limit(message.timeout_ms):
+                offset = await context.logs.append("topic", 0, batch)
+        except TimedOutError:
+            return refused(codes.REQUEST_TIMED_OUT)
+        except KafkaliteError as error:
+            return refused(error.kafka_code)
+        return messages.SomeResponse(offset=offset)
+
+- A time limit raises TimedOutError at the innermost `await` of its block: when its time is over, or
+  when the broker begins to stop, at once if it has. What is awaited goes on: only the wait is over.
+- What must go on whatever becomes of the request, as a change that has begun, is a task of its own:
+  `await context.tasks.start(change(…), holding=request)`. It runs at once, up to its first `await`.
+  `holding` counts as memory of requests until the task is through. Without it nothing is left of a
+  request that was answered: a future forgets who does not wait for it any more.
+- Several at a time: make the futures first, then `await all_done(futures)` and look at each.
+- A connection that closes interrupts nothing, as in Kafka: the answer is dropped where it arrives.
+- Which task goes on first: in the order in which what they wait for came to be; never from within
+  the call that sets a future.
+
+No clock, thread or socket is in here: `kafkalite.server` runs what is ready, `Timers` has the time.
+"""
+
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from kafkalite.errors import KafkaliteError
+from kafkalite.timers import Timer, Timers
+
+T = TypeVar("T")
+Step = Callable[[], object]
+
+
+class TimedOutError(KafkaliteError):
+    """The time of a `TimeLimit` is over, or the broker stops."""
+
+    kafka_code = 7
+
+
+class Future(Generic[T]):
+    """A value, or an error, that is not there yet. It comes once, and stays."""
+
+    __slots__ = ("__weakref__", "_error", "_is_seen", "_value", "_watchers", "is_done")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._value: T | None = None
+        self._error: Exception | None = None
+        self._is_seen = False
+        """Somebody has looked at it."""
+        self._watchers: dict[Step, None] = {}
+        """Called once it is done, in this order."""
+
+    def set(self, value: T) -> None:
+        """It is there: who waits for it goes on."""
+        self._value = value
+        self._end()
+
+    def fail(self, error: Exception) -> None:
+        """It will never be there: `error` is raised where it is awaited."""
+        self._error = error
+        self._end()
+
+    def result(self) -> T:
+        """The value of one that is done; raises its error."""
+        if not self.is_done:
+            raise RuntimeError("a future that is not done has no result")
+        self._is_seen = True
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                del self  # or the error refers to itself, by its traceback
+        return cast(T, self._value)
+
+    def watch(self, watcher: Step) -> None:
+        """`watcher()` is called by `set` or `fail`, which have not been called yet."""
+        self._watchers[watcher] = None
+
+    def forget(self, watcher: Step) -> None:
+        """`watcher` is not called any more. Nothing happens if it was."""
+        self._watchers.pop(watcher, None)
+
+    def __await__(self) -> Generator["Future[Any]", None, T]:
+        if not self.is_done:
+            yield self
+        try:
+            return self.result()
+        finally:
+            del self
+
+    @types.coroutine
+    def done(self) -> Generator["Future[Any]", None, None]:
+        """Awaited, returns once it is there, or will never be."""
+        if not self.is_done:
+            yield self
+
+    def _end(self) -> None:
+        if self.is_done:
+            raise RuntimeError("a future is set twice")
+        self.is_done = True
+        watchers, self._watchers = self._watchers, {}
+        for watcher in watchers:
+            watcher()
+
+
+async def all_done(futures: Iterable[Future[Any]]) -> None:
+    """Returns once all of them are there, or will never be."""
+    for each in futures:
+        await each.done()
+
+
+class Task(Future[T]):
+    """A coroutine under way, and the future of what it returns. `Tasks.start` makes one."""
+
+    __slots__ = ("_awaited", "_coroutine", "_holding", "_limits", "_tasks")
+
+    def __init__(self, tasks: "Tasks", coroutine: Coroutine[Any, Any, T], holding: object) -> None:
+        super().__init__()
+        self._tasks = tasks
+        self._coroutine = coroutine
+        self._holding = holding
+        self._awaited: Future[Any] | None = None
+        """None as long as it runs, or is about to."""
+        self._limits: list[TimeLimit] = []
+        """Those that it is in, the outermost first."""
+
+    def _step(self, error: Exception | None = None) -> None:
+        """Has the coroutine run to its next `await`."""
+        tasks, coroutine = self._tasks, self._coroutine
+        before, tasks.current = tasks.current, self
+        try:
+            while True:
+                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
+                if not isinstance(awaited, Future) or awaited.is_done:
+                    raise RuntimeError(f"a task awaits {awaited!r}")
+                error = self._error_of_limits()
+                if error is None:
+                    break
+            self._awaited = awaited
+            awaited.watch(self._wake)
+        except StopIteration as end:
+            self._holding = None
+            self.set(end.value)
+        except Exception as failure:  # noqa: BLE001 - it is raised where the task is awaited
+            self._holding = None
+            if not self._watchers:
+                tasks.soon(self._report)
+            # Without this frame, which refers to the task, and so to the error.
+            self.fail(failure.with_traceback(_without_first(failure.__traceback__)))
+        finally:
+            error = None
+            tasks.current = before
+
+    def _error_of_limits(self) -> TimedOutError | None:
+        is_over = any(each.is_over for each in self._limits)
+        return TimedOutError("the time is over") if is_over else None
+
+    def _wake(self) -> None:
+        """What it waits for is there."""
+        self._awaited = None
+        self._tasks.soon(self._step)
+
+    def interrupt(self) -> None:
+        """One of its limits is over. A task that is about to go on does so first."""
+        if self._awaited is not None:
+            self._awaited.forget(self._wake)
+            self._awaited = None
+            self._tasks.soon(self._time_out)
+
+    def _time_out(self) -> None:
+        self._step(self._error_of_limits())
+
+    def _report(self) -> None:
+        """Nobody has waited for what has failed."""
+        if not self._is_seen and self._error is not None:
+            self._tasks.report(self._error)
+
+
+def _without_first(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    return traceback.tb_next if traceback else None
+
+
+class TimeLimit:
+    """`with` this, awaiting in one task; see above. `Tasks.until` makes one.
+
+    A limit inside another is over first or with it: if the outer one is, each `await` of the inner
+    block raises TimedOutError, too.
+    """
+
+    def __init__(self, tasks: "Tasks", due_ms: int) -> None:
+        self.is_over = False
+        self._tasks = tasks
+        self._due_ms = due_ms
+        self._task: Task[Any] | None = None
+        self._timer: Timer | None = None
+
+    def __enter__(self) -> None:
+        tasks = self._tasks
+        if tasks.is_stopping:
+            raise TimedOutError("the broker stops")
+        if tasks.current is None:
+            raise RuntimeError("a time limit is for a task")
+        self._task = tasks.current
+        self._task._limits.append(self)
+        tasks.limits[self] = None
+        self._timer = tasks.timers.call_at(self._due_ms, self.end)
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: types.TracebackType | None,
+    ) -> None:
+        self._tasks.limits.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task._limits.remove(self)
+            self._task = None
+
+    def end(self) -> None:
+        """The time is over, or the broker stops."""
+        self.is_over = True
+        if self._task is not None:
+            self._task.interrupt()
+
+
+class Tasks:
+    """The tasks of the control thread, and what is ready to go on."""
+
+    def __init__(self, timers: Timers, report: Callable[[Exception], object]) -> None:
+        """`report(error)` is told of what a task fails with that nobody waits for."""
+        self.timers = timers
+        self.report = report
+        self.current: Task[Any] | None = None
+        """The one that runs."""
+        self.ready: deque[Step] = deque()
+        """To be called before another request is looked at."""
+        self.limits: dict[TimeLimit, None] = {}
+        self.is_stopping = False
+
+    def start(self, coroutine: Coroutine[Any, Any, T], holding: object = None) -> Task[T]:
+        """Has a coroutine run, at once up to its first `await`; `holding` is kept until its end."""
+        task = Task(self, coroutine, holding)
+        task._step()
+        return task
+
+    def soon(self, step: Step) -> None:
+        """`step()` before another request is looked at, never from within this call."""
+        self.ready.append(step)
+
+    def until(self, due_ms: int) -> TimeLimit:
+        """Limits the time of a block: `with tasks.until(due_ms)`, on the clock of `timers`."""
+        return TimeLimit(self, due_ms)
+
+    def stop(self) -> None:
+        """The broker begins to stop: the time of every limit is over, now and from now on."""
+        self.is_stopping = True
+        for each in list(self.limits):
+            each.end()

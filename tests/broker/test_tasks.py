@@ -1,0 +1,334 @@
+"""Tasks go on when what they await is there or their time is over, in order, and leave nothing."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.tasks import Future, Tasks, TimedOutError, all_done
+from kafkalite.timers import Timers
+
+
+class Thread:
+    """What the control thread does with tasks, on a clock of the test."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.reported: list[Exception] = []
+        self.tasks = Tasks(Timers(), self.reported.append)
+
+    def run(self) -> None:
+        while self.tasks.ready:
+            self.tasks.ready.popleft()()
+
+    def pass_time(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+        while (callback := self.tasks.timers.pop_due(self.now_ms)) is not None:
+            callback()
+            self.run()
+
+
+FUTURES = 4
+WAITS = st.tuples(st.integers(0, FUTURES - 1), st.one_of(st.none(), st.integers(0, 20)))
+SCRIPTS = st.lists(st.lists(WAITS, max_size=5), min_size=1, max_size=5)
+COMMANDS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["start", "set", "fail"]), st.integers(0, 4)),
+        st.tuples(st.just("pass"), st.integers(0, 15)),
+        st.tuples(st.just("stop"), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+class Model:
+    """The plain second implementation: looks at every task again after every event."""
+
+    def __init__(self, scripts: list[list[tuple[int, int | None]]]) -> None:
+        self.scripts = scripts
+        self.outcomes: dict[int, str] = {}
+        self.waiting: list[tuple[int, int, int | None]] = []
+        """Task, its step and when its time is over, by when it began to wait."""
+        self.now_ms = 0
+        self.is_stopped = False
+        self.told: list[tuple[int, int, str]] = []
+
+    def go_on(self, task: int, step: int) -> None:
+        for at, (future, limit) in enumerate(self.scripts[task][step:], step):
+            if limit is not None and self.is_stopped:
+                self.told.append((task, at, "late"))
+            elif future in self.outcomes:
+                self.told.append((task, at, self.outcomes[future]))
+            else:
+                due_ms = None if limit is None else self.now_ms + limit
+                self.waiting.append((task, at, due_ms))
+                return
+
+    def end(self, ended: list[tuple[int, int, int | None]], word: str) -> None:
+        self.waiting = [each for each in self.waiting if each not in ended]
+        for task, step, _ in ended:
+            self.told.append((task, step, word))
+            self.go_on(task, step + 1)
+
+    def settle(self, future: int, word: str) -> None:
+        self.outcomes[future] = word
+        self.end(
+            [each for each in self.waiting if self.scripts[each[0]][each[1]][0] == future], word
+        )
+
+    def pass_time(self, by_ms: int) -> None:
+        until_ms = self.now_ms + by_ms
+        while True:
+            due = [each for each in self.waiting if each[2] is not None and each[2] <= until_ms]
+            if not due:
+                break
+            self.now_ms = until_ms
+            self.end([min(due, key=lambda each: each[2] or 0)], "late")
+        self.now_ms = until_ms
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self.end([each for each in self.waiting if each[2] is not None], "late")
+
+
+@given(SCRIPTS, COMMANDS)
+def test_tasks_agree_with_a_model(
+    scripts: list[list[tuple[int, int | None]]], commands: list[tuple[str, int]]
+) -> None:
+    thread, model = Thread(), Model(scripts)
+    futures = [Future[str]() for _ in range(FUTURES)]
+    told: list[tuple[int, int, str]] = []
+    started: list[int] = []
+
+    async def wait(future: Future[str], limit: int | None) -> str:
+        try:
+            if limit is None:
+                return await future
+            with thread.tasks.until(thread.now_ms + limit):
+                return await future
+        except TimedOutError:
+            return "late"
+        except StorageError:
+            return "error"
+
+    async def follow(task: int) -> None:
+        for step, (future, limit) in enumerate(scripts[task]):
+            told.append((task, step, await wait(futures[future], limit)))
+
+    for command, argument in commands:
+        if command == "start" and argument < len(scripts) and argument not in started:
+            started.append(argument)
+            thread.tasks.start(follow(argument))
+            model.go_on(argument, 0)
+        elif command == "set" and argument < FUTURES and not futures[argument].is_done:
+            futures[argument].set("value")
+            model.settle(argument, "value")
+        elif command == "fail" and argument < FUTURES and not futures[argument].is_done:
+            futures[argument].fail(StorageError("no room"))
+            model.settle(argument, "error")
+        elif command == "pass":
+            thread.pass_time(argument)
+            model.pass_time(argument)
+        elif command == "stop":
+            thread.tasks.stop()
+            model.stop()
+        thread.run()
+        assert told == model.told
+    assert not thread.reported
+    waiting = [each for each in model.waiting if each[2] is not None]
+    assert len(thread.tasks.limits) == len(waiting)
+
+
+def test_a_change_goes_on_after_the_time_of_who_waits_for_it() -> None:
+    thread, disk, done = Thread(), Future[int](), []
+
+    async def change() -> int:
+        offset = await disk
+        done.append(offset)
+        return offset
+
+    async def handle() -> str:
+        try:
+            with thread.tasks.until(10):
+                return f"offset {await thread.tasks.start(change())}"
+        except TimedOutError:
+            return "late"
+
+    task = thread.tasks.start(handle())
+    thread.pass_time(10)
+    assert task.result() == "late"
+    disk.set(7)
+    thread.run()
+    assert done == [7]
+
+
+def test_an_outer_limit_ends_each_wait_of_the_inner_block() -> None:
+    thread, never, told = Thread(), Future[None](), []
+
+    async def handle() -> None:
+        with suppress(TimedOutError), thread.tasks.until(10):
+            for _ in range(2):
+                with suppress(TimedOutError), thread.tasks.until(thread.now_ms + 50):
+                    await never
+                told.append(thread.now_ms)
+            await never
+        told.append(-1)
+
+    thread.tasks.start(handle())
+    thread.pass_time(20)
+    assert told == [20, 20, -1]
+    assert not thread.tasks.limits and thread.tasks.timers.next_ms() is None
+
+
+def test_a_value_that_came_before_the_time_was_over_counts() -> None:
+    thread, future = Thread(), Future[str]()
+
+    async def handle() -> str:
+        with thread.tasks.until(10):
+            return await future
+
+    task = thread.tasks.start(handle())
+    future.set("there")
+    thread.pass_time(10)
+    assert task.result() == "there"
+
+
+def test_no_wait_begins_once_the_broker_stops() -> None:
+    thread, begun = Thread(), []
+
+    async def handle() -> None:
+        with thread.tasks.until(10):
+            begun.append(True)
+
+    thread.tasks.stop()
+    task = thread.tasks.start(handle())
+    with pytest.raises(TimedOutError):
+        task.result()
+    assert not begun
+
+
+def test_a_failure_is_reported_where_nobody_waits_for_it() -> None:
+    thread, future = Thread(), Future[None]()
+
+    async def fail() -> None:
+        await future
+        raise ValueError("a defect")
+
+    async def watch() -> None:
+        with suppress(ValueError):
+            await thread.tasks.start(fail())
+
+    thread.tasks.start(watch())
+    thread.tasks.start(fail())
+    future.set(None)
+    thread.run()
+    assert [str(each) for each in thread.reported] == ["a defect"]
+
+
+def test_all_of_several_are_waited_for_whatever_becomes_of_each() -> None:
+    thread = Thread()
+    futures = [Future[int]() for _ in range(3)]
+    task = thread.tasks.start(all_done(futures))
+    futures[1].fail(StorageError("no room"))
+    futures[2].set(2)
+    thread.run()
+    assert not task.is_done
+    futures[0].set(0)
+    thread.run()
+    assert task.is_done and futures[2].result() == 2
+
+
+def test_the_time_of_several_together_can_be_over() -> None:
+    thread, futures = Thread(), [Future[int](), Future[int]()]
+
+    async def handle() -> list[bool]:
+        with suppress(TimedOutError), thread.tasks.until(10):
+            await all_done(futures)
+        return [each.is_done for each in futures]
+
+    task = thread.tasks.start(handle())
+    futures[0].set(0)
+    thread.run()
+    thread.pass_time(10)
+    assert task.result() == [True, False]
+
+
+class Request:
+    """Only to be seen to be gone."""
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """What a request takes is counted until it is gone, which must not wait for a collection."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("end", ["value", "error", "late", "stop"])
+def test_nothing_is_left_of_a_request_that_was_answered(end: str) -> None:
+    thread, future = Thread(), Future[None]()
+    hung = [future]
+
+    async def change(_request: Any) -> None:
+        await hung[0]
+
+    async def handle(request: Any) -> str:
+        try:
+            with thread.tasks.until(10):
+                await hung[0]
+                await thread.tasks.start(change(request), holding=request)
+        except KafkaliteError as error:
+            return str(error)
+        return "answered"
+
+    request = Request()
+    left = weakref.ref(request)
+    thread.tasks.start(handle(request))
+    del request
+    assert left() is not None
+    if end == "value":
+        future.set(None)
+    elif end == "error":
+        future.fail(StorageError("no room"))
+    elif end == "stop":
+        thread.tasks.stop()
+    thread.run()
+    thread.pass_time(10)
+    if end == "error":
+        # It knows whom it was raised to, but is itself of the past.
+        del future
+        hung.clear()
+    assert left() is None
+
+
+@pytest.mark.usefixtures("no_collections")
+def test_a_request_is_held_as_long_as_its_change_is_under_way() -> None:
+    thread, future = Thread(), Future[None]()
+
+    async def change() -> None:
+        await future
+        raise StorageError("no room")
+
+    async def handle(request: Any) -> None:
+        with suppress(TimedOutError), thread.tasks.until(10):
+            await thread.tasks.start(change(), holding=request)
+
+    request = Request()
+    left = weakref.ref(request)
+    thread.tasks.start(handle(request))
+    del request
+    thread.pass_time(10)
+    assert left() is not None
+    future.set(None)
+    thread.run()
+    assert left() is None
+    assert [str(each) for each in thread.reported] == ["no room"]
