@@ -32,7 +32,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
-    {"config", "disks", "metrics", "protocol", "stderr_log", "timers", "tasks", "calls"},
+    {"calls", "config", "disks", "metrics", "protocol", "stderr_log", "tasks", "timers"},
     {"listeners", "metadata", "groups"},
     {"context"},
     {"api"},
