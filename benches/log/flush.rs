@@ -9,7 +9,7 @@ use std::thread;
 
 use kafkalite::batch::build::BatchOptions;
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::flusher::Flusher;
+use kafkalite::log::directory::flusher::Flusher;
 use kafkalite::log::log::{Log, LogObserver, LogOffsets};
 use kafkalite::log::storage::{DiskStorage, Storage};
 use parking_lot::{Condvar, Mutex};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use kafkalite::batch::build::BatchOptions;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::segment::Segment;
+use kafkalite::log::segment::open_segments::OpenSegments;
 
 use super::measure::{
     ROUNDS, Sample, Table, Verdict, median, min_and_median, raise_descriptor_limit, timed,

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use kafkalite::batch::build::BatchOptions;
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition, clean_shutdown};
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::clean_shutdown;
+use kafkalite::log::directory::meta_properties::MetaProperties;
+use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
-use kafkalite::log::meta_properties::MetaProperties;
 use kafkalite::log::names;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;

@@ -15,9 +15,9 @@ use kafkalite::log::append::AppendRequest;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LogParameters, load};
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 
 use crate::memory_storage::MemoryStorage;

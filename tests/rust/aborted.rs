@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafkalite::log::aborted::{AbortedIndex, AbortedTransaction};
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::segment::Segment;
+use kafkalite::log::segment::open_segments::OpenSegments;
+use kafkalite::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
 use kafkalite::log::storage::DiskStorage;
 use proptest::prelude::*;
 

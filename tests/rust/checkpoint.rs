@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use kafkalite::log::aborted::AbortedIndex;
-use kafkalite::log::checkpoint::{
-    OffsetCheckpoint, TopicPartition, clean_shutdown, partition_metadata,
-};
-use kafkalite::log::epochs::LeaderEpochs;
-use kafkalite::log::meta_properties::MetaProperties;
-use kafkalite::log::snapshots;
+use kafkalite::log::directory::clean_shutdown;
+use kafkalite::log::directory::meta_properties::MetaProperties;
+use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
+use kafkalite::log::partition_metadata;
+use kafkalite::log::segment::transaction_index::AbortedIndex;
+use kafkalite::log::state::epochs::LeaderEpochs;
+use kafkalite::log::state::snapshots;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 use proptest::prelude::*;

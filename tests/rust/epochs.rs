@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kafkalite::log::epochs::{EpochEndOffset, LeaderEpochs};
+use kafkalite::log::state::epochs::{EpochEndOffset, LeaderEpochs};
 use proptest::prelude::*;
 
 fn epochs(entries: &[(i32, i64)]) -> LeaderEpochs {

@@ -12,9 +12,9 @@ use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use kafkalite::error::Result;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::meta_properties::MetaProperties;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
-use kafkalite::log::meta_properties::MetaProperties;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::recover::LogParameters;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 

@@ -9,13 +9,13 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::batch::{Codec, EndTransactionMarker};
 use kafkalite::log::append::AppendRequest;
+use kafkalite::log::check::inspect::{SegmentReader, inspect_file};
+use kafkalite::log::check::verify::{Finding, Verification};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
-use kafkalite::log::inspect::{SegmentReader, inspect_file};
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::recover::{create_directory, load};
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
-use kafkalite::log::verify::{Finding, Verification};
 use kafkalite::uuid::Uuid;
 
 use crate::log_directory::log_parameters;

@@ -23,9 +23,9 @@ use super::segments::{LogExtent, Partition};
 use crate::batch::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
 use crate::limits::ARROW_LIST_ATTEMPTS_MAX;
-use crate::log::aborted::{ABORTED_ENTRY_BYTES, AbortedIndex};
 use crate::log::names::{PRODUCER_SNAPSHOT, SWAP, TRANSACTION_INDEX, base_offset_of, segment_path};
-use crate::log::snapshots;
+use crate::log::segment::transaction_index::{ABORTED_ENTRY_BYTES, AbortedIndex};
+use crate::log::state::snapshots;
 use crate::log::storage;
 
 /// Bytes read at once where only headers are wanted.

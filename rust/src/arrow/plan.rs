@@ -14,8 +14,8 @@ use super::stream::LogStream;
 use super::times::offset_of_time;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX};
-use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
-use crate::log::meta_properties::META_PROPERTIES_FILE;
+use crate::log::directory::meta_properties::META_PROPERTIES_FILE;
+use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::names::{
     LEADER_EPOCH_CHECKPOINT, LOG, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, base_offset_of,
     parse_partition_directory,

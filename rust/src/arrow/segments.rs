@@ -24,7 +24,7 @@ use crate::limits::{
     ARROW_LIST_ATTEMPTS_MAX, ARROW_OPEN_SEGMENTS_MAX, ARROW_READ_BYTES, ARROW_TAIL_SEARCH_BYTES,
 };
 use crate::log::names::{LOG, OFFSET_INDEX, SWAP, base_offset_of, segment_path};
-use crate::log::offset_index::OffsetIndex;
+use crate::log::segment::offset_index::OffsetIndex;
 use crate::log::storage::{self, OpenMode, Storage, StorageFile};
 
 /// A partition's directory, read only.

@@ -15,8 +15,8 @@ use super::segments::{LogExtent, Partition, from_floor};
 use crate::batch::RecordReader;
 use crate::error::{Error, Result};
 use crate::log::names::{SWAP, TIME_INDEX, segment_path};
+use crate::log::segment::time_index::{ENTRY_BYTES, TimeIndex, TimestampOffset};
 use crate::log::storage;
-use crate::log::time_index::{ENTRY_BYTES, TimeIndex, TimestampOffset};
 
 /// Bytes read at once where only headers are wanted.
 const HEADER_READ_BYTES: usize = 4096;

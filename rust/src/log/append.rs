@@ -17,11 +17,11 @@ use crate::batch::validate::{AppendOrigin, Validated, validate};
 use crate::error::{Error, Result};
 use crate::limits::RECORD_ERRORS_MAX;
 
-use super::aborted::AbortedTransaction;
 use super::config::LogConfig;
 use super::log::{Appender, Log};
-use super::producers::{BatchOutcome, PendingUpdates, SegmentPosition};
+use super::segment::transaction_index::AbortedTransaction;
 use super::segment::{Room, Segment, WrittenBatch};
+use super::state::producers::{BatchOutcome, PendingUpdates, SegmentPosition};
 
 /// Records for one partition: one or more batches, back to back.
 pub struct AppendRequest<'a> {

@@ -4,7 +4,7 @@
 //! `fdatasync` per segment with new bytes (most often one) and one `fsync` of the directory if names
 //! were made in it. `advance_recovery_point` does what may be late: indexes and producer snapshots
 //! of closed segments, after which recovery need not look at them. Many logs at once are flushed by
-//! one sync of their file system (`begin_shared_flush`, `finish_shared_flush`; see `flusher.rs`).
+//! one sync of their file system (`begin_shared_flush`, `finish_shared_flush`; see `directory/flusher.rs`).
 
 use std::sync::atomic::Ordering;
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `append.rs` writes at the end, `read.rs` reads, `flush.rs` makes durable, `maintain.rs` cuts and
-//! deletes, `recover.rs` makes a log out of a directory.
+//! deletes, `recover/` makes a log out of a directory.
 //!
 //! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take the
 //! last two only, for an instant. Nothing here reads a clock: `now_ms` comes in.
@@ -22,15 +22,15 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
-use super::condemned::CondemnedFiles;
 use super::config::LogConfig;
-use super::epochs::LeaderEpochs;
 use super::health::Health;
-use super::open_segments::OpenSegments;
-use super::producers::ProducerState;
+use super::segment::delayed_deletion::CondemnedFiles;
+use super::segment::map::SegmentMap;
+use super::segment::open_segments::OpenSegments;
 use super::segment::{LogPosition, Segment};
-use super::segment_map::SegmentMap;
-use super::snapshots::ProducerSnapshots;
+use super::state::epochs::LeaderEpochs;
+use super::state::producers::ProducerState;
+use super::state::snapshots::ProducerSnapshots;
 use super::storage::Storage;
 
 pub use super::append::{AppendInfo, AppendRequest};
@@ -420,7 +420,7 @@ impl Log {
     }
 
     /// The epoch of the first leader of a log that was just made, on disk as Kafka has it there. The
-    /// file is not synced: one that a power cut tears is made anew from the records (`recover.rs`).
+    /// file is not synced: one that a power cut tears is made anew from the records (`recover/`).
     pub fn begin_first_epoch(&self, epoch: i32) -> Result<()> {
         let log_end_offset = self.ends.read().log_end.offset;
         let mut epochs = self.epochs.write();

@@ -15,7 +15,7 @@ use super::deadline::Deadline;
 use super::log::{Appender, Log, Phase, next_jitter};
 use super::names::{self, CLEANED, LOG, SWAP};
 use super::segment::{LogPosition, Segment, SegmentVersion};
-use super::snapshots;
+use super::state::snapshots;
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
@@ -238,7 +238,7 @@ impl Log {
 
     /// Unlinks what a cleaning that failed could not take away itself. To be called before one
     /// begins: at a start, a `.cleaned` says that every `.swap` above it is half of a split and has
-    /// to go, with records whose old segments are gone (`heal.rs`).
+    /// to go, with records whose old segments are gone (`crash_clean_up.rs`).
     pub(super) fn remove_cleaned_leftovers(&self) -> Result<()> {
         let directory = self.directory();
         let entries = self

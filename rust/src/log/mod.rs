@@ -1,47 +1,43 @@
 //! The log: one directory per partition, in Kafka's format, and the log directories that hold them.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `segment/` | one segment: its files, its indexes, how it is searched, scanned, checked and rebuilt |
+//! | `state/` | what follows from the batches: producers, their snapshots, leader epochs |
+//! | `recover/` | a log out of a partition's directory, whatever the last process left there |
+//! | `directory/` | log directories: lock, checkpoint files, the logs of their partitions |
+//! | `compact/` | the cleaner |
+//! | `check/` | looking at files without opening a log (`log dump`, `log verify`) |
+//!
+//! | file | verb |
+//! |---|---|
+//! | `log.rs` | the log itself: its numbers, its locks, rolling |
+//! | `append.rs` `read.rs` `flush.rs` | write at the end, read, make durable |
+//! | `maintain.rs` `retain.rs` `housekeeper.rs` | cut and delete; by age and size; all that is done from time to time |
+//! | `config.rs` `deadline.rs` `health.rs` | settings, waits, whether a directory may still be written to |
+//! | `names.rs` `storage.rs` `checkpoint_file.rs` `partition_metadata.rs` | names, system calls, small files |
 
-pub mod aborted;
 pub mod append;
-pub mod checkpoint;
+pub mod check;
+pub mod checkpoint_file;
 pub mod compact;
-mod condemned;
 pub mod config;
 pub mod deadline;
-pub mod directories;
 pub mod directory;
-pub mod epochs;
 pub mod flush;
-pub mod flusher;
-mod heal;
 pub mod health;
 pub mod housekeeper;
-pub mod inspect;
 #[expect(
     clippy::module_inception,
     reason = "the log of a partition is what Kafka calls a log"
 )]
 pub mod log;
-mod log_end;
-mod look_up;
 pub mod maintain;
-pub mod meta_properties;
 pub mod names;
-pub mod offset_index;
-pub mod open_segments;
-mod ownership;
-pub mod producers;
-mod prove;
+pub mod partition_metadata;
 pub mod read;
-mod rebuild;
 pub mod recover;
-mod replay;
 pub mod retain;
-pub mod scan;
-mod search;
 pub mod segment;
-mod segment_map;
-pub mod snapshots;
+pub mod state;
 pub mod storage;
-pub mod time_index;
-pub mod verify;
-pub mod verify_segment;

@@ -8,7 +8,7 @@
 //!                    00000000000000000042.snapshot    producer state just before offset 42
 //!                    leader-epoch-checkpoint  partition.metadata
 //! ```
-//! What lies in the log directory itself is told in `directory.rs`.
+//! What lies in the log directory itself is told in `directory/mod.rs`.
 //!
 //! A suffix says what is under way: `.cleaned` a cleaner's unfinished output, `.swap` its finished
 //! output, `.deleted` a file that a reader may still hold.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::batch::records::RecordReader;
 use crate::error::{Error, Result};
 
-use super::aborted::AbortedTransaction;
 use super::log::Log;
 use super::names::LOG;
-use super::scan::BatchScanner;
+use super::segment::scan::BatchScanner;
+use super::segment::transaction_index::AbortedTransaction;
 use super::segment::{LogPosition, Pin, Segment};
 use super::storage::{StorageFile, read_exact_at};
 

@@ -24,7 +24,7 @@ use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::log::{AppendInfo, AppendRequest};
-use crate::log::producers::ProducerState;
+use crate::log::state::producers::ProducerState;
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 
 /// What Python asks of a partition's log, and by which number Python knows it.

@@ -12,12 +12,12 @@ use super::publish::TopicPlan;
 use super::{ids_of, random_u64};
 use crate::error::{Error, Result};
 use crate::log::config::LogConfig;
-use crate::log::directories::LogDirectories;
+use crate::log::directory::directories::LogDirectories;
+use crate::log::directory::meta_properties::MetaProperties;
 use crate::log::directory::{DirectoryOptions, LogDirectory};
 use crate::log::log::Log;
-use crate::log::meta_properties::MetaProperties;
-use crate::log::open_segments::OpenSegments;
 use crate::log::recover::LoadReport;
+use crate::log::segment::open_segments::OpenSegments;
 use crate::log::storage::DiskStorage;
 use crate::uuid::Uuid;
 

@@ -21,8 +21,8 @@ pub use publish::{ByDirectory, PartitionPlan, TopicPlan};
 
 use crate::error::{Error, Result};
 use crate::image::{Broker, Features, Image};
-use crate::log::directories::LogDirectories;
 use crate::log::directory::LogDirectory;
+use crate::log::directory::directories::LogDirectories;
 use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
 use crate::park::Wake;
 use crate::uuid::Uuid;

@@ -10,13 +10,13 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::door;
 use crate::batch::{Codec, ControlRecord};
-use crate::log::inspect::{
+use crate::log::check::inspect::{
     FileKind, Inspected, InspectedBatch, InspectedRecord, SegmentReader, Tail, control_name,
     inspect_file, kind_of, timestamp_type_name,
 };
+use crate::log::check::verify::{Finding, Verification};
 use crate::log::names;
 use crate::log::storage::{self, DiskStorage};
-use crate::log::verify::{Finding, Verification};
 
 /// Path, byte in the file, sentence.
 type FindingRow = (String, Option<u64>, String);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use kafkalite::limits::COMPACTION_RETRY_MS;
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
-use kafkalite::log::compact::{Cleaner, checkpoints};
+use kafkalite::log::compact::{Cleaner, cleaner_checkpoint};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::LogDirectory;
+use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::storage::{DiskStorage, Storage};
 use kafkalite::uuid::Uuid;
 use tempfile::TempDir;
@@ -139,7 +139,7 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
     let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
     assert_eq!(clean().unwrap().end_offset, 4);
-    assert!(checkpoints::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
+    assert!(cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
     for number in 0..6 {
         partition.roll();
         partition.send(&[("b", Some(&number.to_string()))]);
@@ -147,9 +147,12 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     assert_eq!(clean().unwrap().first_dirty_offset, 1);
     assert_eq!(partition.records(), ["5 b=4", "6 b=5"]);
     // A cut above it changes nothing.
-    assert!(!checkpoints::truncate(&directory, &partition.log, 500, NOW_MS).unwrap());
-    let checkpoint = checkpoints::read(&directory).unwrap();
-    assert_eq!(checkpoints::get(&checkpoint, &partition.log), Some(6));
+    assert!(!cleaner_checkpoint::truncate(&directory, &partition.log, 500, NOW_MS).unwrap());
+    let checkpoint = cleaner_checkpoint::read(&directory).unwrap();
+    assert_eq!(
+        cleaner_checkpoint::get(&checkpoint, &partition.log),
+        Some(6)
+    );
 }
 
 /// It noted how far it had come, in a log that was as long again by then.
@@ -159,15 +162,18 @@ fn a_round_that_ends_after_a_cut_notes_nothing() {
     let directory = on_disk(&home);
     let mut partition = dirty_log(&directory, "t", 0, 4);
     let truncations = partition.log.truncations();
-    checkpoints::set(&directory, &partition.log, 2, truncations).unwrap();
-    assert!(checkpoints::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
+    cleaner_checkpoint::set(&directory, &partition.log, 2, truncations).unwrap();
+    assert!(cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
     for number in 0..6 {
         partition.roll();
         partition.send(&[("b", Some(&number.to_string()))]);
     }
-    checkpoints::set(&directory, &partition.log, 4, truncations).unwrap();
-    let checkpoint = checkpoints::read(&directory).unwrap();
-    assert_eq!(checkpoints::get(&checkpoint, &partition.log), Some(1));
+    cleaner_checkpoint::set(&directory, &partition.log, 4, truncations).unwrap();
+    let checkpoint = cleaner_checkpoint::read(&directory).unwrap();
+    assert_eq!(
+        cleaner_checkpoint::get(&checkpoint, &partition.log),
+        Some(1)
+    );
 }
 
 #[test]
@@ -293,7 +299,7 @@ fn a_log_of_which_the_checkpoint_takes_nothing_is_not_compacted_again_at_once() 
     assert_eq!(clean_at(later_ms), (None, Vec::new()), "told once");
     storage.heal();
     assert_eq!(clean_at(later_ms + COMPACTION_RETRY_MS).0, Some(0));
-    let checkpoint = checkpoints::read(&directory).unwrap();
+    let checkpoint = cleaner_checkpoint::read(&directory).unwrap();
     assert_eq!(checkpoint.offsets.len(), 1);
 }
 

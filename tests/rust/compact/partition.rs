@@ -13,9 +13,9 @@ use kafkalite::log::compact::{CleanReport, Cleaner, plan_of};
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LogParameters, create_directory, load};
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::{DiskStorage, Storage};
 use kafkalite::uuid::Uuid;
 

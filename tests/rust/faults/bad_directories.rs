@@ -11,8 +11,8 @@ use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 

@@ -9,8 +9,8 @@ use kafkalite::batch::compression::Codec;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::uuid::Uuid;
 
 use super::workbench::{

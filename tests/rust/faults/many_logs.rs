@@ -10,10 +10,10 @@ use kafkalite::limits::SYNC_FILE_SYSTEM_LOGS_MIN;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
-use kafkalite::log::producers::ProducerState;
 use kafkalite::log::read::ReadIsolation;
-use kafkalite::log::snapshots::encode;
+use kafkalite::log::segment::open_segments::OpenSegments;
+use kafkalite::log::state::producers::ProducerState;
+use kafkalite::log::state::snapshots::encode;
 use kafkalite::uuid::Uuid;
 
 use super::io_failures::new_storage;

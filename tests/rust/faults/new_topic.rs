@@ -8,7 +8,7 @@ use kafkalite::error::{Error, Result};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory, NewLog};
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kafkalite::log::open_segments::OpenSegments;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 

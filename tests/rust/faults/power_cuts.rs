@@ -18,8 +18,8 @@ use std::sync::Arc;
 use kafkalite::batch::compression::Codec;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
-use kafkalite::log::checkpoint::{OffsetCheckpoint, TopicPartition};
-use kafkalite::log::compact::checkpoints;
+use kafkalite::log::compact::cleaner_checkpoint;
 use kafkalite::log::config::LogConfig;
-use kafkalite::log::directories::LogDirectories;
+use kafkalite::log::directory::directories::LogDirectories;
+use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::directory::{DirectoryOptions, LogDirectory};
 use kafkalite::log::log::Log;
 use kafkalite::log::names::OFFSET_CHECKPOINTS;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 
@@ -68,7 +68,7 @@ fn with_a_deleted_topic(storage: &MemoryStorage) -> (LogDirectory, Arc<Log>) {
     fill(&log, 20);
     assert_eq!(log.advance_log_start_offset(11).unwrap(), 11);
     directory.write_checkpoints().unwrap();
-    checkpoints::set(&directory, &log, 12, log.truncations()).unwrap();
+    cleaner_checkpoint::set(&directory, &log, 12, log.truncations()).unwrap();
     for name in OFFSET_CHECKPOINTS {
         assert_eq!(entries(storage, name).len(), 1, "{name}");
     }
@@ -108,7 +108,7 @@ fn a_new_topic_takes_no_offsets_of_a_deleted_one_of_its_name() {
             }
             fill(&create(&directory, NEW).unwrap(), 15);
             // As by a round of the cleaner that was under way.
-            checkpoints::set(&directory, &old, 13, old.truncations()).unwrap();
+            cleaner_checkpoint::set(&directory, &old, 13, old.truncations()).unwrap();
             for name in OFFSET_CHECKPOINTS {
                 assert_eq!(entries(&storage, name), [], "{case}, {name}");
             }
@@ -126,7 +126,7 @@ fn nothing_is_known_of_a_deleted_topic_behind_the_next_checkpoint() {
     let (directory, old) = with_a_deleted_topic(&storage);
     directory.write_checkpoints().unwrap();
     // As by a round of the cleaner that was under way.
-    checkpoints::set(&directory, &old, 13, old.truncations()).unwrap();
+    cleaner_checkpoint::set(&directory, &old, 13, old.truncations()).unwrap();
     for name in OFFSET_CHECKPOINTS {
         assert_eq!(entries(&storage, name), [], "{name}");
     }

@@ -8,10 +8,10 @@ use kafkalite::error::Error;
 use kafkalite::limits::SYNC_FILE_SYSTEM_LOGS_MIN;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
-use kafkalite::log::flusher::flush_together;
+use kafkalite::log::directory::flusher::flush_together;
 use kafkalite::log::log::{Log, LogObserver, LogOffsets};
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 

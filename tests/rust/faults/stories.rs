@@ -11,9 +11,9 @@ use kafkalite::error::Error;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
-use kafkalite::log::snapshots;
+use kafkalite::log::segment::open_segments::OpenSegments;
+use kafkalite::log::state::snapshots;
 use kafkalite::log::storage::{OpenMode, Storage, write_all_at};
 use kafkalite::uuid::Uuid;
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use kafkalite::batch::compression::Codec;
 use kafkalite::error::{Error, Result};
-use kafkalite::log::aborted::ABORTED_ENTRY_BYTES;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
+use kafkalite::log::segment::open_segments::OpenSegments;
+use kafkalite::log::segment::transaction_index::ABORTED_ENTRY_BYTES;
 use kafkalite::uuid::Uuid;
 
 use super::plain::{PlainBatch, valid_prefix, valid_prefix_of_damaged};

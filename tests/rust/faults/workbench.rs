@@ -13,9 +13,9 @@ use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::health::Health;
 use kafkalite::log::log::Log;
-use kafkalite::log::open_segments::OpenSegments;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
+use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 

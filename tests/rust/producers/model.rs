@@ -3,7 +3,7 @@
 
 use kafkalite::batch::BatchHeader;
 use kafkalite::batch::header::increment_sequence;
-use kafkalite::log::producers::{
+use kafkalite::log::state::producers::{
     AppendOrigin, BatchMetadata, BatchOutcome, EndTransactionMarker, ProducerState,
 };
 use proptest::prelude::*;

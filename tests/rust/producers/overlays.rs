@@ -1,6 +1,6 @@
 //! What an append prepares before it writes: seen by its later batches, dropped if the write fails.
 
-use kafkalite::log::producers::{
+use kafkalite::log::state::producers::{
     AppendOrigin, BatchOutcome, PendingUpdates, ProducerState, SegmentPosition,
 };
 

@@ -2,7 +2,7 @@
 
 use kafkalite::batch::BatchHeader;
 use kafkalite::error::Result;
-use kafkalite::log::producers::{
+use kafkalite::log::state::producers::{
     AppendOrigin, BatchOutcome, CompletedTransaction, EndTransactionMarker, ProducerState,
 };
 

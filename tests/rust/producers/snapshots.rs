@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use kafkalite::log::producers::{EndTransactionMarker, ProducerState};
-use kafkalite::log::snapshots::{self, ProducerSnapshots};
+use kafkalite::log::state::producers::{EndTransactionMarker, ProducerState};
+use kafkalite::log::state::snapshots::{self, ProducerSnapshots};
 use kafkalite::log::storage::{DiskStorage, OpenMode, Storage, write_all_at};
 
 use super::partition::{ABORT, DAY_MS, Partition, batch, marker, transactional};

@@ -1,7 +1,9 @@
 //! Open transactions, the markers that end them, and the last stable offset between the two.
 
 use kafkalite::error::Error;
-use kafkalite::log::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
+use kafkalite::log::state::producers::{
+    AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState,
+};
 
 use super::partition::{ABORT, APPENDED, COMMIT, Partition, batch, marker, transactional};
 

@@ -243,8 +243,8 @@ mod tests {
     use super::*;
     use crate::api::code;
     use crate::api::fetch_sessions::Wanted;
-    use crate::log::aborted::AbortedTransaction;
     use crate::log::read::ReadIsolation;
+    use crate::log::segment::transaction_index::AbortedTransaction;
     use crate::uuid::Uuid;
 
     fn asked(key: TopicKey, index: i32) -> FetchPartition {

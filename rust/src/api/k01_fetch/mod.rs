@@ -40,9 +40,9 @@ use crate::access::{Operation, Resource};
 use crate::error::{Error, Result};
 use crate::image::{Image, Partition, Topic};
 use crate::limits::FETCH_UNKNOWN_MAX;
-use crate::log::aborted::AbortedTransaction;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
+use crate::log::segment::transaction_index::AbortedTransaction;
 use crate::park::{Parked, WaitFor};
 use crate::wire::{Reader, RequestHeader, Writer};
 

@@ -23,7 +23,7 @@ use crate::batch::build::{BatchBuilder, BatchOptions, empty_batch};
 use crate::batch::records::{ControlRecord, Record, RecordReader};
 use crate::batch::stream::RecordStream;
 use crate::error::Result;
-use crate::log::producers::ProducerState;
+use crate::log::state::producers::ProducerState;
 
 use super::offset_map::OffsetMap;
 use super::transactions::CleanedTransactions;

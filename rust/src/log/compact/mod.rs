@@ -1,24 +1,24 @@
 //! Compaction: of each key the log keeps the newest record (`cleanup.policy=compact`).
 //!
 //! ```text
-//! plan.rs          which log is due, from where to where, in which groups of segments
-//! offset_map.rs    pass 1 over the dirty part: key → newest offset, as many as memory holds
-//! filter.rs        pass 2 over all from the log's start: what is left of each batch
-//! transactions.rs  which batches are of aborted transactions, which markers are without records
-//! checkpoints.rs   how far each log of a directory is clean
-//! left_alone.rs    which logs could not be cleaned, and why
+//! plan.rs                which log is due, from where to where, in which groups of segments
+//! offset_map.rs          pass 1 over the dirty part: key → newest offset, as many as memory holds
+//! filter.rs              pass 2 over all from the log's start: what is left of each batch
+//! transactions.rs        which batches are of aborted transactions, which markers are without records
+//! cleaner_checkpoint.rs  how far each log of a directory is clean
+//! left_alone.rs          which logs could not be cleaned, and why
 //!
 //! 0.log 100.log 200.log ──► 0.log.cleaned ──fsync──► 0.log.swap ──► the old ones .deleted ──► 0.log
 //! ```
 //!
-//! Offsets never change. A crash at any point is healed at the next start (`recover.rs`); readers
+//! Offsets never change. A crash at any point is cleaned up at the next start (`recover/`); readers
 //! hold the files that they read. The cleaner reads closed segments below the last stable offset
 //! only, and takes no lock that an append or a read needs, except for an instant at the swap.
 //!
 //! Kafka: `LogCleaner`, `LogCleanerManager`, `Cleaner`. There, file times tell how old tombstones
 //! of magic 0 and 1 are; here the largest timestamp of their segment does, where there is one.
 
-pub mod checkpoints;
+pub mod cleaner_checkpoint;
 pub mod filter;
 pub mod left_alone;
 pub mod offset_map;
@@ -41,7 +41,7 @@ use super::config::LogConfig;
 use super::directory::LogDirectory;
 use super::log::Log;
 use super::names::{CLEANED, LOG};
-use super::scan::BatchScanner;
+use super::segment::scan::BatchScanner;
 use super::segment::{Segment, WrittenBatch};
 use filter::{CleanCounts, LastOfProducers, Rules, filter_batch};
 use left_alone::{LeftAlone, NotCompacted};
@@ -120,7 +120,7 @@ impl Cleaner {
                     continue;
                 }
             };
-            match checkpoints::set(directory, &log, report.end_offset, truncations) {
+            match cleaner_checkpoint::set(directory, &log, report.end_offset, truncations) {
                 Ok(()) => {
                     self.left_alone.remove(&log);
                     return Ok(Some(report));
@@ -171,7 +171,7 @@ impl Cleaner {
         // it is known which of them were cut after that.
         let logs = directory.logs().into_iter();
         let logs: Vec<_> = logs.map(|log| (log.truncations(), log)).collect();
-        let checkpoint = checkpoints::read(directory)?;
+        let checkpoint = cleaner_checkpoint::read(directory)?;
         let mut dirtiest: Option<(Arc<Log>, CleanPlan, u64)> = None;
         for (truncations, log) in logs {
             let config = log.config();
@@ -179,7 +179,7 @@ impl Cleaner {
                 continue;
             }
             let first = log.first_base_offset();
-            let clean_offset = checkpoints::get(&checkpoint, &log);
+            let clean_offset = cleaner_checkpoint::get(&checkpoint, &log);
             let plan = match or_error(&log.directory(), || plan_of(&log, clean_offset, now_ms)) {
                 Ok(plan) => plan,
                 Err(_) if log.first_base_offset() != first => continue,
@@ -190,7 +190,7 @@ impl Cleaner {
             };
             if plan.checkpoint_is_invalid
                 && let Err(error) =
-                    checkpoints::set(directory, &log, plan.first_dirty_offset, truncations)
+                    cleaner_checkpoint::set(directory, &log, plan.first_dirty_offset, truncations)
             {
                 self.leave_alone(&log, error, now_ms)?;
                 continue;
@@ -583,8 +583,8 @@ fn facts_with_indexes(log: &Log, segment: &Segment) -> Result<SegmentFacts> {
     let offset_index = segment.with_offset_index(|index| index.len())?;
     let time_index = segment.with_time_index(|index| index.len())?;
     Ok(SegmentFacts {
-        offset_index_bytes: (offset_index * super::offset_index::ENTRY_BYTES) as u64,
-        time_index_bytes: (time_index * super::time_index::ENTRY_BYTES) as u64,
+        offset_index_bytes: (offset_index * super::segment::offset_index::ENTRY_BYTES) as u64,
+        time_index_bytes: (time_index * super::segment::time_index::ENTRY_BYTES) as u64,
         ..facts_of(log, segment)?
     })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{LogDirectory, NewLog};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
-use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
+use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::names;
 use crate::log::storage::Storage;
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::checkpoints::Checkpoints;
 use super::{DirectoryOptions, LogDirectory, in_parallel, renamed};
 use crate::error::{Error, Result};
-use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
+use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::names;
 use crate::log::recover::{LogParameters, load_of_topic, read_topic_id};
 use crate::uuid::Uuid;

@@ -7,7 +7,7 @@
 //! The offset is the *last* of the batch that starts at the position; both columns ascend. The same
 //! bytes serve in memory (the active segment) and mapped (closed ones).
 
-use super::search::{EntryBytes, largest_not_above};
+use crate::log::segment::search::{EntryBytes, largest_not_above};
 
 pub const ENTRY_BYTES: usize = 8;
 

@@ -12,16 +12,16 @@
 //! end_offset_for(1) = (1, 0)     older than all that is kept: where the log begins
 //! ```
 //!
-//! On disk: `leader-epoch-checkpoint`, text, version 0 (see `checkpoint.rs` for the frame); one
+//! On disk: `leader-epoch-checkpoint`, text, version 0 (see `checkpoint_file.rs` for the frame); one
 //! line `<epoch> <start offset>` per entry, ascending. Every method that changes the entries says
 //! whether it did: the caller then writes the file. Kafka: `LeaderEpochFileCache`.
 
 use std::path::Path;
 
-use super::checkpoint;
-use super::names::LEADER_EPOCH_CHECKPOINT;
-use super::storage::{OpenMode, Storage, write_all_at};
 use crate::error::{Error, Result};
+use crate::log::checkpoint_file;
+use crate::log::names::LEADER_EPOCH_CHECKPOINT;
+use crate::log::storage::{OpenMode, Storage, write_all_at};
 
 /// One leadership: `start_offset` is the offset of its first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl LeaderEpochs {
     /// Errors: `CorruptFile` with the line for text that is not the format, or a negative number.
     pub fn parse(text: &[u8], path: &Path) -> Result<LeaderEpochs> {
         let mut epochs = LeaderEpochs::default();
-        let entries = checkpoint::parse_entries(text, path, |fields| match fields {
+        let entries = checkpoint_file::parse_entries(text, path, |fields| match fields {
             [epoch, start_offset] => {
                 let entry = EpochEntry {
                     epoch: epoch.parse().ok()?,
@@ -69,7 +69,7 @@ impl LeaderEpochs {
 
     /// The text of `leader-epoch-checkpoint`.
     pub fn print(&self) -> String {
-        checkpoint::print_entries(
+        checkpoint_file::print_entries(
             self.entries
                 .iter()
                 .map(|entry| format!("{} {}", entry.epoch, entry.start_offset)),
@@ -80,9 +80,9 @@ impl LeaderEpochs {
     /// Errors: as `parse`; `CorruptFile` for one that ends within a line; `Io`.
     pub fn read(storage: &dyn Storage, directory: &Path) -> Result<LeaderEpochs> {
         let path = directory.join(LEADER_EPOCH_CHECKPOINT);
-        match checkpoint::read(storage, &path)? {
+        match checkpoint_file::read(storage, &path)? {
             Some(text) => {
-                checkpoint::check_whole(&text, &path)?;
+                checkpoint_file::check_whole(&text, &path)?;
                 LeaderEpochs::parse(&text, &path)
             }
             None => Ok(LeaderEpochs::default()),
@@ -92,7 +92,7 @@ impl LeaderEpochs {
     /// After it returns, the file holds these entries, whatever happens.
     pub fn write(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
         let path = directory.join(LEADER_EPOCH_CHECKPOINT);
-        checkpoint::write(storage, &path, self.print().as_bytes())
+        checkpoint_file::write(storage, &path, self.print().as_bytes())
     }
 
     /// The same, but a power cut may leave the file empty or torn. For a log that has no record.

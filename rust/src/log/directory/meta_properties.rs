@@ -16,8 +16,8 @@
 
 use std::path::Path;
 
-use super::checkpoint::text_of;
 use crate::error::{Error, Result};
+use crate::log::checkpoint_file::{lines, text_of};
 use crate::uuid::Uuid;
 
 pub const META_PROPERTIES_FILE: &str = "meta.properties";
@@ -137,7 +137,7 @@ fn escape_value(value: &str, text: &mut String) {
 /// `=`, `:` or blanks.
 fn parse_properties(text: &str) -> std::result::Result<Vec<(String, String)>, (usize, String)> {
     let mut properties = Vec::new();
-    let mut lines = super::checkpoint::lines(text).enumerate();
+    let mut lines = lines(text).enumerate();
     while let Some((index, line)) = lines.next() {
         let mut logical = line.trim_start_matches(BLANKS).to_owned();
         if logical.is_empty() || logical.starts_with(['#', '!']) {

@@ -7,7 +7,7 @@
 //! written beside an offset index entry if the timestamp has grown, and once more when the segment
 //! closes, so that the last one holds the largest timestamp of a closed segment.
 
-use super::search::{EntryBytes, largest_not_above};
+use crate::log::segment::search::{EntryBytes, largest_not_above};
 
 pub const ENTRY_BYTES: usize = 12;
 

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use crate::batch::records::{ControlRecord, RecordReader};
 use crate::batch::{BatchHeader, header};
 use crate::error::{Error, Result};
+use crate::log::directory::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
+use crate::log::directory::offset_checkpoint::OffsetCheckpoint;
+use crate::log::names;
+use crate::log::partition_metadata;
+use crate::log::segment::offset_index::{self, OffsetIndex, OffsetPosition};
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::time_index::{self, TimeIndex, TimestampOffset};
+use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use crate::log::state::epochs::{EpochEntry, LeaderEpochs};
+use crate::log::state::producers::ProducerEntry;
+use crate::log::state::snapshots;
+use crate::log::storage::{OpenMode, Storage, StorageFile, read_file};
 use crate::uuid::Uuid;
-
-use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::checkpoint::{OffsetCheckpoint, partition_metadata};
-use super::epochs::{EpochEntry, LeaderEpochs};
-use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
-use super::names;
-use super::offset_index::{self, OffsetIndex, OffsetPosition};
-use super::producers::ProducerEntry;
-use super::scan::BatchScanner;
-use super::snapshots;
-use super::storage::{OpenMode, Storage, StorageFile, read_file};
-use super::time_index::{self, TimeIndex, TimestampOffset};
 
 /// A batch as it lies in a segment.
 #[derive(Debug)]

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::limits::FINDINGS_PER_FILE_MAX;
 
-use super::checkpoint::{self, OffsetCheckpoint, TopicPartition, partition_metadata};
-use super::epochs::LeaderEpochs;
-use super::inspect::{FileKind, kind_of};
-use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
-use super::names;
-use super::snapshots;
-use super::storage::{DirectoryEntry, Storage, read_file};
-use super::verify_segment::{Chain, SegmentTask, verify_batches, verify_segment};
+use crate::log::check::inspect::{FileKind, kind_of};
+use crate::log::check::verify_segment::{Chain, SegmentTask, verify_batches, verify_segment};
+use crate::log::directory::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
+use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
+use crate::log::names;
+use crate::log::state::epochs::LeaderEpochs;
+use crate::log::state::snapshots;
+use crate::log::storage::{DirectoryEntry, Storage, read_file};
+use crate::log::{checkpoint_file, partition_metadata};
 
 /// Something that is not as it should be, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,7 +220,7 @@ impl Verification {
 
     fn look_at_meta_properties(&mut self) -> Result<()> {
         let path = self.directory.join(META_PROPERTIES_FILE);
-        let text = checkpoint::read(&*self.storage, &path)?.unwrap_or_default();
+        let text = checkpoint_file::read(&*self.storage, &path)?.unwrap_or_default();
         match MetaProperties::parse(&text, &path) {
             Ok(properties) => self.wants_partition_metadata = properties.version >= 1,
             Err(error) => self.findings.add_error(&path, error)?,
@@ -419,7 +420,7 @@ impl Verification {
 
     fn look_at_partition_metadata(&mut self, directory: &Path) -> Result<()> {
         let path = directory.join(names::PARTITION_METADATA);
-        match checkpoint::read(&*self.storage, &path)? {
+        match checkpoint_file::read(&*self.storage, &path)? {
             Some(text) => {
                 if let Err(error) = partition_metadata::parse(&text, &path) {
                     self.findings.add_error(&path, error)?;

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::segment::Segment;
+use crate::log::segment::Segment;
 
 /// Both lists are of one length and one order, ascending.
 #[derive(Clone, Default)]

@@ -9,16 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::batch::BatchHeader;
 use crate::batch::records::RecordReader;
 use crate::error::{Error, Result};
-
-use super::aborted::AbortedIndex;
-use super::epochs::LeaderEpochs;
-use super::names::LOG;
-use super::offset_index::{self, OffsetPosition};
-use super::producers::{EndTransactionMarker, ProducerState};
-use super::replay::{marker_of, replay};
-use super::scan::BatchScanner;
-use super::segment::{Segment, SegmentEnd};
-use super::time_index::{self, TimestampOffset};
+use crate::log::names::LOG;
+use crate::log::segment::offset_index::{self, OffsetPosition};
+use crate::log::segment::replay::{marker_of, replay};
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::time_index::{self, TimestampOffset};
+use crate::log::segment::transaction_index::AbortedIndex;
+use crate::log::segment::{Segment, SegmentEnd};
+use crate::log::state::epochs::LeaderEpochs;
+use crate::log::state::producers::{EndTransactionMarker, ProducerState};
 
 /// What the scans of a log's segments carry from one to the next.
 pub struct SegmentScan<'a> {

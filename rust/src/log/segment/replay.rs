@@ -4,16 +4,17 @@
 use crate::batch::BatchHeader;
 use crate::batch::records::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
-
-use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::log::{Appender, Log};
-use super::names::LOG;
-use super::producers::{AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState};
-use super::scan::BatchScanner;
-use super::segment::Segment;
-use super::segment_map::SegmentMap;
-use super::snapshots::ProducerSnapshots;
-use super::storage::{Storage, read_exact_at};
+use crate::log::log::{Appender, Log};
+use crate::log::names::LOG;
+use crate::log::segment::Segment;
+use crate::log::segment::map::SegmentMap;
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use crate::log::state::producers::{
+    AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState,
+};
+use crate::log::state::snapshots::ProducerSnapshots;
+use crate::log::storage::{Storage, read_exact_at};
 
 /// Producer state of the log before `offset`, the base of one of its segments: the newest good
 /// snapshot, and the batches behind it. `log_start_offset` may lie below the first segment.
@@ -34,7 +35,7 @@ pub fn producers_before(
 
 impl Log {
     /// Producer state for a log that has been cut to end at `offset`.
-    pub(super) fn reload_producers(
+    pub(in crate::log) fn reload_producers(
         &self,
         appender: &mut Appender,
         offset: i64,

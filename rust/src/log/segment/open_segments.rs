@@ -15,9 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use crate::batch::validate::ScratchPool;
 use crate::error::{Error, Result};
 use crate::limits::{DESCRIPTORS_RESERVED, DESCRIPTORS_SPARE};
-
-use super::names::{self, DELETED, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
-use super::storage::{Mapping, OpenMode, Storage, StorageFile};
+use crate::log::names::{self, DELETED, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
+use crate::log::storage::{Mapping, OpenMode, Storage, StorageFile};
 
 /// The bound and who is open; shared by all logs of a broker, with what else they share.
 pub struct OpenSegments {

@@ -13,7 +13,13 @@
 //! ```
 
 mod checkpoints;
+pub mod clean_shutdown;
+pub mod directories;
+pub mod flusher;
 mod loading;
+pub mod meta_properties;
+pub mod offset_checkpoint;
+mod ownership;
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -28,21 +34,21 @@ use crate::error::{Error, Result};
 use crate::limits::{CREATING_THREADS, SYNC_FILE_SYSTEM_LOGS_MIN};
 use crate::uuid::Uuid;
 
-use super::checkpoint::{TopicPartition, clean_shutdown};
-use super::condemned::Deletions;
-use super::config::LogConfig;
-use super::deadline::Deadline;
-use super::flusher::{FlushTotals, Flusher};
-use super::health::Health;
-use super::log::Log;
-use super::meta_properties::MetaProperties;
-use super::names;
-use super::open_segments::OpenSegments;
-use super::ownership::{Found, examine, format, refused, undo_format};
-use super::recover::{
+use crate::log::config::LogConfig;
+use crate::log::deadline::Deadline;
+use crate::log::directory::flusher::{FlushTotals, Flusher};
+use crate::log::directory::meta_properties::MetaProperties;
+use crate::log::directory::offset_checkpoint::TopicPartition;
+use crate::log::directory::ownership::{Found, examine, format, refused, undo_format};
+use crate::log::health::Health;
+use crate::log::log::Log;
+use crate::log::names;
+use crate::log::recover::{
     LoadReport, LogParameters, begin_directory, create_directory, load, read_topic_id,
 };
-use super::storage::{Storage, StorageFileSystem, StorageLock, read_file, replace_file};
+use crate::log::segment::delayed_deletion::Deletions;
+use crate::log::segment::open_segments::OpenSegments;
+use crate::log::storage::{Storage, StorageFileSystem, StorageLock, read_file, replace_file};
 
 /// How to open a log directory.
 pub struct DirectoryOptions<'a> {
@@ -564,7 +570,7 @@ impl LogDirectory {
 
     fn next_seed(&self) -> u64 {
         let mut seed = self.jitter_seed.lock();
-        super::log::next_jitter(&mut seed, i64::MAX) as u64
+        crate::log::log::next_jitter(&mut seed, i64::MAX) as u64
     }
 }
 

@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::log::checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::directory::LogDirectory;
+use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::log::Log;
 use crate::log::names;
 

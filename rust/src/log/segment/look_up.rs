@@ -1,7 +1,7 @@
 //! Finding batches in a segment: by offset, by position, by timestamp. At any time, beside the writer.
 //!
 //! An index is a hint. Whatever it names is held against the batch that lies there before anything
-//! is concluded from it; `prove.rs` does so for timestamps.
+//! is concluded from it; `index_check.rs` does so for timestamps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,13 @@ use crate::batch::BatchHeader;
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::error::{Error, Result};
 use crate::limits::LOOK_UP_BYTES_MAX;
-
-use super::aborted::AbortedIndex;
-use super::names::{LOG, TRANSACTION_INDEX};
-use super::offset_index::{OffsetIndex, OffsetPosition};
-use super::scan::BatchScanner;
-use super::segment::{LocatedBatch, Segment, UNKNOWN};
-use super::storage::{StorageFile, read_file, read_full_at};
-use super::time_index::TimeIndex;
+use crate::log::names::{LOG, TRANSACTION_INDEX};
+use crate::log::segment::offset_index::{OffsetIndex, OffsetPosition};
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::time_index::TimeIndex;
+use crate::log::segment::transaction_index::AbortedIndex;
+use crate::log::segment::{LocatedBatch, Segment, UNKNOWN};
+use crate::log::storage::{StorageFile, read_file, read_full_at};
 
 /// The index entries around an offset: the last not above it, the first above it.
 type Neighbours = (Option<OffsetPosition>, Option<OffsetPosition>);
@@ -87,7 +86,7 @@ impl Segment {
     }
 
     /// As `locate`, among the batches below byte `end`; with the file that they are in.
-    pub(super) fn locate_below(
+    pub(in crate::log) fn locate_below(
         &self,
         offset: i64,
         end: u64,
@@ -243,7 +242,7 @@ impl Segment {
     }
 
     /// As `last_batch`, with the last entry of the offset index at hand.
-    pub(super) fn last_batch_behind(
+    pub(in crate::log) fn last_batch_behind(
         &self,
         entry: Option<OffsetPosition>,
     ) -> Result<Option<LocatedBatch>> {

@@ -1,13 +1,16 @@
 //! Makes a log out of a partition's directory, whatever the last process left there (`LogLoader`).
 //!
 //! ```text
-//! 1 heal     finish or undo what `.swap` `.cleaned` `.deleted` say was under way (`heal.rs`)
+//! 1 clean up finish or undo what `.swap` `.cleaned` `.deleted` say was under way
 //! 2 open     one segment per `.log`; an index without a log goes, a log without an index gets one
 //! 3 recover  after an unclean stop: every batch from the segment of the recovery point on is read,
 //!            its CRC and place in the chain of offsets checked; the first bad byte ends the log
 //! 4 state    leader epochs cut to the log; the newest good snapshot, and the batches behind it
 //! ```
 //! Whatever is cut off or made anew is told in the `LoadReport`.
+
+mod crash_clean_up;
+mod log_end;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -17,25 +20,24 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
+use crate::log::config::LogConfig;
+use crate::log::health::Health;
+use crate::log::log::{Appender, Log, LogEnds, NameChanges, Phase, Traffic, next_jitter};
+use crate::log::names::{self, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
+use crate::log::segment::delayed_deletion::CondemnedFiles;
+use crate::log::segment::map::SegmentMap;
+use crate::log::segment::open_segments::OpenSegments;
+use crate::log::segment::rebuild::{Rebuilt, SegmentScan, note_epoch};
+use crate::log::segment::replay::{producers_before, replay_segments};
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::transaction_index::AbortedIndex;
+use crate::log::segment::{LogPosition, Segment, SegmentEnd};
+use crate::log::state::epochs::LeaderEpochs;
+use crate::log::state::producers::ProducerState;
+use crate::log::state::snapshots::ProducerSnapshots;
+use crate::log::storage::{Storage, replace_file_unnamed};
+use crate::log::{checkpoint_file, partition_metadata};
 use crate::uuid::Uuid;
-
-use super::aborted::AbortedIndex;
-use super::checkpoint::{self, partition_metadata};
-use super::condemned::CondemnedFiles;
-use super::config::LogConfig;
-use super::epochs::LeaderEpochs;
-use super::health::Health;
-use super::log::{Appender, Log, LogEnds, NameChanges, Phase, Traffic, next_jitter};
-use super::names::{self, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
-use super::open_segments::OpenSegments;
-use super::producers::ProducerState;
-use super::rebuild::{Rebuilt, SegmentScan, note_epoch};
-use super::replay::{producers_before, replay_segments};
-use super::scan::BatchScanner;
-use super::segment::{LogPosition, Segment, SegmentEnd};
-use super::segment_map::SegmentMap;
-use super::snapshots::ProducerSnapshots;
-use super::storage::{Storage, replace_file_unnamed};
 
 /// What is known of a log before its directory is read.
 pub struct LogParameters {
@@ -124,7 +126,7 @@ pub fn load(
 /// The id in the `partition.metadata` of a partition's directory. Errors: `Io`, `CorruptFile`.
 pub fn read_topic_id(storage: &dyn Storage, directory: &Path) -> Result<Option<Uuid>> {
     let path = directory.join(names::PARTITION_METADATA);
-    match checkpoint::read(storage, &path)? {
+    match checkpoint_file::read(storage, &path)? {
         Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
         None => Ok(None),
     }
@@ -152,7 +154,7 @@ pub(super) fn load_of_topic(
         report: LoadReport::default(),
     };
     loader.list_names()?;
-    loader.heal()?;
+    loader.clean_up_after_crash()?;
     loader.open_all()?;
     loader.read_epochs()?;
     let mut snapshots = ProducerSnapshots::named(&loader.names, &parameters.directory);

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::log::directory::{DirectoryOptions, LogDirectory};
+use crate::log::log::Log;
+use crate::log::segment::open_segments::OpenSegments;
 use crate::uuid::Uuid;
-
-use super::directory::{DirectoryOptions, LogDirectory};
-use super::log::Log;
-use super::open_segments::OpenSegments;
 
 /// One that fails at the start or later is left out.
 pub struct LogDirectories {

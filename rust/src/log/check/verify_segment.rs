@@ -18,16 +18,15 @@ use std::path::{Path, PathBuf};
 use crate::batch::header::{BatchHeader, MAGIC_PREFIX, NO_LEADER_EPOCH, batch_size};
 use crate::batch::records::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
-
-use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::epochs::LeaderEpochs;
-use super::inspect::{Tail, offset_entries, time_entries};
-use super::names;
-use super::offset_index::OffsetPosition;
-use super::scan::BatchScanner;
-use super::storage::{OpenMode, Storage, StorageFile, read_file, read_full_at};
-use super::time_index::TimestampOffset;
-use super::verify::Findings;
+use crate::log::check::inspect::{Tail, offset_entries, time_entries};
+use crate::log::check::verify::Findings;
+use crate::log::names;
+use crate::log::segment::offset_index::OffsetPosition;
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::time_index::TimestampOffset;
+use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use crate::log::state::epochs::LeaderEpochs;
+use crate::log::storage::{OpenMode, Storage, StorageFile, read_file, read_full_at};
 
 /// A segment and what is known around it.
 pub struct SegmentTask<'a> {

@@ -7,10 +7,9 @@ use crate::batch::BatchHeader;
 use crate::batch::header::{MAGIC_PREFIX, RECORD_BATCH_OVERHEAD, batch_size};
 use crate::error::{Error, Result};
 use crate::limits::SCAN_CHUNK_BYTES;
-
-use super::names::LOG;
-use super::open_segments::SegmentFiles;
-use super::storage::{StorageFile, read_full_at};
+use crate::log::names::LOG;
+use crate::log::segment::open_segments::SegmentFiles;
+use crate::log::storage::{StorageFile, read_full_at};
 
 /// Reads forward from one position to an end fixed at the start. After an error the walk is over.
 ///

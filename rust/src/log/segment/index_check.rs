@@ -21,17 +21,16 @@ use std::sync::Arc;
 use crate::batch::records::RecordReader;
 use crate::error::{Error, Result};
 use crate::limits::{LOOK_UP_BYTES_MAX, TIMESTAMP_PROOF_BYTES_MAX};
-
-use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::log::Log;
-use super::names::{LOG, TIME_INDEX};
-use super::rebuild::RebuiltIndexes;
-use super::replay::{aborted_in, marker_of, producers_before};
-use super::scan::BatchScanner;
-use super::segment::{LocatedBatch, Segment};
-use super::snapshots::ProducerSnapshots;
-use super::storage::read_exact_at;
-use super::time_index::TimestampOffset;
+use crate::log::log::Log;
+use crate::log::names::{LOG, TIME_INDEX};
+use crate::log::segment::rebuild::RebuiltIndexes;
+use crate::log::segment::replay::{aborted_in, marker_of, producers_before};
+use crate::log::segment::scan::BatchScanner;
+use crate::log::segment::time_index::TimestampOffset;
+use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use crate::log::segment::{LocatedBatch, Segment};
+use crate::log::state::snapshots::ProducerSnapshots;
+use crate::log::storage::read_exact_at;
 
 /// The largest timestamp of a segment, and how far that is proved.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +98,7 @@ impl Segment {
 
     /// Whether `entry`, the last of the time index, is that of the segment's last batch, which proves it
     /// without another look at the file. Of an empty segment: whether there is none.
-    pub(super) fn is_proved_by(
+    pub(in crate::log) fn is_proved_by(
         &self,
         entry: Option<TimestampOffset>,
         last: Option<LocatedBatch>,
@@ -122,7 +121,7 @@ impl Segment {
     fn prove_largest_timestamp(&self, proof_bytes: u64) -> Result<LargestTimestamp> {
         let (last, count) = self.with_time_index(|index| (index.last(), index.len()))?;
         let refuse = |reason: &str| {
-            let at = count.saturating_sub(1) * super::time_index::ENTRY_BYTES;
+            let at = count.saturating_sub(1) * crate::log::segment::time_index::ENTRY_BYTES;
             let path = self.files.path(TIME_INDEX);
             Err(Error::corrupt_file(&path, at as u64, reason))
         };
@@ -183,7 +182,7 @@ impl Segment {
 
     /// From the time index and the batches behind its last entry (`readLargestTimestamp`): of a
     /// segment that was closed with more than it now has.
-    pub(super) fn read_largest_timestamp(&self) -> Result<TimestampOffset> {
+    pub(in crate::log) fn read_largest_timestamp(&self) -> Result<TimestampOffset> {
         let last = self.with_time_index(|index| index.last())?;
         let proved = match last {
             Some(entry) => self.batch_of(entry)?.map(|batch| (entry, batch)),
@@ -277,7 +276,7 @@ impl Segment {
 impl Log {
     /// The entries of `segment`'s transaction index that concern `fetch_offset ..
     /// upper_bound_offset`, each proved at its first use. Returns whether the search is complete.
-    pub(super) fn collect_aborted(
+    pub(in crate::log) fn collect_aborted(
         &self,
         segment: &Arc<Segment>,
         fetch_offset: i64,

@@ -9,14 +9,14 @@
 //! .tmp        a small file that was being written                   removed
 //! ```
 
-use super::names::{self, CLEANED, DELETED, LOG, SWAP};
-use super::recover::Loader;
-use super::segment::SegmentEnd;
 use crate::error::{Error, Result};
+use crate::log::names::{self, CLEANED, DELETED, LOG, SWAP};
+use crate::log::recover::Loader;
+use crate::log::segment::SegmentEnd;
 
 impl Loader<'_> {
     /// Step 1. After it returns, every file has the name of what it is.
-    pub(super) fn heal(&mut self) -> Result<()> {
+    pub(in crate::log) fn clean_up_after_crash(&mut self) -> Result<()> {
         let names = self.names.clone();
         let is = names::is_of_segment;
         let cleaned = names.iter().filter(|name| is(name, CLEANED));

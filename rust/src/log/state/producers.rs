@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use ahash::RandomState;
 
-use super::aborted::AbortedTransaction;
 pub use crate::batch::{AppendOrigin, EndTransactionMarker};
+use crate::log::segment::transaction_index::AbortedTransaction;
 
 use crate::batch::BatchHeader;
 use crate::batch::header::{NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP};

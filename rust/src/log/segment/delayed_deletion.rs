@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parking_lot::Mutex;
 
 use crate::error::Result;
-
-use super::deadline::Deadline;
-use super::open_segments::{OpenSegments, SegmentFiles};
+use crate::log::deadline::Deadline;
+use crate::log::segment::open_segments::{OpenSegments, SegmentFiles};
 
 /// Segments of one log whose files are called `.deleted`.
 pub struct CondemnedFiles {

@@ -10,6 +10,19 @@
 //! were written. A reader pins the segment and then takes its file: where there are pins `truncate`
 //! leaves them the file that they read, and waits for nobody.
 
+pub(super) mod delayed_deletion;
+mod index_check;
+mod look_up;
+pub(super) mod map;
+pub mod offset_index;
+pub mod open_segments;
+pub(super) mod rebuild;
+pub(super) mod replay;
+pub mod scan;
+mod search;
+pub mod time_index;
+pub mod transaction_index;
+
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,22 +30,21 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
+use self::index_check::{AbortedProof, LargestTimestamp};
+use self::offset_index::{OffsetIndex, OffsetPosition};
+use self::open_segments::{OpenSegments, SegmentFiles};
+use self::rebuild::RebuiltIndexes;
+use self::time_index::{TimeIndex, TimestampOffset};
+use self::transaction_index::{AbortedIndex, AbortedTransaction};
 use crate::batch::BatchHeader;
 use crate::error::{Error, Result};
 use crate::limits::COPY_BYTES;
-
-use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::config::LogConfig;
-use super::names::{LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
-use super::offset_index::{self, OffsetIndex, OffsetPosition};
-use super::open_segments::{OpenSegments, SegmentFiles};
-use super::prove::{AbortedProof, LargestTimestamp};
-use super::rebuild::RebuiltIndexes;
-use super::storage::{
+use crate::log::config::LogConfig;
+use crate::log::names::{LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
+use crate::log::storage::{
     OpenMode, Storage, StorageFile, read_exact_at, read_file, replace_file, replace_file_by,
     replace_file_unsynced, write_all_at, write_all_vectored_at,
 };
-use super::time_index::{self, TimeIndex, TimestampOffset};
 
 /// Where a segment ends, as readers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,14 @@
 //! index file is read once, and the last batch most often proves the last entry of the time index. A
 //! segment that recovery has read is active already.
 
-use super::names::{self, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
-use super::offset_index::{self, OffsetIndex};
-use super::recover::Loader;
-use super::segment::{LocatedBatch, Segment, SegmentEnd};
-use super::snapshots::ProducerSnapshots;
-use super::storage::read_file;
-use super::time_index::{self, TimeIndex};
 use crate::error::{Error, Result};
+use crate::log::names::{self, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
+use crate::log::recover::Loader;
+use crate::log::segment::offset_index::{self, OffsetIndex};
+use crate::log::segment::time_index::{self, TimeIndex};
+use crate::log::segment::{LocatedBatch, Segment, SegmentEnd};
+use crate::log::state::snapshots::ProducerSnapshots;
+use crate::log::storage::read_file;
 
 /// What the index files of a segment hold.
 struct IndexBytes {
@@ -22,7 +22,7 @@ struct IndexBytes {
 impl Loader<'_> {
     /// Where the log ends, with a last segment that is active. A tail that is no batch although the
     /// stop was clean is recovered like any other.
-    pub(super) fn find_end(&mut self, snapshots: &mut ProducerSnapshots) -> Result<i64> {
+    pub(in crate::log) fn find_end(&mut self, snapshots: &mut ProducerSnapshots) -> Result<i64> {
         let start = self.parameters.log_start_offset;
         let mut end_offset = None;
         if let Some(last) = self.segments.last().cloned() {
@@ -132,7 +132,7 @@ impl Loader<'_> {
     }
 
     /// What is wrong with a segment's index files, as far as their sizes and ends tell.
-    pub(super) fn index_fault(&self, segment: &Segment) -> Result<Option<String>> {
+    pub(in crate::log) fn index_fault(&self, segment: &Segment) -> Result<Option<String>> {
         let kinds = [
             (OFFSET_INDEX, offset_index::ENTRY_BYTES),
             (TIME_INDEX, time_index::ENTRY_BYTES),

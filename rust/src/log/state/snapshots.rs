@@ -21,13 +21,12 @@
 //! written in place and proved by its CRC: a torn one is deleted at the next start and the one
 //! before it is taken. Kafka: `ProducerStateManager`, `ProducerSnapshot.json`.
 
+use crate::error::{Error, Result};
+use crate::log::names;
+use crate::log::state::producers::{BatchMetadata, ProducerEntry, ProducerState};
+use crate::log::storage::{self, OpenMode, Storage};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-use super::names;
-use super::producers::{BatchMetadata, ProducerEntry, ProducerState};
-use super::storage::{self, OpenMode, Storage};
-use crate::error::{Error, Result};
 
 const VERSION: i16 = 1;
 const CRC_AT: usize = 2;
@@ -434,7 +433,7 @@ impl ProducerSnapshots {
 }
 
 /// Removes the file of a snapshot, if it is there.
-pub(super) fn remove(storage: &dyn Storage, path: &Path) -> Result<()> {
+pub(in crate::log) fn remove(storage: &dyn Storage, path: &Path) -> Result<()> {
     match storage.remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::io("unlink", path)(error))

@@ -26,10 +26,9 @@ use crate::error::Error;
 use crate::limits::{
     FAST_FLUSH_MAX, FLUSH_RETRY, SYNC_FILE_SYSTEM_LOGS_MIN, SYNC_FILE_SYSTEM_REST,
 };
-
-use super::flush::SharedFlush;
-use super::log::Log;
-use super::storage::StorageFileSystem;
+use crate::log::flush::SharedFlush;
+use crate::log::log::Log;
+use crate::log::storage::StorageFileSystem;
 
 pub struct Flusher {
     shared: Arc<Shared>,

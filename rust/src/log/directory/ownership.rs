@@ -4,21 +4,20 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-
-use super::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
-use super::names;
-use super::storage::{Storage, read_file, replace_file};
+use crate::log::directory::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
+use crate::log::names;
+use crate::log::storage::{Storage, read_file, replace_file};
 
 /// In the top directory of a file system of its own.
 const HARMLESS_DIRECTORY: &str = "lost+found";
 /// What is in a directory before anything is touched.
-pub(super) struct Found {
+pub(in crate::log) struct Found {
     pub identity: Option<MetaProperties>,
 }
 
 /// Looks at a directory without changing it; `None` if it is not there. Errors: see
 /// `LogDirectory::claim`.
-pub(super) fn examine(
+pub(in crate::log) fn examine(
     storage: &dyn Storage,
     path: &Path,
     wanted: &MetaProperties,
@@ -94,7 +93,7 @@ pub(super) fn examine(
 }
 
 /// Writes `meta.properties`.
-pub(super) fn format(
+pub(in crate::log) fn format(
     storage: &dyn Storage,
     path: &Path,
     identity: &MetaProperties,
@@ -123,7 +122,12 @@ pub(super) fn format(
 }
 
 /// Takes back what a failed `format` has made, as far as the disk lets us.
-pub(super) fn undo_format(storage: &dyn Storage, path: &Path, was_there: bool, had_lock: bool) {
+pub(in crate::log) fn undo_format(
+    storage: &dyn Storage,
+    path: &Path,
+    was_there: bool,
+    had_lock: bool,
+) {
     let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
     let mut made = vec![META_PROPERTIES_FILE, &unfinished];
     if !had_lock {
@@ -140,7 +144,7 @@ pub(super) fn undo_format(storage: &dyn Storage, path: &Path, was_there: bool, h
     }
 }
 
-pub(super) fn refused(path: &Path) -> impl Fn(std::io::Error) -> Error {
+pub(in crate::log) fn refused(path: &Path) -> impl Fn(std::io::Error) -> Error {
     let path = path.to_path_buf();
     move |error| Error::LogDirRefused {
         path: path.clone(),

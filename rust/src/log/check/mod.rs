@@ -1,0 +1,5 @@
+//! Reading what lies on disk without changing it, for `kafkalite log dump` and `kafkalite log verify`.
+
+pub mod inspect;
+pub mod verify;
+pub mod verify_segment;

@@ -1,0 +1,6 @@
+//! State of a partition that follows from its batches, and the files that spare a start reading them
+//! all: producers and their transactions, producer snapshots, leader epochs.
+
+pub mod epochs;
+pub mod producers;
+pub mod snapshots;
