@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, StorageError
-from kafkalite.tasks import Future
+from kafkalite.tasks import Future, TimedOutError
 
 T = TypeVar("T")
 
 STOP_NUMBER = 0
 """Wakes the control thread for the stop (`BrokerPlane.wake`); those of calls are higher."""
+
+SILENCE = "its log directory does not answer"
 
 
 class Calls:
@@ -69,16 +71,30 @@ class LogCalls:
         return self._begin(partial(plane.append, topic, partition, records), plane.appended)
 
     def delete_records(self, topic: str, partition: int, offset: int) -> Future[int]:
-        """Deletes the records of a partition below an offset: the log start offset."""
+        """Deletes the records of a partition below an offset: the log start offset. TimedOutError
+        where too many requests wait for its log directory already."""
         plane = self._plane
         ask = partial(plane.delete_records, topic, partition, offset)
-        return self._begin(ask, plane.records_deleted)
+        return self._begin_unless_held_up(topic, partition, ask, plane.records_deleted)
 
     def describe_producers(self, topic: str, partition: int) -> Future[list[_native.ProducerEntry]]:
-        """Looks up the producers that a partition knows."""
+        """Looks up the producers that a partition knows. TimedOutError as above."""
         plane = self._plane
         ask = partial(plane.describe_producers, topic, partition)
-        return self._begin(ask, plane.producers_described)
+        return self._begin_unless_held_up(topic, partition, ask, plane.producers_described)
+
+    def _begin_unless_held_up(
+        self,
+        topic: str,
+        partition: int,
+        ask: Callable[[int], object],
+        answer: Callable[[int], T],
+    ) -> Future[T]:
+        if self._plane.is_held_up(topic, partition):
+            refused = Future[T]()
+            refused.fail(TimedOutError(SILENCE))
+            return refused
+        return self._begin(ask, answer)
 
     def make(self, topics: Mapping[str, Any]) -> Future[None]:
         """Makes the logs that topics lack: all of them, or none."""

@@ -44,7 +44,7 @@ class Context:
         self._calls = Calls()
         self.logs = LogCalls(plane, self._calls)
         self.background = Background(plane, self._calls)
-        self.disks = Disks(self)
+        self.disks = Disks(self.background)
         self._stop_callbacks: dict[Callable[[], None], None] = {}
         """Called in this order."""
         self._is_stopping = False
@@ -121,26 +121,6 @@ class Context:
         """`callback(None, offset)` or `callback(error, -1)`. Never from within this call, which
         raises KafkaliteError if there is no such partition."""
         self._tell(self.logs.append(topic, partition, records), -1, callback)
-
-    def delete_records(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        callback: Callable[[KafkaliteError | None, int], None],
-    ) -> None:
-        """As `append`."""
-        self._tell(self.logs.delete_records(topic, partition, offset), -1, callback)
-
-    def describe_producers(
-        self,
-        topic: str,
-        partition: int,
-        callback: Callable[[KafkaliteError | None, list[_native.ProducerEntry]], None],
-    ) -> None:
-        """As `append`."""
-        nobody: list[_native.ProducerEntry] = []
-        self._tell(self.logs.describe_producers(topic, partition), nobody, callback)
 
     def make_logs(
         self, topics: Mapping[str, Any], callback: Callable[[KafkaliteError | None], None]

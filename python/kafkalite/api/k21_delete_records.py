@@ -14,13 +14,14 @@ UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed;
 Version notes: v2 is flexible; nothing else differs.
 """
 
-from functools import partial
 from typing import Any, Final
 
-from kafkalite.api.log_answers import LogAnswers
+from kafkalite.api.log_answers import answer_of, in_time
 from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.image import INTERNAL_TOPICS, TOPIC
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future
 
 NAME = "DeleteRecords"
 
@@ -31,11 +32,11 @@ WAIT_MS_MIN: Final = 1_000
 looks at the clock."""
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(context: Context, request: Any, message: Any) -> Any:
     """Each partition once; of one that is named twice, the last offset counts."""
     kind = messages.DeleteRecordsResponse
     response = kind()
-    answers = LogAnswers(context, request, response)
+    deleting: list[tuple[str, Any, Future[int]]] = []
     asked: dict[str, dict[int, int]] = {}
     for topic in message.topics:
         for each in topic.partitions:
@@ -50,8 +51,16 @@ def handle(context: Context, request: Any, message: Any) -> None:
             result.partitions.append(row)
             row.error_code, offset = _judge(context, name, index, offset)
             if row.error_code == codes.NONE:
-                _delete(context, answers, name, row, offset)
-    answers.answer_within(max(message.timeout_ms, WAIT_MS_MIN))
+                deleting.append((name, row, context.logs.delete_records(name, index, offset)))
+    wait_ms = max(message.timeout_ms, WAIT_MS_MIN)
+    await in_time(context, request, wait_ms, [asked for _, _, asked in deleting])
+    for name, row, start in deleting:
+        try:
+            row.low_watermark = answer_of(start)
+        except KafkaliteError as error:
+            context.log.error(f"records of {name}-{row.partition_index} are not deleted: {error}")
+            row.error_code = error.kafka_code
+    return response
 
 
 def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, int]:
@@ -72,16 +81,3 @@ def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, i
     if offset < 0 or offset > high_watermark:
         return codes.OFFSET_OUT_OF_RANGE, -1
     return codes.NONE, offset
-
-
-def _delete(context: Context, answers: LogAnswers, name: str, row: Any, offset: int) -> None:
-    index = row.partition_index
-
-    def take(log_start_offset: int) -> None:
-        row.low_watermark = log_start_offset
-
-    def refuse(code: int, reason: str) -> None:
-        context.log.error(f"records of {name}-{index} are not deleted: {reason}")
-        row.error_code = code
-
-    answers.ask(name, index, partial(context.delete_records, name, index, offset), take, refuse)

@@ -11,50 +11,38 @@ cordoned, which none is.
 """
 
 import os
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError, all_done
 
 NAME = "DescribeLogDirs"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(context: Context, _request: Any, message: Any) -> Any:
     """Each log directory, in the order of `log.dirs`, once their disks have answered."""
     response = messages.DescribeLogDirsResponse()
-    waiting: dict[str, Any] = {}
-
-    def answer() -> None:
-        context.plane.respond(request, response)
-
-    def tell(path: str, error: KafkaliteError | None, total_bytes: int, usable_bytes: int) -> None:
-        result = waiting.pop(path)
-        if error is None:
-            result.total_bytes, result.usable_bytes = total_bytes, usable_bytes
-        else:
+    usable = _describe(context, message, response)
+    sizes = [context.disks.size(result.log_dir) for result in usable]
+    with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
+        await all_done(sizes)
+    for result, size in zip(usable, sizes, strict=True):
+        try:
+            if size.is_done:
+                result.total_bytes, result.usable_bytes = size.result()
+        except KafkaliteError as error:
             context.log.error(str(error))
             result.error_code, result.topics = codes.UNKNOWN_SERVER_ERROR, []
-        if not waiting:
-            waiter.end()
-
-    def forget(_end: object) -> None:
-        for path, told in asked.items():
-            context.disks.forget(path, told)
-
-    _describe(context, message, response, waiting)
-    asked = {path: partial(tell, path) for path in waiting}
-    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, forget)
-    for path, told in asked.items():
-        context.disks.ask(path, told)
-    if not asked:
-        waiter.end()
+    return response
 
 
-def _describe(context: Context, message: Any, response: Any, waiting: dict[str, Any]) -> None:
-    """What is known without the disks, and the results that wait for theirs."""
+def _describe(context: Context, message: Any, response: Any) -> list[Any]:
+    """Puts into the response what is known without the disks. Returns the results of directories
+    that have not failed."""
     partitions: dict[str, dict[str, list[Any]]] = {}
     for name, indexes in _asked(context, message).items():
         for index in indexes:
@@ -63,6 +51,7 @@ def _describe(context: Context, message: Any, response: Any, waiting: dict[str, 
                 path = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
                 found = partitions.setdefault(path, {}).setdefault(name, [])
                 found.append(_partition(index, log.size_bytes))
+    usable = []
     offline = context.plane.offline_log_dirs()
     for path in context.config.log_dirs():
         result = messages.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=path)
@@ -70,11 +59,12 @@ def _describe(context: Context, message: Any, response: Any, waiting: dict[str, 
         if path in offline:
             result.error_code = codes.KAFKA_STORAGE_ERROR
             continue
-        waiting[path] = result
+        usable.append(result)
         result.topics = [
             result.DescribeLogDirsTopic(name=name, partitions=found)
             for name, found in partitions.get(path, {}).items()
         ]
+    return usable
 
 
 def _asked(context: Context, message: Any) -> dict[str, list[int]]:

@@ -8,14 +8,15 @@ Refusals, per partition: INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION; KA
 its log directory has failed.
 """
 
-from functools import partial
 from typing import Any, Final
 
 from kafkalite import _native
-from kafkalite.api.log_answers import LogAnswers
+from kafkalite.api.log_answers import answer_of, in_time
 from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import name_refusal
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future
 
 NAME = "DescribeProducers"
 
@@ -24,12 +25,12 @@ WAIT_MS: Final = 2_000
 microseconds, one whose disk is slow once its append is through."""
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(context: Context, request: Any, message: Any) -> Any:
     """Each partition that is named, as often as it is; its log is asked once."""
     kind = messages.DescribeProducersResponse
     response = kind()
-    answers = LogAnswers(context, request, response)
     known: dict[tuple[str, int], Any] = {}
+    describing: list[tuple[Any, Future[list[_native.ProducerEntry]]]] = []
     for topic in message.topics:
         described = kind.TopicResponse(name=topic.name)
         response.topics.append(described)
@@ -38,30 +39,28 @@ def handle(context: Context, request: Any, message: Any) -> None:
             if row is None:
                 row = kind.TopicResponse.PartitionResponse(partition_index=index)
                 known[topic.name, index] = row
-                _describe(context, answers, topic.name, row)
+                _judge(context, topic.name, row)
+                if row.error_code == codes.NONE:
+                    describing.append((row, context.logs.describe_producers(topic.name, index)))
             described.partitions.append(row)
-    answers.answer_within(WAIT_MS)
+    await in_time(context, request, WAIT_MS, [asked for _, asked in describing])
+    for row, asked in describing:
+        try:
+            row.active_producers = [_state(each) for each in answer_of(asked)]
+        except KafkaliteError as error:
+            row.error_code, row.error_message = error.kafka_code, str(error)
+    return response
 
 
-def _describe(context: Context, answers: LogAnswers, name: str, row: Any) -> None:
+def _judge(context: Context, name: str, row: Any) -> None:
+    """Refuses a partition whose log cannot be asked."""
     refusal = name_refusal(name)
     if refusal:
         row.error_code, row.error_message = codes.INVALID_TOPIC_EXCEPTION, refusal
         return
-    index = row.partition_index
-    row.error_code = context.log_refusal(name, index)
-    if row.error_code:
-        if name not in context.image.topics:
-            row.error_message = "This server does not host this topic-partition."
-        return
-
-    def take(producers: list[_native.ProducerEntry]) -> None:
-        row.active_producers = [_state(each) for each in producers]
-
-    def refuse(code: int, reason: str) -> None:
-        row.error_code, row.error_message = code, reason
-
-    answers.ask(name, index, partial(context.describe_producers, name, index), take, refuse)
+    row.error_code = context.log_refusal(name, row.partition_index)
+    if row.error_code and name not in context.image.topics:
+        row.error_message = "This server does not host this topic-partition."
 
 
 def _state(entry: _native.ProducerEntry) -> Any:

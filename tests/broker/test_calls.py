@@ -1,0 +1,124 @@
+"""Calls of logs and of threads are futures: each has the answer to its own number, once."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalite.calls import Background, Calls, LogCalls
+from kafkalite.disks import Disks
+from kafkalite.errors import InvalidArgumentError, KafkaliteError, StorageError
+from kafkalite.tasks import TimedOutError
+
+
+class Plane:
+    """Its logs answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.deleting: dict[int, int] = {}
+        self.answers: dict[int, int | KafkaliteError] = {}
+        self.woken = threading.Semaphore(0)
+        self.numbers: list[int] = []
+        self.is_full = False
+
+    def is_held_up(self, _topic: str, _partition: int) -> bool:
+        return self.is_full
+
+    def delete_records(self, topic: str, _partition: int, offset: int, number: int) -> None:
+        if topic != "t":
+            raise InvalidArgumentError(f"there is no partition {topic}-0")
+        self.deleting[number] = offset
+
+    def records_deleted(self, number: int) -> int:
+        answer = self.answers.pop(number)
+        if isinstance(answer, KafkaliteError):
+            raise answer
+        return answer
+
+    def wake(self, number: int) -> None:
+        self.numbers.append(number)
+        self.woken.release()
+
+
+@pytest.fixture
+def plane() -> Plane:
+    return Plane()
+
+
+def calls_of(plane: Any) -> tuple[Calls, LogCalls, Background]:
+    calls = Calls()
+    return calls, LogCalls(plane, calls), Background(plane, calls)
+
+
+def test_each_call_has_the_answer_to_its_number(plane: Plane) -> None:
+    calls, logs, _ = calls_of(plane)
+    first, second = logs.delete_records("t", 0, 10), logs.delete_records("t", 0, 20)
+    (one, two) = plane.deleting
+    plane.answers = {one: StorageError("no room"), two: 20}
+    calls.end(two)
+    assert second.result() == 20 and not first.is_done
+    calls.end(one)
+    with pytest.raises(StorageError, match="no room"):
+        first.result()
+
+
+def test_a_call_that_cannot_begin_has_failed_at_once(plane: Plane) -> None:
+    _, logs, _ = calls_of(plane)
+    with pytest.raises(InvalidArgumentError):
+        logs.delete_records("unknown", 0, 1).result()
+    plane.is_full = True
+    with pytest.raises(TimedOutError):
+        logs.delete_records("t", 0, 1).result()
+    assert not plane.deleting
+
+
+@pytest.mark.parametrize(
+    ("work", "outcome"),
+    [
+        (lambda: 7, "7"),
+        (lambda: Path("/no/such/file").read_text(), "a defect"),
+        (lambda: (_ for _ in ()).throw(StorageError("no room")), "no room"),
+    ],
+)
+def test_what_a_thread_returns_or_fails_with_is_told(
+    plane: Plane, work: Callable[[], object], outcome: str
+) -> None:
+    calls, _, background = calls_of(plane)
+    future = background.run(work)
+    assert plane.woken.acquire(timeout=10)
+    calls.end(plane.numbers.pop())
+    if outcome == "7":
+        assert future.result() == 7
+    else:
+        with pytest.raises(KafkaliteError, match=outcome):
+            future.result()
+
+
+def test_no_thread_is_an_error_of_the_call(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_threads(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_threads)
+    _, _, background = calls_of(plane)
+    with pytest.raises(StorageError, match="can't start new thread"):
+        background.run(lambda: None).result()
+
+
+def test_a_disk_is_asked_once_whoever_wants_to_know(plane: Plane, tmp_path: Path) -> None:
+    calls, _, background = calls_of(plane)
+    disks = Disks(background)
+    asked = disks.size(str(tmp_path))
+    assert disks.size(str(tmp_path)) is asked
+    assert plane.woken.acquire(timeout=10)
+    calls.end(plane.numbers.pop())
+    assert 0 <= asked.result().usable_bytes <= asked.result().total_bytes
+    missing = disks.size(str(tmp_path / "missing"))
+    assert missing is not asked
+    assert plane.woken.acquire(timeout=10)
+    calls.end(plane.numbers.pop())
+    with pytest.raises(StorageError, match="cannot be described"):
+        missing.result()
+    assert disks.size(str(tmp_path)) is not asked
+    assert plane.woken.acquire(timeout=10)
