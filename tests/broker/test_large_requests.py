@@ -1,5 +1,6 @@
-"""Large requests full of small elements (`rust/src/net/large.rs`, `rust/src/api/large/`): how they
-are answered, how long others wait meanwhile, and what they take in memory."""
+"""Large requests full of small elements (`rust/src/net/reactor/large_requests.rs`,
+`rust/src/api/large/`): how they are answered, how long others wait
+meanwhile, and what they take in memory."""
 
 import struct
 import threading

@@ -1,4 +1,4 @@
-"""Answers of several MB, which a thread of their own sends (`rust/src/net/gate.rs`)."""
+"""Answers of several MB, which a thread of their own sends (`rust/src/net/storage_io/`)."""
 
 import socket
 import time

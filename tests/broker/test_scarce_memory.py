@@ -1,4 +1,4 @@
-"""Requests that arrive while the memory for them is short (`rust/src/net/budget.rs`)."""
+"""Requests that arrive while the memory for them is short (`rust/src/net/memory/budget.rs`)."""
 
 import contextlib
 import os

@@ -6,8 +6,8 @@
 
 What a write changes is seen, and its request answered, once it is on disk; several writes of a turn
 are one batch, and all that come while a batch is under way are the next. The append is the log
-directory's own affair (`rust/src/net/coordinate.rs`): while that does not answer, the groups of its
-partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
+directory's own affair (`rust/src/net/control/log_calls.rs`): while that does not answer, its groups
+wait, and nobody else, and what they hold counts as memory of requests. When that is half
 used, further ones are refused (`is_held_up`). A write that fails is refused, and the next one is
 tried: there may be room again. A partition whose log directory has failed answers NOT_COORDINATOR
 from then on: whoever waits is told.

@@ -2,9 +2,9 @@
 
     a change ──► records ──► on disk ──► Image ──► BrokerPlane, changed topics ──► then()
 
-Nothing here waits for a disk, which may not answer (`rust/src/net/metadata.rs`, `change.rs` there):
-a change calls back once it is durable, in `image`, and what clients see. Whoever changes something
-has the turn (`turns.py`), and judges by the image then. What cannot be is a ControllerError with
+Nothing here waits for a disk, which may not answer (`rust/src/net/control/metadata_append.rs`,
+`log_lifecycle.rs` there): a change calls back once it is durable, in `image`, and what clients see.
+Whoever changes something has the turn (`turns.py`), and judges by the image then. What cannot be is a ControllerError with
 Kafka's code. Used by the control thread only, once the node serves.
 
     create_topics ──► records on disk, in `image` ──► logs ──► what clients see ──► then()

@@ -15,7 +15,7 @@ the whole quorum: it leads each time it starts, in the next epoch, and what is o
 committed. While the node serves, whoever brings batches to disk, or writes a snapshot, may be
 another thread:
 
-    prepare ──► Appending ──► on disk (`rust/src/net/metadata.rs`) ──► finish ──► image
+    prepare ──► Appending ──► on disk (`net/control/metadata_append.rs`) ──► finish ──► image
     due_snapshot ──► Snapshot.write ──► end_snapshot
 
 Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSnapshotWriter`.

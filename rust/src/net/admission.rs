@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use super::rate::{Rate, Windows};
+use crate::net::rate::{Rate, Windows};
 
 /// Limits on the number of connections.
 #[derive(Clone, Debug)]

@@ -7,13 +7,13 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::poller;
 use crate::api::Chunk;
 use crate::limits::{
     RECEIVE_BYTES, SEND_BYTES_PER_TURN, SENDFILE_BYTES, SLICE_BYTES, SLICE_COST,
     SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
 };
 use crate::log::directory::LogDirectory;
+use crate::net::poller;
 
 /// Where bytes go. Takes what it can; `WouldBlock` if that is nothing.
 pub trait Sink {

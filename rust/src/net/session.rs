@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::outbox::{Outbox, SpareAnswers};
 use crate::access::{Caller, Principal};
 use crate::api::Chunk;
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::Fetch;
 use crate::error::Result;
 use crate::limits::{PARKED_SLOTS_MAX, UNSENT_BYTES_MAX};
+use crate::net::outbox::{Outbox, SpareAnswers};
 use crate::wire::frame;
 use crate::wire::header::PRODUCE;
 
@@ -37,18 +37,18 @@ pub enum Slot {
     Fetch(Box<Fetch>),
     /// The logs are being read for a Fetch. Meanwhile something has come (`again`), or its time
     /// (`is_over`).
-    Looking {
+    ReadingLogs {
         again: bool,
         is_over: bool,
         /// What the Fetch takes in memory meanwhile.
         memory_bytes: usize,
     },
     /// The logs are being searched, for a request that takes so much memory.
-    Searching {
+    SearchingLogs {
         memory_bytes: usize,
     },
     /// It is large, and is being read.
-    Reading {
+    ReadingRequest {
         memory_bytes: usize,
     },
     /// Python. The frame's content, of so many bytes, is kept where Python may hand it back. What Python
@@ -70,9 +70,9 @@ impl Slot {
         match self {
             Slot::Produce { produce, .. } => produce.memory_bytes(),
             Slot::Fetch(fetch) => fetch.memory_bytes(),
-            Slot::Looking { memory_bytes, .. }
-            | Slot::Searching { memory_bytes }
-            | Slot::Reading { memory_bytes }
+            Slot::ReadingLogs { memory_bytes, .. }
+            | Slot::SearchingLogs { memory_bytes }
+            | Slot::ReadingRequest { memory_bytes }
             | Slot::Control { memory_bytes, .. } => *memory_bytes,
             Slot::Answered(chunks) => chunks.iter().map(Chunk::memory_bytes).sum(),
         }
@@ -455,7 +455,7 @@ mod tests {
         assert!(!session.may_begin(PRODUCE, 0) && !session.may_go_on(0));
         session.answer(slots[0], answer(0));
         assert_eq!(session.waiting_bytes(), 0);
-        let looking = Slot::Looking {
+        let looking = Slot::ReadingLogs {
             again: false,
             is_over: false,
             memory_bytes: 100,

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use pyo3::prelude::*;
 
 use super::door::enter;
-use crate::net::plane::{Plane, Shared};
+use crate::net::broker_core::BrokerCore;
+use crate::net::shared::Shared;
 use crate::node::Node;
 use crate::park::WaitFor;
 
@@ -17,7 +18,7 @@ use crate::park::WaitFor;
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct Figures {
     node: Arc<Node>,
-    plane: Arc<Plane>,
+    plane: Arc<BrokerCore>,
 }
 
 /// A partition's log: where it begins and ends, what it takes on disk, and what has gone in and out since
@@ -36,7 +37,7 @@ pub struct PartitionFigures {
 }
 
 impl Figures {
-    pub fn new(node: Arc<Node>, plane: Arc<Plane>) -> Figures {
+    pub fn new(node: Arc<Node>, plane: Arc<BrokerCore>) -> Figures {
         Figures { node, plane }
     }
 }

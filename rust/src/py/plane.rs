@@ -30,12 +30,14 @@ use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
-use crate::net::change;
-use crate::net::control::{Answers, ControlAnswer, ControlFrame, Notices};
-use crate::net::coordinate::{self, Asked, LogAnswer, LogCall};
-use crate::net::metadata;
-use crate::net::plane::{Mailboxes, Plane, Settings};
+use crate::net::broker_core::BrokerCore;
+use crate::net::control::log_calls::{self, Asked, LogAnswer, LogCall};
+use crate::net::control::log_lifecycle;
+use crate::net::control::metadata_append;
+use crate::net::control::queue::{Answers, ControlAnswer, ControlFrame, Notices};
+use crate::net::mailbox::Mailboxes;
 use crate::net::rate::Windows;
+use crate::net::settings::Settings;
 use crate::node::{Loaded, Moved, Node, PartitionPlan, TopicPlan};
 use crate::uuid::Uuid;
 use crate::wire::header::begin_response;
@@ -111,7 +113,7 @@ impl Request {
 pub struct BrokerPlane {
     node: Arc<Node>,
     mailboxes: Arc<Mailboxes>,
-    plane: Mutex<Option<Arc<Plane>>>,
+    plane: Mutex<Option<Arc<BrokerCore>>>,
     answers: Mutex<Answers>,
     /// What had to be repaired at the start, a sentence each.
     #[pyo3(get)]
@@ -279,7 +281,7 @@ impl BrokerPlane {
                     "the node has started already".to_owned(),
                 ));
             }
-            *plane = Some(Arc::new(Plane::start(
+            *plane = Some(Arc::new(BrokerCore::start(
                 settings,
                 self.mailboxes.clone(),
                 self.node.clone(),
@@ -309,7 +311,7 @@ impl BrokerPlane {
         let plane = self.started(py)?;
         // Of a turn that has failed.
         self.answers.lock().send(&plane.shared);
-        let taken = enter(py, || Ok(coordinate::wait(timeout, &plane.shared)))?;
+        let taken = enter(py, || Ok(log_calls::wait(timeout, &plane.shared)))?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
             let requests = frames.map(|frame| Request { frame }).collect();
@@ -384,9 +386,9 @@ impl BrokerPlane {
         let partition = image
             .topic(topic)
             .and_then(|topic| topic.partition(partition));
-        let number = partition.map(|partition| shared.gates.number_of(&partition.directory));
-        let gates = number.and_then(|number| shared.gates.get(number));
-        Ok(gates.is_some_and(|gates| !gates.calls.is_open()))
+        let number = partition.map(|partition| shared.queues.number_of(&partition.directory));
+        let queues = number.and_then(|number| shared.queues.get(number));
+        Ok(queues.is_some_and(|queues| !queues.calls.is_open()))
     }
 
     /// The first offset of records that `append` has brought in.
@@ -491,7 +493,7 @@ impl BrokerPlane {
         let plane = self.plane.lock().clone();
         let is_silent = |directory: &Arc<LogDirectory>| {
             let plane = plane.as_ref();
-            plane.is_some_and(|plane| plane.shared.gates.is_silent(directory))
+            plane.is_some_and(|plane| plane.shared.queues.is_silent(directory))
         };
         let ids = enter(py, || self.node.place(count, is_silent))?;
         Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())
@@ -507,7 +509,7 @@ impl BrokerPlane {
     ) -> PyResult<()> {
         enter(py, || {
             let missing = self.node.missing_logs(&topic_plans(topics)?);
-            change::make_logs(missing, number, &self.mailboxes.control);
+            log_lifecycle::make_logs(missing, number, &self.mailboxes.control);
             Ok(())
         })
     }
@@ -516,7 +518,7 @@ impl BrokerPlane {
     /// and `logs_changed` says whether they are.
     fn append_metadata(&self, log: &Log, batches: Vec<Vec<u8>>, leader_epoch: i32, number: u64) {
         let log = log.inner().clone();
-        metadata::append(log, batches, leader_epoch, number, &self.mailboxes.control);
+        metadata_append::append(log, batches, leader_epoch, number, &self.mailboxes.control);
     }
 
     /// Returns once what `append_metadata` was given is on disk, or is known not to be. After `stop`, and
@@ -538,7 +540,7 @@ impl BrokerPlane {
     /// not answer, and requests that wait take so much of their memory that no more may wait for it.
     fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
         let shared = &self.started(py)?.shared;
-        Ok(shared.budget.is_half_used() && shared.gates.are_changes_stuck())
+        Ok(shared.budget.is_half_used() && shared.queues.are_changes_stuck())
     }
 
     /// Has clients see topics as they are now, with those partitions whose logs have been made.
@@ -554,7 +556,7 @@ impl BrokerPlane {
     fn delete_topics(&self, py: Python<'_>, names: Vec<String>, number: u64) -> PyResult<()> {
         enter(py, || {
             let gone = self.node.remove_topics(&names)?;
-            change::delete_logs(gone, number, &self.mailboxes.control);
+            log_lifecycle::delete_logs(gone, number, &self.mailboxes.control);
             Ok(())
         })
     }
@@ -636,7 +638,7 @@ impl BrokerPlane {
 }
 
 impl BrokerPlane {
-    fn started(&self, py: Python<'_>) -> PyResult<Arc<Plane>> {
+    fn started(&self, py: Python<'_>) -> PyResult<Arc<BrokerCore>> {
         self.plane.lock().clone().ok_or_else(|| {
             raise(
                 py,
@@ -678,7 +680,7 @@ impl BrokerPlane {
         })
     }
 
-    fn answer(&self, plane: &Plane, request: &Request, answer: ControlAnswer) {
+    fn answer(&self, plane: &BrokerCore, request: &Request, answer: ControlAnswer) {
         let parked = request.frame.parked;
         self.answers.lock().add(parked, answer, &plane.shared);
     }

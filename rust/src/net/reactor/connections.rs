@@ -5,18 +5,18 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::pace::{Duty, Pace};
-use super::plane::Shared;
-use super::poller::{self, Readiness};
-use super::reactor::{Reactor, Timer};
-use super::session::{Session, Slot};
-use super::work::{Work, deregister_fetch};
 use crate::api::Ask;
 use crate::api::k00_produce::Outcome;
 use crate::image::Image;
 use crate::limits::{
     FRAME_WAIT_MS, GONE_WAIT_MS, HOUSEKEEPING_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS,
 };
+use crate::net::memory::slow_client::{ClientProgress, SlowClientCheck};
+use crate::net::poller::{self, Readiness};
+use crate::net::reactor::{Reactor, Timer};
+use crate::net::session::{Session, Slot};
+use crate::net::shared::Shared;
+use crate::net::storage_call::{StorageCall, deregister_fetch};
 use crate::park::Parked;
 
 pub struct Connection {
@@ -57,7 +57,7 @@ pub struct Connection {
     /// Since it is connected.
     pub received_bytes: u64,
     pub sent_bytes: u64,
-    pub pace: Pace,
+    pub slow_client: SlowClientCheck,
     /// Memory of the budget, for the frame that arrives and for answers that are not read.
     pub held_bytes: usize,
     /// The same, for what is on our side: requests that wait, answers that wait for earlier ones or are
@@ -85,13 +85,13 @@ impl Connection {
     /// It holds memory, and it is for the client to go on: to read its answers, whatever else it has
     /// asked for, or to send the rest of a frame. One that waits for a log directory, for memory or for an
     /// answer of ours is not to blame.
-    fn duty(&self) -> Option<Duty> {
+    fn duty(&self) -> Option<ClientProgress> {
         match self {
             Connection { held_bytes: 0, .. } => None,
             Connection {
                 is_sending: true, ..
             } => None,
-            Connection { is_full: true, .. } => Some(Duty {
+            Connection { is_full: true, .. } => Some(ClientProgress {
                 moved_bytes: self.sent_bytes,
                 moved_ms: self.last_sent_ms,
             }),
@@ -102,7 +102,7 @@ impl Connection {
                 waits_for_memory: true,
                 ..
             } => None,
-            _ => Some(Duty {
+            _ => Some(ClientProgress {
                 moved_bytes: self.received_bytes,
                 moved_ms: self.last_active_ms,
             }),
@@ -124,7 +124,7 @@ impl Connection {
     /// not read its answers.
     fn has_moved(&mut self) {
         if !self.is_full {
-            self.pace = Pace::default();
+            self.slow_client = SlowClientCheck::default();
         }
     }
 
@@ -167,7 +167,7 @@ impl Connection {
             return true;
         }
         let duty = self.duty();
-        duty.is_some_and(|duty| self.pace.is_too_slow(duty, now_ms))
+        duty.is_some_and(|duty| self.slow_client.is_too_slow(duty, now_ms))
     }
 }
 
@@ -310,7 +310,7 @@ impl Reactor {
             last_sent_ms: self.now_ms,
             received_bytes: 0,
             sent_bytes: 0,
-            pace: Pace::default(),
+            slow_client: SlowClientCheck::default(),
             held_bytes: 0,
             owed_bytes: 0,
             sending_bytes: 0,
@@ -409,7 +409,7 @@ impl Reactor {
         for (slot, state) in connection.session.open_slots() {
             has_calls |= matches!(
                 state,
-                Slot::Looking { .. } | Slot::Searching { .. } | Slot::Reading { .. }
+                Slot::ReadingLogs { .. } | Slot::SearchingLogs { .. } | Slot::ReadingRequest { .. }
             );
             let parked = self.parked(token, slot);
             deregister(state, parked);
@@ -431,7 +431,7 @@ impl Reactor {
 
     /// Drops the storage calls for a connection that is gone, as far as they are not under way.
     fn drop_calls(&mut self, token: u64) {
-        let mut dropped = self.shared.gates.forget(self.index, token);
+        let mut dropped = self.shared.queues.forget(self.index, token);
         for _ in 0..self.work.len() {
             match self.work.pop_front() {
                 Some(work) if work.is_for(token) => dropped.push(work),
@@ -440,7 +440,7 @@ impl Reactor {
             }
         }
         for work in dropped {
-            if let Work::Look(mut look) = work {
+            if let StorageCall::Fetch(mut look) = work {
                 deregister_fetch(&mut look.fetch, look.parked);
             }
         }
@@ -547,8 +547,8 @@ impl Reactor {
             return;
         }
         let now_ms = self.now_ms;
-        let gates = &self.shared.gates;
-        let is_stuck = !gates.are_open() || gates.are_changes_stuck();
+        let queues = &self.shared.queues;
+        let is_stuck = !queues.are_open() || queues.are_changes_stuck();
         let has_hung = is_stuck || self.shared.control().is_held_up();
         for index in 0..self.connections.places() {
             let Some(connection) = self.connections.get(index) else {
@@ -608,9 +608,9 @@ pub(super) fn deregister(slot: &mut Slot, parked: Parked) {
                 }
             }
         }
-        Slot::Looking { .. }
-        | Slot::Searching { .. }
-        | Slot::Reading { .. }
+        Slot::ReadingLogs { .. }
+        | Slot::SearchingLogs { .. }
+        | Slot::ReadingRequest { .. }
         | Slot::Control { .. }
         | Slot::Answered(_) => {}
     }

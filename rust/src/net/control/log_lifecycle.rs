@@ -1,4 +1,4 @@
-//! Logs that Python has made and deleted: a call for each log directory concerned, at whose gate it
+//! Logs that Python has made and deleted: a call for each log directory concerned, at whose queue it
 //! waits if the directory does not answer. Python goes on meanwhile, and is woken once all are through.
 //!
 //! ```text
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::control::ControlQueue;
-use super::coordinate::LogAnswer;
-use super::work::Work;
 use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
+use crate::net::control::log_calls::LogAnswer;
+use crate::net::control::queue::ControlQueue;
+use crate::net::storage_call::StorageCall;
 use crate::node::ByDirectory;
 use crate::uuid::Uuid;
 
@@ -100,7 +100,7 @@ fn begin(
         change.end(control);
     }
     for (directory, what) in parts {
-        control.call(Work::Change(DirectoryChange {
+        control.call(StorageCall::LogChange(DirectoryChange {
             directory,
             what,
             change: change.clone(),

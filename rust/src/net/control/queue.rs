@@ -3,7 +3,7 @@
 //! something or one of its timers is due, and takes everything at once.
 //!
 //! Two threads of Python take turns at being the control thread. The spare one waits for the turn
-//! until the other does not come back from a log directory (`coordinate.rs`).
+//! until the other does not come back from a log directory (`log_calls.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::coordinate::LogAnswer;
-use super::end::{End, Refusals};
-use super::plane::{HeldMemory, Message, Shared};
-use super::seat::Seat;
-use super::work::Work;
 use crate::access::Principal;
 use crate::error::Error;
 use crate::limits::{ANSWERS_GATHERED_MAX, CONTROL_PROMPT, STORAGE_NOTICE_MS};
+use crate::net::control::log_calls::LogAnswer;
+use crate::net::disconnect::{DisconnectReason, Refusals};
+use crate::net::mailbox::Message;
+use crate::net::shared::{HeldMemory, Shared};
+use crate::net::storage_call::StorageCall;
+use crate::net::storage_io::handoff::Handoff;
 use crate::park::Parked;
 
 /// A request for Python.
@@ -134,7 +135,7 @@ struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
     /// What Python asks of logs, in its order, and what has to be taken back of it.
-    calls: VecDeque<Work>,
+    calls: VecDeque<StorageCall>,
     /// What became of calls, by their numbers, until Python asks.
     answers: HashMap<u64, LogAnswer>,
     /// Sentences for the log that Python writes.
@@ -165,7 +166,7 @@ pub struct ControlQueue {
     has_frames: Condvar,
     is_free: Condvar,
     /// Where the turn is left during a call of a log.
-    pub seat: Seat<Turn>,
+    pub handoff: Handoff<Turn>,
 }
 
 impl ControlQueue {
@@ -187,12 +188,12 @@ impl ControlQueue {
     }
 
     /// What is to be asked of a log or a log directory when the control thread comes for more to do.
-    pub fn call(&self, work: Work) {
+    pub fn call(&self, work: StorageCall) {
         self.queue.lock().calls.push_back(work);
         self.has_frames.notify_one();
     }
 
-    pub fn next_call(&self) -> Option<Work> {
+    pub fn next_call(&self) -> Option<StorageCall> {
         self.queue.lock().calls.pop_front()
     }
 
@@ -225,7 +226,7 @@ impl ControlQueue {
 
     /// Has Python log why a client's connection is ended, unless the client has gone, or others were told
     /// of a moment ago.
-    pub fn end_notice(&self, peer: SocketAddr, end: &End, now_ms: u64) {
+    pub fn end_notice(&self, peer: SocketAddr, end: &DisconnectReason, now_ms: u64) {
         let mut queue = self.queue.lock();
         if let Some(line) = queue.refusals.line(peer, end, now_ms) {
             queue.notices.warnings.push(line);

@@ -15,7 +15,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::poller::{Event, Poller};
+use crate::net::poller::{Event, Poller};
 
 /// Of how many waits in a row that bring nothing the last has doubled the pause.
 const MISSES_MAX: u32 = 10;
@@ -77,8 +77,8 @@ impl BusyPoll {
 
 #[cfg(test)]
 mod tests {
-    use super::super::poller::WakeUp;
     use super::*;
+    use crate::net::poller::WakeUp;
 
     /// Of so many waits, those that begin with a look, if none of them finds anything.
     fn looks(busy_poll: &mut BusyPoll, waits: usize) -> Vec<usize> {

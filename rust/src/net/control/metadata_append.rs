@@ -1,15 +1,15 @@
 //! Records of the metadata on their way to disk. The control thread brings them there when it comes back
 //! for more to do, and the spare one goes on if the directory of the metadata does not answer
-//! (`coordinate.rs`); Python is woken once they are durable, or are known not to be.
+//! (`log_calls.rs`); Python is woken once they are durable, or are known not to be.
 
 use std::sync::Arc;
 
-use super::control::ControlQueue;
-use super::coordinate::LogAnswer;
-use super::work::Work;
 use crate::batch::AppendOrigin;
 use crate::error::Result;
 use crate::log::log::{AppendRequest, Log};
+use crate::net::control::log_calls::LogAnswer;
+use crate::net::control::queue::ControlQueue;
+use crate::net::storage_call::StorageCall;
 
 /// Batches that become durable together. Python has one of these under way at a time.
 pub struct MetadataAppend {
@@ -28,7 +28,7 @@ pub fn append(
     number: u64,
     control: &ControlQueue,
 ) {
-    control.call(Work::Metadata(MetadataAppend {
+    control.call(StorageCall::MetadataAppend(MetadataAppend {
         log,
         batches,
         leader_epoch,

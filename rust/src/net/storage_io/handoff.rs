@@ -3,17 +3,17 @@
 //! Append, look-up and `sendfile` run on the network thread, since most of them take microseconds and a
 //! hop to another thread costs as much as they do. But any of them may meet a frozen or slow disk, or a
 //! lock whose holder met one. So a thread gets up before such a call: it leaves its reactor (sockets,
-//! sessions, everything) on a seat and takes only what the call needs.
+//! sessions, everything) on a handoff and takes only what the call needs.
 //!
 //! ```text
 //! thread A   ── leave(reactor) ── pwrite … … … … … … … … … returns ── back(): gone ── posts the result, becomes a spare
-//! watchdog            tick      tick: the same call, and A sleeps in it: takes the reactor, closes the gate
+//! watchdog            tick      tick: the same call, and A sleeps in it: takes the reactor, closes the queue
 //! thread B                                     └─ goes on with the reactor
 //! ```
 //!
 //! As Go's scheduler takes the processor from a thread that sits in a system call. When the call returns
 //! in time the price was two locks that nobody else wanted. The watchdog sleeps while nobody is away.
-//! Python's control thread does the same with its turn (`coordinate.rs`).
+//! Python's control thread does the same with its turn (`log_calls.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::gate::Gate;
-use super::plane::Shared;
-use super::poller;
-use super::reactor::{Ended, Reactor, drive};
 use crate::crash::{end_process, or_end_process};
 use crate::limits::{
     NETWORK_SLICE, SPARE_THREADS_MAX, STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS,
 };
+use crate::net::poller;
+use crate::net::reactor::{Ended, Reactor, drive};
+use crate::net::shared::Shared;
+use crate::net::storage_io::directory_queue::DirectoryQueue;
 
 /// What a thread has left that is in a storage call.
 struct Away<T> {
     thing: T,
-    gate: Arc<Gate>,
+    queue: Arc<DirectoryQueue>,
     thread_id: i32,
 }
 
@@ -77,25 +77,31 @@ impl<T> Deposit<T> {
     }
 }
 
-/// The seat of one reactor, or of the control thread's turn.
-pub struct Seat<T> {
+/// The handoff of one reactor, or of the control thread's turn.
+pub struct Handoff<T> {
     deposit: Deposit<Away<T>>,
 }
 
-impl<T> Default for Seat<T> {
-    fn default() -> Seat<T> {
-        Seat {
+impl<T> Default for Handoff<T> {
+    fn default() -> Handoff<T> {
+        Handoff {
             deposit: Deposit::default(),
         }
     }
 }
 
-impl<T> Seat<T> {
+impl<T> Handoff<T> {
     /// Before a call of the thread: the thing stays here. Gives the call's number, for `back`.
-    pub fn leave(&self, thing: T, thread_id: i32, gate: Arc<Gate>, watch: &Watch) -> u64 {
+    pub fn leave(
+        &self,
+        thing: T,
+        thread_id: i32,
+        queue: Arc<DirectoryQueue>,
+        watch: &Watch,
+    ) -> u64 {
         let call = self.deposit.leave(Away {
             thing,
-            gate,
+            queue,
             thread_id,
         });
         fence(Ordering::SeqCst);
@@ -140,7 +146,7 @@ impl Watch {
     }
 }
 
-/// What the watchdog saw of a seat at its last tick.
+/// What the watchdog saw of a handoff at its last tick.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     calls: u64,
@@ -150,7 +156,7 @@ struct Seen {
 
 /// The watchdog's thread.
 fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
-    let mut seen = vec![Seen::default(); shared.seats.len()];
+    let mut seen = vec![Seen::default(); shared.handoffs.len()];
     let mut seen_control = Seen::default();
     let control = shared.control();
     let mut quiet_ticks = 0;
@@ -165,9 +171,9 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
         } else {
             shared.watch.is_asleep.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            let nobody_is_away = shared.seats.iter().all(Seat::is_empty);
-            let nobody_waits = nobody_is_away && !shared.gates.lack_threads();
-            if nobody_waits && control.seat.is_empty() {
+            let nobody_is_away = shared.handoffs.iter().all(Handoff::is_empty);
+            let nobody_waits = nobody_is_away && !shared.queues.lack_threads();
+            if nobody_waits && control.handoff.is_empty() {
                 shared.watch.wake.wait(&mut state);
             }
             shared.watch.is_asleep.store(false, Ordering::SeqCst);
@@ -175,18 +181,18 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
         }
         drop(state);
         quiet_ticks += 1;
-        for (seat, seen) in shared.seats.iter().zip(&mut seen) {
+        for (handoff, seen) in shared.handoffs.iter().zip(&mut seen) {
             let go_on = |reactor| threads.go_on(reactor, shared);
-            if look_at(seat, seen, || threads.has_room(), go_on, shared) {
+            if look_at(handoff, seen, || threads.has_room(), go_on, shared) {
                 quiet_ticks = 0;
             }
         }
         // Threads that could not be started a moment ago.
-        if !threads.staff(shared) || !shared.gates.start_threads(shared) {
+        if !threads.staff(shared) || !shared.queues.start_threads(shared) {
             quiet_ticks = 0;
         }
         let (has_room, go_on) = (|| control.has_spare(), |turn| control.pass(turn));
-        if look_at(&control.seat, &mut seen_control, has_room, go_on, shared) {
+        if look_at(&control.handoff, &mut seen_control, has_room, go_on, shared) {
             quiet_ticks = 0;
         }
     }
@@ -195,18 +201,18 @@ fn watch(threads: &Arc<Threads>, shared: &Arc<Shared>) {
 /// Takes what was left if the call does not return and there is a thread to go on with it. True: calls
 /// have been made since the last tick.
 fn look_at<T>(
-    seat: &Seat<T>,
+    handoff: &Handoff<T>,
     seen: &mut Seen,
     has_room: impl Fn() -> bool,
     go_on: impl FnOnce(T),
     shared: &Shared,
 ) -> bool {
-    let calls = seat.deposit.calls.load(Ordering::Relaxed);
+    let calls = handoff.deposit.calls.load(Ordering::Relaxed);
     if calls != seen.calls {
         *seen = Seen { calls, ticks: 0 };
         return true;
     }
-    let mut left = seat.deposit.left.lock();
+    let mut left = handoff.deposit.left.lock();
     let Some((_, away)) = left.as_ref() else {
         return false;
     };
@@ -218,7 +224,7 @@ fn look_at<T>(
     if !has_room() {
         return true;
     }
-    away.gate.stall();
+    away.queue.stall();
     let taken = left.take();
     drop(left);
     if let Some((_, away)) = taken {
@@ -391,7 +397,7 @@ mod tests {
     use super::*;
 
     /// Thread A's append did not return, B went on with the reactor and left it for a read; then the
-    /// append returned, and A took the reactor that B had left. Nobody told the write gate that the
+    /// append returned, and A took the reactor that B had left. Nobody told the write queue that the
     /// append was back: it stayed closed, and no Produce request was answered any more.
     #[test]
     fn a_call_that_returns_late_leaves_alone_what_a_later_call_has_left() {

@@ -6,17 +6,28 @@
 //! ```text
 //! wait ─► mailbox: wake-ups, Python's answers, new connections ─► timers
 //!      ─► receive, take frames (`receive.rs`, `dispatch.rs`)
-//!      ─► storage calls: group write, the logs looked at for fetches (`work.rs`), and what became of
-//!         them (`settle.rs`)
+//!      ─► storage calls: group write, the logs looked at for fetches (`storage_call.rs`), and what became of
+//!         them (`delayed_operations.rs`)
 //!      ─► send; a connection that waited for its answers goes on with its next frames
 //! ```
 //!
-//! `drive` makes the storage calls, and only there: before each the reactor goes to its seat, so that
-//! another thread can go on with it if the call does not return (`seat.rs`).
+//! `drive` makes the storage calls, and only there: before each the reactor goes to its handoff, so that
+//! another thread can go on with it if the call does not return (`handoff.rs`).
 //!
 //! Receive buffers belong to the thread, so an idle connection costs its bookkeeping only; a buffer
 //! that holds records to be appended stays aside until they are written. A connection that may not go
 //! on (`Session::may_begin`) is not read: level-triggered polling would spin on what it left.
+
+mod accept;
+mod append_batching;
+mod buffers;
+mod busy_poll;
+mod connections;
+mod delayed_operations;
+mod dispatch;
+mod idle;
+pub mod large_requests;
+mod receive;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -27,25 +38,26 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::accept::Listeners;
-use super::buffers::Buffers;
-use super::busy_poll::BusyPoll;
-use super::connections::Connections;
-use super::gate::{Gate, Gates};
-use super::idle::{DueConnections, LeastRecent};
-use super::outbox::{Flushed, SpareAnswers};
-use super::pace::Pace;
-use super::plane::{Mailbox, Message, Shared};
-use super::poller::{self, Event, Poller, Readiness};
-use super::session::Slot;
-use super::stage::Stage;
-use super::work::{AppendBatch, Work};
 use crate::api::k00_produce;
 use crate::image::Image;
 use crate::limits::{
     ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, MEMORY_FREE_BYTES, STOP_WAIT_MS, TIMERS_FREE,
     TIMERS_PER_CONNECTION, WORKS_PER_ROUND,
 };
+use crate::net::mailbox::{Mailbox, Message};
+use crate::net::memory::slow_client::SlowClientCheck;
+use crate::net::outbox::{Flushed, SpareAnswers};
+use crate::net::poller::{self, Event, Poller, Readiness};
+use crate::net::reactor::accept::Listeners;
+use crate::net::reactor::append_batching::PendingAppends;
+use crate::net::reactor::buffers::Buffers;
+use crate::net::reactor::busy_poll::BusyPoll;
+use crate::net::reactor::connections::Connections;
+use crate::net::reactor::idle::{DueConnections, LeastRecent};
+use crate::net::session::Slot;
+use crate::net::shared::Shared;
+use crate::net::storage_call::{AppendBatch, StorageCall};
+use crate::net::storage_io::directory_queue::{DirectoryQueue, StorageQueues};
 
 const WAKE_TOKEN: u64 = u64::MAX;
 /// Token of the first listener; the others follow downwards.
@@ -69,17 +81,17 @@ pub struct Reactor {
     pub(super) shared: Arc<Shared>,
     pub(super) poller: Poller,
     /// The first thread has them, the others none.
-    pub(super) listeners: Listeners,
+    listeners: Listeners,
     pub(super) connections: Connections,
     /// Receive buffers to be used again.
     pub(super) buffers: Buffers,
     /// Memory of requests and of answers, to be used again.
     pub(super) spare_requests: k00_produce::Spare,
     pub(super) spare_answers: SpareAnswers,
-    pub(super) stage: Stage,
+    pub(super) appends: PendingAppends,
     /// A large request in the buffer that is being looked at: its slot, and where it lies.
     pub(super) aside: Option<(u64, Range<usize>)>,
-    pub(super) work: VecDeque<Work>,
+    pub(super) work: VecDeque<StorageCall>,
     events: Vec<Event>,
     next_event: usize,
     /// Connections to be sent to and gone on with, next and after those.
@@ -136,57 +148,62 @@ pub fn drive(mut reactor: Box<Reactor>) -> Ended {
 
 /// Makes a storage call here, or has the directory's own thread make it. `None`: it took so long that
 /// another thread has gone on with the reactor.
-fn perform(mut reactor: Box<Reactor>, mut work: Work) -> Option<Box<Reactor>> {
+fn perform(mut reactor: Box<Reactor>, mut work: StorageCall) -> Option<Box<Reactor>> {
     let shared = reactor.shared.clone();
     let index = reactor.index;
     shared.budget.charge(work.size_bytes());
-    let gate = work.gate(&shared.gates).cloned();
-    if let Some(gate) = &gate
-        && let Some(elsewhere) = elsewhere(&work, gate, &shared.gates, reactor.others_wait())
+    let queue = work.queue(&shared.queues).cloned();
+    if let Some(queue) = &queue
+        && let Some(elsewhere) = elsewhere(&work, queue, &shared.queues, reactor.others_wait())
     {
         work = match elsewhere.put(work, index, &shared) {
             None => return Some(reactor),
             Some(work) => work,
         };
     }
-    let directory = gate.as_ref().map(|gate| gate.directory);
-    let Some((gate, seat)) = gate.zip(shared.seats.get(index)) else {
-        // Nothing of it lies in a log directory; or, which cannot be, there is no seat to leave.
+    let directory = queue.as_ref().map(|queue| queue.directory);
+    let Some((queue, handoff)) = queue.zip(shared.handoffs.get(index)) else {
+        // Nothing of it lies in a log directory; or, which cannot be, there is no handoff to leave.
         let done = work.run(&shared, directory, false);
         reactor.complete(done);
         return Some(reactor);
     };
     let thread_id = reactor.thread_id;
-    let call = seat.leave(reactor, thread_id, gate.clone(), &shared.watch);
-    let done = work.run(&shared, Some(gate.directory), false);
-    match seat.back(call) {
+    let call = handoff.leave(reactor, thread_id, queue.clone(), &shared.watch);
+    let done = work.run(&shared, Some(queue.directory), false);
+    match handoff.back(call) {
         Some(mut reactor) => {
             reactor.complete(done);
             Some(reactor)
         }
         None => {
-            shared.post(index, Message::Done(done));
-            gate.recover();
+            shared.post(index, Message::CallResult(done));
+            queue.recover();
             None
         }
     }
 }
 
 /// What was produced goes first, since a Fetch of the same round gives it, but behind what was produced
-/// before: with several log directories some of a full stage may wait here still.
-fn put_append(work: &mut VecDeque<Work>, batch: AppendBatch) {
-    let is_append = |each: &&Work| matches!(each, Work::Append(_));
+/// before: with several log directories some of a full appends may wait here still.
+fn put_append(work: &mut VecDeque<StorageCall>, batch: AppendBatch) {
+    let is_append = |each: &&StorageCall| matches!(each, StorageCall::Append(_));
     let at = work.iter().take_while(is_append).count();
-    work.insert(at, Work::Append(batch));
+    work.insert(at, StorageCall::Append(batch));
 }
 
-/// The gate whose thread is to make the call, if it is not for the network thread.
-fn elsewhere(work: &Work, gate: &Arc<Gate>, gates: &Gates, others_wait: bool) -> Option<Arc<Gate>> {
-    if !gate.is_open() || work.is_long() {
-        return Some(gate.clone());
+/// The queue whose thread is to make the call, if it is not for the network thread.
+fn elsewhere(
+    work: &StorageCall,
+    queue: &Arc<DirectoryQueue>,
+    queues: &StorageQueues,
+    others_wait: bool,
+) -> Option<Arc<DirectoryQueue>> {
+    if !queue.is_open() || work.is_long() {
+        return Some(queue.clone());
     }
     let idle = work
-        .long_answer_gate(gates, others_wait)
+        .long_answer_queue(queues, others_wait)
         .filter(|thread| thread.is_open());
     idle.cloned()
 }
@@ -219,7 +236,7 @@ impl Reactor {
             buffers: Buffers::default(),
             spare_requests: k00_produce::Spare::default(),
             spare_answers: SpareAnswers::default(),
-            stage: Stage::default(),
+            appends: PendingAppends::default(),
             aside: None,
             work: VecDeque::new(),
             events: Vec::new(),
@@ -307,7 +324,7 @@ impl Reactor {
             }
             return true;
         }
-        if !self.stage.is_empty() || !self.work.is_empty() {
+        if !self.appends.is_empty() || !self.work.is_empty() {
             return true;
         }
         self.current.extend(self.touched.drain(..));
@@ -325,11 +342,11 @@ impl Reactor {
     }
 
     /// The next storage call, once the round of events or connections is through, or much is waiting.
-    fn next_work(&mut self) -> Option<Work> {
-        if self.is_mid_round() && !self.stage.is_full() && self.work.len() < WORKS_PER_ROUND {
+    fn next_work(&mut self) -> Option<StorageCall> {
+        if self.is_mid_round() && !self.appends.is_full() && self.work.len() < WORKS_PER_ROUND {
             return None;
         }
-        for mut batch in self.stage.take() {
+        for mut batch in self.appends.take() {
             batch.flushes = self.may_flush(&batch);
             put_append(&mut self.work, batch);
         }
@@ -366,7 +383,7 @@ impl Reactor {
         let Some(deadline_ms) = self.stop_deadline_ms else {
             return false;
         };
-        let is_busy = |connection: &mut super::connections::Connection| {
+        let is_busy = |connection: &mut crate::net::reactor::connections::Connection| {
             connection.session.has_open_slots()
                 || !connection.session.outbox.is_empty()
                 || connection.is_sending
@@ -428,7 +445,7 @@ impl Reactor {
             } => self.open(stream, peer, listener),
             Message::Woken(parked) => self.wake(parked.connection, parked.slot),
             Message::Control(parked, answer) => self.on_control_answer(parked, answer),
-            Message::Done(done) => self.complete(done),
+            Message::CallResult(done) => self.complete(done),
             Message::Room => self.listen_again(),
             Message::Excess(excess) => self.close_excess(excess),
             Message::Memory => {
@@ -559,7 +576,7 @@ impl Reactor {
             connection.is_sending = true;
             connection.sending_bytes = connection.session.outbox.memory_bytes();
             let is_much = connection.sending_bytes > MEMORY_FREE_BYTES;
-            self.work.push_back(Work::Send {
+            self.work.push_back(StorageCall::Send {
                 connection: token,
                 stream: connection.stream.clone(),
                 outbox: std::mem::take(&mut connection.session.outbox),
@@ -595,7 +612,7 @@ impl Reactor {
         let is_full = flushed == Flushed::Part;
         let turns = std::mem::replace(&mut connection.is_full, is_full) != is_full;
         if turns {
-            connection.pace = Pace::default();
+            connection.slow_client = SlowClientCheck::default();
         }
         connection.sent_bytes += sent_bytes as u64;
         // One that waits for memory is looked at again and again, and is idle meanwhile.
@@ -652,14 +669,14 @@ mod tests {
     use super::*;
     use crate::net::outbox::Outbox;
 
-    /// Of a stage that was full in mid-round one directory's batch was made and the other's was not.
-    /// The next full stage went in front of that, and so did requests of a connection that were later.
+    /// Of a appends that was full in mid-round one directory's batch was made and the other's was not.
+    /// The next full appends went in front of that, and so did requests of a connection that were later.
     #[test]
     fn what_is_produced_later_is_appended_later_and_before_other_calls() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let stream = Arc::new(TcpStream::connect(address).expect("a connection"));
-        let mut work = VecDeque::from([Work::Send {
+        let mut work = VecDeque::from([StorageCall::Send {
             connection: 0,
             stream,
             outbox: Outbox::default(),
@@ -671,8 +688,8 @@ mod tests {
             };
             put_append(&mut work, batch);
         }
-        let directory_of = |each: Work| match each {
-            Work::Append(batch) => Some(batch.directory),
+        let directory_of = |each: StorageCall| match each {
+            StorageCall::Append(batch) => Some(batch.directory),
             _ => None,
         };
         let order: Vec<Option<usize>> = work.into_iter().map(directory_of).collect();

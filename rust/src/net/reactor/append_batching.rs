@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use super::work::{AppendBatch, Piece};
 use crate::image::Partition;
 use crate::limits::{RECEIVE_BUFFERS_KEPT, STAGED_BYTES_MAX};
+use crate::net::storage_call::{AppendBatch, Piece};
 
 /// Where records come from: a request's partition.
 pub struct Source {
@@ -20,7 +20,7 @@ pub struct Source {
 }
 
 #[derive(Default)]
-pub struct Stage {
+pub struct PendingAppends {
     batches: Vec<Building>,
     bytes: usize,
     buffers: usize,
@@ -35,7 +35,7 @@ struct Building {
     takes_copies: bool,
 }
 
-impl Stage {
+impl PendingAppends {
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

@@ -1,22 +1,14 @@
 //! Calls of a network thread that may block: they carry all they need, so that any thread can make them
-//! (`seat.rs`, `gate.rs`), and what becomes of them goes back to the reactor.
+//! (`handoff.rs`, `directory_queue.rs`), and what becomes of them goes back to the reactor.
 //!
-//! A call stays within the log directory whose gate it has passed. What concerns several is made by a
-//! call each (`Done::Elsewhere`): whoever does not return is then known to be stuck in that directory.
+//! A call stays within the log directory whose queue it has passed. What concerns several is made by a
+//! call each (`CallResult::Elsewhere`): whoever does not return is then known to be stuck in that directory.
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use super::change::DirectoryChange;
-use super::coordinate::LogCall;
-use super::gate::{Gate, Gates};
-use super::large::{LargeRead, LargeRequest};
-use super::metadata::MetadataAppend;
-use super::outbox::{Flushed, Outbox, SpareAnswers};
-use super::plane::Shared;
-use super::poller;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::k02_list_offsets::ListOffsets;
 use crate::batch::validate::AppendOrigin;
@@ -29,26 +21,34 @@ use crate::limits::{
 };
 use crate::log::directory::LogDirectory;
 use crate::log::log::{AppendInfo, AppendRequest};
+use crate::net::control::log_calls::LogCall;
+use crate::net::control::log_lifecycle::DirectoryChange;
+use crate::net::control::metadata_append::MetadataAppend;
+use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
+use crate::net::poller;
+use crate::net::reactor::large_requests::{LargeRead, LargeRequest};
+use crate::net::shared::Shared;
+use crate::net::storage_io::directory_queue::{DirectoryQueue, StorageQueues};
 use crate::park::Parked;
 
-pub enum Work {
+pub enum StorageCall {
     /// The Produce requests of a turn, as far as they concern one log directory.
     Append(AppendBatch),
     /// What Python asks of a log.
-    Call(LogCall),
+    LogCall(LogCall),
     /// Logs of a directory that are to be made or deleted.
-    Change(DirectoryChange),
+    LogChange(DirectoryChange),
     /// Records of the metadata.
-    Metadata(MetadataAppend),
+    MetadataAppend(MetadataAppend),
     /// What the logs hold for a Fetch.
-    Look(Look),
+    Fetch(FetchCall),
     /// Offsets by time.
-    Search {
+    ListOffsets {
         parked: Parked,
         request: Box<ListOffsets>,
     },
     /// A request that takes long to be read.
-    Read(Box<LargeRequest>),
+    LargeRequest(Box<LargeRequest>),
     /// Ranges of files to a socket.
     Send {
         connection: u64,
@@ -58,7 +58,7 @@ pub enum Work {
 }
 
 /// A Fetch whose logs are being looked at.
-pub struct Look {
+pub struct FetchCall {
     pub parked: Parked,
     pub fetch: Box<Fetch>,
     /// Its time has come, so it does not wait any more.
@@ -69,24 +69,24 @@ pub struct Look {
     pub is_registered: bool,
 }
 
-/// What became of a `Work`.
-pub enum Done {
+/// What became of a `StorageCall`.
+pub enum CallResult {
     /// It has to go on in another log directory.
-    Elsewhere(Work),
+    Elsewhere(StorageCall),
     Appended(Appended),
     /// Python has been told.
-    Called,
-    Looked {
+    ControlTold,
+    Fetched {
         parked: Parked,
         fetch: Box<Fetch>,
         /// `None`: it waits at its partitions.
         looked: Option<Looked>,
     },
-    Searched {
+    ListedOffsets {
         parked: Parked,
         request: Box<ListOffsets>,
     },
-    Read {
+    LargeRead {
         parked: Parked,
         read: Result<Box<LargeRead>>,
     },
@@ -98,54 +98,54 @@ pub enum Done {
     },
 }
 
-impl Work {
-    /// The gate that it has to pass.
-    pub fn gate<'a>(&self, gates: &'a Gates) -> Option<&'a Arc<Gate>> {
+impl StorageCall {
+    /// The queue that it has to pass.
+    pub fn queue<'a>(&self, queues: &'a StorageQueues) -> Option<&'a Arc<DirectoryQueue>> {
         match self {
-            Work::Append(batch) => gates.get(batch.directory).map(|gates| &gates.writes),
-            Work::Call(call) => {
-                let number = gates.number_of(&call.partition.directory);
-                gates.get(number).map(|gates| &gates.calls)
+            StorageCall::Append(batch) => queues.get(batch.directory).map(|queues| &queues.writes),
+            StorageCall::LogCall(call) => {
+                let number = queues.number_of(&call.partition.directory);
+                queues.get(number).map(|queues| &queues.calls)
             }
-            Work::Change(change) => {
-                let number = gates.number_of(&change.directory);
-                gates.get(number).map(|gates| &gates.changes)
+            StorageCall::LogChange(change) => {
+                let number = queues.number_of(&change.directory);
+                queues.get(number).map(|queues| &queues.changes)
             }
-            Work::Metadata(_) => Some(&gates.metadata),
-            Work::Read(_) => Some(&gates.large),
-            Work::Look(look) => gates.reads_of(|| look.fetch.next_directory(&look.looked)),
-            Work::Search { request, .. } => {
-                let number = gates.number_of(request.next_directory()?);
-                gates.get(number).map(|gates| &gates.searches)
+            StorageCall::MetadataAppend(_) => Some(&queues.metadata),
+            StorageCall::LargeRequest(_) => Some(&queues.large),
+            StorageCall::Fetch(look) => queues.reads_of(|| look.fetch.next_directory(&look.looked)),
+            StorageCall::ListOffsets { request, .. } => {
+                let number = queues.number_of(request.next_directory()?);
+                queues.get(number).map(|queues| &queues.searches)
             }
-            Work::Send { outbox, .. } => gates.reads_of(|| outbox.directory()),
+            StorageCall::Send { outbox, .. } => queues.reads_of(|| outbox.directory()),
         }
     }
 
     /// It reads and perhaps inflates whole batches, or names by the million: never for a network thread.
     pub fn is_long(&self) -> bool {
         match self {
-            Work::Search { .. } | Work::Read(_) => true,
-            Work::Append(batch) => batch.pieces.len() > APPEND_PIECES_AT_ONCE,
+            StorageCall::ListOffsets { .. } | StorageCall::LargeRequest(_) => true,
+            StorageCall::Append(batch) => batch.pieces.len() > APPEND_PIECES_AT_ONCE,
             _ => false,
         }
     }
 
     /// The directory's thread for long answers, if this is one, which is a question of whether others
     /// wait for the network thread.
-    pub fn long_answer_gate<'a>(
+    pub fn long_answer_queue<'a>(
         &self,
-        gates: &'a Gates,
+        queues: &'a StorageQueues,
         others_wait: bool,
-    ) -> Option<&'a Arc<Gate>> {
+    ) -> Option<&'a Arc<DirectoryQueue>> {
         let long_bytes = match others_wait {
             true => LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
             false => LONG_ANSWER_BYTES,
         };
         match self {
-            Work::Send { outbox, .. } if outbox.is_long(long_bytes) => {
-                let number = gates.number_of(outbox.directory()?);
-                gates.get(number).map(|gates| &gates.long_answers)
+            StorageCall::Send { outbox, .. } if outbox.is_long(long_bytes) => {
+                let number = queues.number_of(outbox.directory()?);
+                queues.get(number).map(|queues| &queues.long_answers)
             }
             _ => None,
         }
@@ -154,12 +154,14 @@ impl Work {
     /// It is of use to that connection, and to nobody else.
     pub fn is_for(&self, connection: u64) -> bool {
         match self {
-            Work::Append(_) | Work::Call(_) | Work::Change(_) | Work::Metadata(_) => false,
-            Work::Look(Look { parked, .. }) | Work::Search { parked, .. } => {
-                parked.connection == connection
-            }
-            Work::Read(request) => request.parked.connection == connection,
-            Work::Send {
+            StorageCall::Append(_)
+            | StorageCall::LogCall(_)
+            | StorageCall::LogChange(_)
+            | StorageCall::MetadataAppend(_) => false,
+            StorageCall::Fetch(FetchCall { parked, .. })
+            | StorageCall::ListOffsets { parked, .. } => parked.connection == connection,
+            StorageCall::LargeRequest(request) => request.parked.connection == connection,
+            StorageCall::Send {
                 connection: other, ..
             } => *other == connection,
         }
@@ -168,47 +170,47 @@ impl Work {
     /// Bytes of memory that it holds while it waits.
     pub fn size_bytes(&self) -> usize {
         match self {
-            Work::Append(batch) => batch.size_bytes,
+            StorageCall::Append(batch) => batch.size_bytes,
             _ => 0,
         }
     }
 
     /// Makes the call, as far as it concerns the log directory `here`. `is_patient`: the thread may wait
     /// for a socket to have room.
-    pub fn run(self, shared: &Shared, here: Option<usize>, is_patient: bool) -> Done {
+    pub fn run(self, shared: &Shared, here: Option<usize>, is_patient: bool) -> CallResult {
         let is_here = |directory: &Arc<LogDirectory>| {
-            here.is_some_and(|number| shared.gates.is_number_of(number, directory))
+            here.is_some_and(|number| shared.queues.is_number_of(number, directory))
         };
         match self {
-            Work::Append(batch) => Done::Appended(batch.append(wall_ms())),
-            Work::Call(call) => {
+            StorageCall::Append(batch) => CallResult::Appended(batch.append(wall_ms())),
+            StorageCall::LogCall(call) => {
                 call.run(shared.control(), wall_ms());
-                Done::Called
+                CallResult::ControlTold
             }
-            Work::Change(change) => {
+            StorageCall::LogChange(change) => {
                 change.run(shared.control(), wall_ms());
-                Done::Called
+                CallResult::ControlTold
             }
-            Work::Metadata(append) => {
+            StorageCall::MetadataAppend(append) => {
                 append.run(shared.control(), wall_ms());
-                Done::Called
+                CallResult::ControlTold
             }
-            Work::Look(look) => look.run(is_here),
-            Work::Read(request) => Done::Read {
+            StorageCall::Fetch(look) => look.run(is_here),
+            StorageCall::LargeRequest(request) => CallResult::LargeRead {
                 parked: request.parked,
                 read: request.read(shared).map(Box::new),
             },
-            Work::Search {
+            StorageCall::ListOffsets {
                 parked,
                 mut request,
             } => {
                 request.search(is_here);
                 match request.next_directory() {
-                    Some(_) => Done::Elsewhere(Work::Search { parked, request }),
-                    None => Done::Searched { parked, request },
+                    Some(_) => CallResult::Elsewhere(StorageCall::ListOffsets { parked, request }),
+                    None => CallResult::ListedOffsets { parked, request },
                 }
             }
-            Work::Send {
+            StorageCall::Send {
                 connection,
                 stream,
                 mut outbox,
@@ -218,7 +220,7 @@ impl Work {
                     true => send_patiently(&stream, &mut outbox, is_here),
                     false => outbox.flush_from(&*stream, &mut SpareAnswers::default(), is_here),
                 };
-                Done::Sent {
+                CallResult::Sent {
                     connection,
                     sent_bytes: before - outbox.queued_bytes(),
                     outbox,
@@ -248,9 +250,9 @@ fn send_patiently(
     }
 }
 
-impl Look {
-    pub fn new(parked: Parked, fetch: Box<Fetch>, is_over: bool) -> Look {
-        Look {
+impl FetchCall {
+    pub fn new(parked: Parked, fetch: Box<Fetch>, is_over: bool) -> FetchCall {
+        FetchCall {
             parked,
             fetch,
             is_over,
@@ -261,9 +263,9 @@ impl Look {
 
     /// Goes on where the logs are `is_here`. Gives what they hold if the answer is due; else the request
     /// is registered at its partitions.
-    fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> Done {
+    fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> CallResult {
         if !self.fetch.look(&mut self.looked, &is_here) {
-            return Done::Elsewhere(Work::Look(self));
+            return CallResult::Elsewhere(StorageCall::Fetch(self));
         }
         if !self.is_registered {
             deregister_fetch(&mut self.fetch, self.parked);
@@ -278,7 +280,7 @@ impl Look {
             }
             self.looked.clear();
             if !self.fetch.look(&mut self.looked, &is_here) {
-                return Done::Elsewhere(Work::Look(self));
+                return CallResult::Elsewhere(StorageCall::Fetch(self));
             }
         }
         let is_due = self.is_due();
@@ -292,8 +294,8 @@ impl Look {
         self.is_over || self.fetch.is_due(&self.looked)
     }
 
-    fn end(self, is_due: bool) -> Done {
-        Done::Looked {
+    fn end(self, is_due: bool) -> CallResult {
+        CallResult::Fetched {
             parked: self.parked,
             fetch: self.fetch,
             looked: is_due.then_some(self.looked),

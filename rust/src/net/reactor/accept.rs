@@ -13,10 +13,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-use super::plane::Message;
-use super::poller::Readiness;
-use super::reactor::{LISTENER_TOKEN, Reactor};
 use crate::limits::ACCEPTS_PER_TURN;
+use crate::net::mailbox::Message;
+use crate::net::poller::Readiness;
+use crate::net::reactor::{LISTENER_TOKEN, Reactor};
 
 /// All of a thread; those of others than the first are none.
 pub(super) struct Listeners {

@@ -1,16 +1,16 @@
 //! Requests that wait, and what becomes of them: woken, over their time, or with what a storage call
 //! or Python gave for them.
 
-use super::connections::deregister;
-use super::control::ControlAnswer;
-use super::end::End;
-use super::reactor::{Reactor, Timer};
-use super::session::Slot;
-use super::work::{Appended, Done, Look, Work, deregister_fetch};
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{self, Chunk, code};
 use crate::error::{Error, Result};
+use crate::net::control::queue::ControlAnswer;
+use crate::net::disconnect::DisconnectReason;
+use crate::net::reactor::connections::deregister;
+use crate::net::reactor::{Reactor, Timer};
+use crate::net::session::Slot;
+use crate::net::storage_call::{Appended, CallResult, FetchCall, StorageCall, deregister_fetch};
 use crate::park::{Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::{FETCH, PRODUCE};
@@ -24,8 +24,8 @@ impl Reactor {
     pub(super) fn wake(&mut self, token: u64, slot: u64) {
         match self.slot(token, slot) {
             Some(Slot::Fetch(_)) => self.look(token, slot, false),
-            Some(Slot::Looking { again, .. }) => *again = true,
-            Some(Slot::Produce { .. }) => self.settle_produce(token, slot),
+            Some(Slot::ReadingLogs { again, .. }) => *again = true,
+            Some(Slot::Produce { .. }) => self.try_complete_produce(token, slot),
             _ => {}
         }
     }
@@ -46,7 +46,7 @@ impl Reactor {
     pub(super) fn end_wait(&mut self, token: u64, slot: u64) {
         match self.slot(token, slot) {
             Some(Slot::Fetch(_)) => self.look(token, slot, true),
-            Some(Slot::Looking { is_over, .. }) => *is_over = true,
+            Some(Slot::ReadingLogs { is_over, .. }) => *is_over = true,
             _ => {}
         }
     }
@@ -61,7 +61,7 @@ impl Reactor {
                 .is_some_and(|connection| connection.peer_has_closed);
         let is_over = is_over || waits_for_nothing;
         if let Some(state @ Slot::Fetch(_)) = self.slot(token, slot) {
-            let looking = Slot::Looking {
+            let looking = Slot::ReadingLogs {
                 again: false,
                 is_over,
                 memory_bytes: state.memory_bytes(),
@@ -69,13 +69,13 @@ impl Reactor {
             let Slot::Fetch(fetch) = std::mem::replace(state, looking) else {
                 return;
             };
-            let look = Look::new(parked, fetch, is_over);
-            self.work.push_back(Work::Look(look));
+            let look = FetchCall::new(parked, fetch, is_over);
+            self.work.push_back(StorageCall::Fetch(look));
         }
     }
 
     /// Answers a Produce request if it is through; else it waits for its high watermarks.
-    pub(super) fn settle_produce(&mut self, token: u64, slot: u64) {
+    pub(super) fn try_complete_produce(&mut self, token: u64, slot: u64) {
         let parked = self.parked(token, slot);
         if let Some(Slot::Produce {
             produce, pending, ..
@@ -155,22 +155,22 @@ impl Reactor {
         }
     }
 
-    pub(super) fn complete(&mut self, done: Done) {
+    pub(super) fn complete(&mut self, done: CallResult) {
         match done {
-            Done::Elsewhere(work) => self.go_on_elsewhere(work),
-            Done::Appended(appended) => self.on_appended(appended),
-            Done::Called => {}
-            Done::Looked {
+            CallResult::Elsewhere(work) => self.go_on_elsewhere(work),
+            CallResult::Appended(appended) => self.on_appended(appended),
+            CallResult::ControlTold => {}
+            CallResult::Fetched {
                 parked,
                 fetch,
                 looked,
             } => self.on_looked(parked, fetch, looked),
-            Done::Searched {
+            CallResult::ListedOffsets {
                 parked,
                 mut request,
             } => self.answer(parked, request.answer()),
-            Done::Read { parked, read } => self.on_read(parked, read.map(|read| *read)),
-            Done::Sent {
+            CallResult::LargeRead { parked, read } => self.on_read(parked, read.map(|read| *read)),
+            CallResult::Sent {
                 connection: token,
                 mut outbox,
                 sent_bytes,
@@ -196,17 +196,19 @@ impl Reactor {
     }
 
     /// A call goes on in another log directory, unless nobody waits for it any more.
-    fn go_on_elsewhere(&mut self, mut work: Work) {
+    fn go_on_elsewhere(&mut self, mut work: StorageCall) {
         match &mut work {
-            Work::Look(look) => {
+            StorageCall::Fetch(look) => {
                 let state = self.slot(look.parked.connection, look.parked.slot);
-                let Some(Slot::Looking { is_over, .. }) = state else {
+                let Some(Slot::ReadingLogs { is_over, .. }) = state else {
                     deregister_fetch(&mut look.fetch, look.parked);
                     return;
                 };
                 look.is_over |= *is_over;
             }
-            Work::Search { parked, .. } if self.slot(parked.connection, parked.slot).is_none() => {
+            StorageCall::ListOffsets { parked, .. }
+                if self.slot(parked.connection, parked.slot).is_none() =>
+            {
                 return;
             }
             _ => {}
@@ -254,7 +256,7 @@ impl Reactor {
 
     fn end_unheard(&mut self, token: u64, error: Error) {
         if let Some(index) = self.connections.place_of(token) {
-            self.tell_why(index, &End::Unheard(error));
+            self.log_disconnect(index, &DisconnectReason::Unheard(error));
             self.end(token);
         }
     }
@@ -264,7 +266,7 @@ impl Reactor {
             connection, slot, ..
         } = parked;
         let state = self.slot(connection, slot);
-        let Some(Slot::Looking { again, is_over, .. }) = state else {
+        let Some(Slot::ReadingLogs { again, is_over, .. }) = state else {
             // The connection is gone.
             deregister_fetch(&mut fetch, parked);
             return;
@@ -336,7 +338,7 @@ impl Reactor {
     /// Closes a connection that was waiting for what cannot be answered.
     fn refuse(&mut self, token: u64, error: Error) {
         if let Some(index) = self.connections.place_of(token) {
-            self.tell_why(index, &End::Refused(error));
+            self.log_disconnect(index, &DisconnectReason::Refused(error));
             self.close(index);
         }
     }

@@ -6,12 +6,6 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::dispatch::read_header;
-use super::end::End;
-use super::plane::Shared;
-use super::reactor::Reactor;
-use super::session::Slot;
-use super::work::Work;
 use crate::access::{Caller, Principal};
 use crate::api::k00_produce::{self, Produce};
 use crate::api::k01_fetch::{self, Fetch};
@@ -21,6 +15,12 @@ use crate::api::{Ask, Chunk, k03_metadata, k18_api_versions};
 use crate::error::Result;
 use crate::image::Image;
 use crate::limits::{LARGE_REQUEST_BYTES, LARGE_REQUEST_COPIES, RECEIVE_BYTES};
+use crate::net::disconnect::DisconnectReason;
+use crate::net::reactor::Reactor;
+use crate::net::reactor::dispatch::read_header;
+use crate::net::session::Slot;
+use crate::net::shared::Shared;
+use crate::net::storage_call::StorageCall;
 use crate::park::Parked;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
@@ -174,7 +174,9 @@ impl Reactor {
         }
         if let Some(connection) = self.connections.get(index) {
             let memory_bytes = content.len() + ahead_bytes;
-            let slot = connection.session.begin(Slot::Reading { memory_bytes });
+            let slot = connection
+                .session
+                .begin(Slot::ReadingRequest { memory_bytes });
             self.account_owed(index);
             self.aside = Some((slot, content));
         }
@@ -186,7 +188,7 @@ impl Reactor {
         let Some((slot, content)) = self.aside.take() else {
             return Some(buffer);
         };
-        let is_own = buffer.len() > RECEIVE_BYTES && !self.stage.has_buffer();
+        let is_own = buffer.len() > RECEIVE_BYTES && !self.appends.has_buffer();
         let (frame, content, back) = match is_own {
             true => (buffer, content, None),
             false => {
@@ -210,17 +212,18 @@ impl Reactor {
         let parked = self.parked(self.connections.token_of(index), slot);
         let image = self.shared.image();
         if let Some(connection) = self.connections.get(index) {
-            self.work.push_back(Work::Read(Box::new(LargeRequest {
-                parked,
-                frame,
-                content,
-                image,
-                principal: connection.session.principal.clone(),
-                address: connection.peer.ip(),
-                listener: connection.listener,
-                is_again,
-                now_ms: self.now_ms,
-            })));
+            self.work
+                .push_back(StorageCall::LargeRequest(Box::new(LargeRequest {
+                    parked,
+                    frame,
+                    content,
+                    image,
+                    principal: connection.session.principal.clone(),
+                    address: connection.peer.ip(),
+                    listener: connection.listener,
+                    is_again,
+                    now_ms: self.now_ms,
+                })));
         }
     }
 
@@ -230,7 +233,7 @@ impl Reactor {
         if let Some(connection) = self.connections.get(index) {
             connection
                 .session
-                .replace(slot, Slot::Reading { memory_bytes });
+                .replace(slot, Slot::ReadingRequest { memory_bytes });
             self.account_owed(index);
             let all = 0..content.len();
             self.put_large(index, slot, content, all, true);
@@ -244,16 +247,16 @@ impl Reactor {
             slot,
             ..
         } = parked;
-        let (Some(index), Some(Slot::Reading { .. })) =
+        let (Some(index), Some(Slot::ReadingRequest { .. })) =
             (self.connections.place_of(token), self.slot(token, slot))
         else {
             return;
         };
         let begun = read
-            .map_err(End::from)
+            .map_err(DisconnectReason::from)
             .and_then(|read| self.go_on(index, slot, read));
         if let Err(why) = begun {
-            self.tell_why(index, &why);
+            self.log_disconnect(index, &why);
             if let Some(connection) = self.connections.get(index) {
                 connection.session.answer(slot, Vec::new());
             }
@@ -264,7 +267,12 @@ impl Reactor {
         }
     }
 
-    fn go_on(&mut self, index: usize, slot: u64, read: LargeRead) -> std::result::Result<(), End> {
+    fn go_on(
+        &mut self,
+        index: usize,
+        slot: u64,
+        read: LargeRead,
+    ) -> std::result::Result<(), DisconnectReason> {
         let parked = self.parked(self.connections.token_of(index), slot);
         let LargeRead {
             api_key,
@@ -288,7 +296,7 @@ impl Reactor {
             },
             Content::Produce(produce, buffer, base) => {
                 let begun = self.begin_produce(index, produce, &buffer, base, Some(slot));
-                if let Some(buffer) = self.stage.end_buffer(buffer) {
+                if let Some(buffer) = self.appends.end_buffer(buffer) {
                     self.buffers.recycle(buffer);
                 }
                 begun?;

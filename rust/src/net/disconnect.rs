@@ -7,7 +7,7 @@ use crate::limits::REFUSAL_NOTICE_MS;
 
 /// Why no more is read of a connection.
 #[derive(Debug)]
-pub enum End {
+pub enum DisconnectReason {
     /// The client has gone: nobody's fault, and no word in the log.
     Gone,
     /// Records with acks 0 were refused: the end is all that their producer hears of it.
@@ -16,19 +16,23 @@ pub enum End {
     Refused(Error),
 }
 
-impl From<Error> for End {
-    fn from(error: Error) -> End {
-        End::Refused(error)
+impl From<Error> for DisconnectReason {
+    fn from(error: Error) -> DisconnectReason {
+        DisconnectReason::Refused(error)
     }
 }
 
-impl End {
+impl DisconnectReason {
     /// What the log says, if anything.
     fn sentence(&self, peer: SocketAddr) -> Option<String> {
         match self {
-            End::Gone => None,
-            End::Unheard(error) => Some(format!("Produce of {peer} with acks=0 refused: {error}")),
-            End::Refused(error) => Some(format!("a request of {peer} refused: {error}")),
+            DisconnectReason::Gone => None,
+            DisconnectReason::Unheard(error) => {
+                Some(format!("Produce of {peer} with acks=0 refused: {error}"))
+            }
+            DisconnectReason::Refused(error) => {
+                Some(format!("a request of {peer} refused: {error}"))
+            }
         }
     }
 }
@@ -44,9 +48,14 @@ pub struct Refusals {
 
 impl Refusals {
     /// The line to be written now, if one is due. `now_ms` is monotonic.
-    pub fn line(&mut self, peer: SocketAddr, end: &End, now_ms: u64) -> Option<String> {
+    pub fn line(
+        &mut self,
+        peer: SocketAddr,
+        end: &DisconnectReason,
+        now_ms: u64,
+    ) -> Option<String> {
         if now_ms < self.due_ms {
-            self.left_out += u64::from(!matches!(end, End::Gone));
+            self.left_out += u64::from(!matches!(end, DisconnectReason::Gone));
             return None;
         }
         let mut line = end.sentence(peer)?;
@@ -69,8 +78,8 @@ mod tests {
         let mut refusals = Refusals::default();
         let mut lines = Vec::new();
         for now_ms in (5_000..7_500).step_by(10) {
-            lines.extend(refusals.line(peer, &End::Gone, now_ms));
-            let refused = End::Refused(Error::InvalidArgument(format!("at {now_ms}")));
+            lines.extend(refusals.line(peer, &DisconnectReason::Gone, now_ms));
+            let refused = DisconnectReason::Refused(Error::InvalidArgument(format!("at {now_ms}")));
             lines.extend(refusals.line(peer, &refused, now_ms));
         }
         let more = "(and 99 more since the last such line)";

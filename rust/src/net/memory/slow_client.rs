@@ -13,7 +13,7 @@ use crate::limits::{PACE_BYTES, PACE_MS, SLOW_FRAME_MS};
 
 /// What the client is to do so that memory becomes free, as far as that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Duty {
+pub struct ClientProgress {
     /// Bytes of frames that it has sent, or of answers that it has taken, since it is connected.
     pub moved_bytes: u64,
     /// When it last did.
@@ -22,15 +22,15 @@ pub struct Duty {
 
 /// Of one connection. To be made anew (`default`) whenever the client has done what it was to do.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct SlowClientCheck {
     /// Where the present measurement began: time, and bytes moved by then.
     begun: Option<(u64, u64)>,
 }
 
-impl Pace {
+impl SlowClientCheck {
     /// Looks at the client now and then while memory is short.
-    pub fn is_too_slow(&mut self, duty: Duty, now_ms: u64) -> bool {
-        let Duty {
+    pub fn is_too_slow(&mut self, duty: ClientProgress, now_ms: u64) -> bool {
+        let ClientProgress {
             moved_bytes,
             moved_ms,
         } = duty;
@@ -50,14 +50,14 @@ mod tests {
     /// The second at which it is found too slow a client that moves so many bytes every so many
     /// seconds, looked at once a second for ten minutes.
     fn closed_at(bytes: u64, every_s: u64) -> Option<u64> {
-        let mut pace = Pace::default();
+        let mut slow_client = SlowClientCheck::default();
         (0..600).find(|second| {
             let times = second / every_s;
-            let duty = Duty {
+            let duty = ClientProgress {
                 moved_bytes: 5_000_000 + times * bytes,
                 moved_ms: times * every_s * 1000,
             };
-            pace.is_too_slow(duty, second * 1000)
+            slow_client.is_too_slow(duty, second * 1000)
         })
     }
 
@@ -77,13 +77,13 @@ mod tests {
     /// Memory was short before, and the client has gone on since without being looked at.
     #[test]
     fn what_was_moved_between_two_looks_counts() {
-        let mut pace = Pace::default();
-        let duty = |moved_bytes, moved_ms| Duty {
+        let mut slow_client = SlowClientCheck::default();
+        let duty = |moved_bytes, moved_ms| ClientProgress {
             moved_bytes,
             moved_ms,
         };
-        assert!(!pace.is_too_slow(duty(0, 0), 0));
-        assert!(!pace.is_too_slow(duty(PACE_BYTES, 1_000_000), 1_000_000));
-        assert!(pace.is_too_slow(duty(PACE_BYTES + 1, 1_060_000), 1_060_001));
+        assert!(!slow_client.is_too_slow(duty(0, 0), 0));
+        assert!(!slow_client.is_too_slow(duty(PACE_BYTES, 1_000_000), 1_000_000));
+        assert!(slow_client.is_too_slow(duty(PACE_BYTES + 1, 1_060_000), 1_060_001));
     }
 }

@@ -6,12 +6,12 @@
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;
 
-use super::end::End;
-use super::reactor::Reactor;
-use super::session::Input;
 use crate::limits::{
     MEMORY_FREE_BYTES, RECEIVE_BYTES, RECEIVE_GROWTH_MAX, RECEIVE_RESERVED_BYTES, RECEIVES_PER_TURN,
 };
+use crate::net::disconnect::DisconnectReason;
+use crate::net::reactor::Reactor;
+use crate::net::session::Input;
 use crate::wire::frame;
 
 impl Reactor {
@@ -21,7 +21,7 @@ impl Reactor {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(why) => {
-                    self.tell_why(index, &why);
+                    self.log_disconnect(index, &why);
                     self.close(index);
                     return;
                 }
@@ -29,14 +29,14 @@ impl Reactor {
             let goes_on = self.connections.get(index).is_some_and(|connection| {
                 !connection.is_blocked && !connection.waits_for_memory && !connection.has_ended
             });
-            if !goes_on || self.stage.is_full() {
+            if !goes_on || self.appends.is_full() {
                 return;
             }
         }
     }
 
     /// One `recv` and the frames that it completes. False: the socket has no more for now.
-    fn receive_once(&mut self, index: usize) -> Result<bool, End> {
+    fn receive_once(&mut self, index: usize) -> Result<bool, DisconnectReason> {
         let request_bytes_max = self.shared.settings.request_bytes_max;
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
@@ -79,7 +79,7 @@ impl Reactor {
             {
                 0
             }
-            Err(_) => return Err(End::Gone),
+            Err(_) => return Err(DisconnectReason::Gone),
         };
         input.end += received;
         connection.received_bytes += received as u64;
@@ -100,7 +100,7 @@ impl Reactor {
     }
 
     /// Has the log say why a connection is ended.
-    pub(super) fn tell_why(&mut self, index: usize, end: &End) {
+    pub(super) fn log_disconnect(&mut self, index: usize, end: &DisconnectReason) {
         let now_ms = self.now_ms;
         if let Some(connection) = self.connections.get(index) {
             self.shared
@@ -149,7 +149,7 @@ impl Reactor {
         let (at, is_blocked) = match result {
             Ok(found) => found,
             Err(why) => {
-                self.tell_why(index, &why);
+                self.log_disconnect(index, &why);
                 // What it sent before is answered still, but waits for no more records.
                 self.end_waits(index);
                 if let Some(connection) = self.connections.get(index) {
@@ -165,7 +165,7 @@ impl Reactor {
         }
         let Some(connection) = self.connections.get(index) else {
             self.aside = None;
-            if let Some(buffer) = self.stage.end_buffer(buffer) {
+            if let Some(buffer) = self.appends.end_buffer(buffer) {
                 self.buffers.recycle(buffer);
             }
             return;
@@ -175,7 +175,7 @@ impl Reactor {
         let is_whole = rest.len() > buffer.len() / 2 && self.aside.is_none();
         if rest.is_empty() {
             connection.session.input = Input::default();
-        } else if !self.stage.has_buffer() && is_whole {
+        } else if !self.appends.has_buffer() && is_whole {
             // Kept as it is.
             connection.session.input = Input {
                 buffer,
@@ -191,7 +191,7 @@ impl Reactor {
             };
         }
         if let Some(buffer) = self.read_aside(index, buffer)
-            && let Some(buffer) = self.stage.end_buffer(buffer)
+            && let Some(buffer) = self.appends.end_buffer(buffer)
         {
             self.buffers.recycle(buffer);
         }
@@ -205,7 +205,7 @@ impl Reactor {
         buffer: &[u8],
         mut at: usize,
         end: usize,
-    ) -> Result<(usize, bool), End> {
+    ) -> Result<(usize, bool), DisconnectReason> {
         let request_bytes_max = self.shared.settings.request_bytes_max;
         let bytes = buffer.get(..end).unwrap_or_default();
         let (image, shared) = (self.image.clone(), self.shared.clone());

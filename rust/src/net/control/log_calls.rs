@@ -1,30 +1,30 @@
 //! What Python asks of logs, and how the control thread goes on when one does not answer: appends of
-//! its coordinators, DeleteRecords, DescribeProducers; and that logs be made and deleted (`change.rs`).
+//! its coordinators, DeleteRecords, DescribeProducers; and that logs be made and deleted (`log_lifecycle.rs`).
 //!
 //! ```text
 //! Python       requests, timers ── call: queued ──┐                           ┌── answers
-//! `wait`       the turn is left on its seat, pwrite ┘  flushed or not needed: └ the call's number
+//! `wait`       the turn is left on its handoff, pwrite ┘  flushed or not needed: └ the call's number
 //! ```
 //!
 //! The control thread makes the calls of its turn itself when it comes for more to do: it holds
 //! neither the GIL nor any state of Python's there, so the spare thread can have the turn if a log
-//! directory does not answer (`seat.rs`). While that is so, or there is no spare thread, the calls
-//! are the affair of each directory's own thread (`gate.rs`). Either way Python is woken once there is
+//! directory does not answer (`handoff.rs`). While that is so, or there is no spare thread, the calls
+//! are the affair of each directory's own thread (`directory_queue.rs`). Either way Python is woken once there is
 //! an answer, that of an append once its records are committed, or will never be: a frozen directory
 //! holds up its own coordinators only.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::control::{ControlQueue, Taken, Turn};
-use super::plane::Shared;
-use super::poller;
-use super::work::Work;
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::log::{AppendInfo, AppendRequest};
 use crate::log::state::producers::ProducerState;
+use crate::net::control::queue::{ControlQueue, Taken, Turn};
+use crate::net::poller;
+use crate::net::shared::Shared;
+use crate::net::storage_call::StorageCall;
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 
 /// What Python asks of a partition's log, and by which number Python knows it.
@@ -84,26 +84,26 @@ fn call_all(mut turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
 }
 
 /// Makes the call here, or has the directory's own thread make it. `None` as above.
-fn perform(mut work: Work, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
+fn perform(mut work: StorageCall, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
     let control = shared.control();
-    let Some(gate) = work.gate(&shared.gates).cloned() else {
+    let Some(queue) = work.queue(&shared.queues).cloned() else {
         work.run(shared, None, false);
         return Some(turn);
     };
-    if !gate.is_open() || !control.has_spare() {
-        work = match gate.put(work, CONTROL_THREAD, shared) {
+    if !queue.is_open() || !control.has_spare() {
+        work = match queue.put(work, CONTROL_THREAD, shared) {
             None => return Some(turn),
             Some(work) => work,
         };
     }
     let thread_id = poller::thread_id();
     let call = control
-        .seat
-        .leave(turn, thread_id, gate.clone(), &shared.watch);
-    work.run(shared, Some(gate.directory), false);
-    let turn = control.seat.back(call);
+        .handoff
+        .leave(turn, thread_id, queue.clone(), &shared.watch);
+    work.run(shared, Some(queue.directory), false);
+    let turn = control.handoff.back(call);
     if turn.is_none() {
-        gate.recover();
+        queue.recover();
     }
     turn
 }
@@ -111,7 +111,7 @@ fn perform(mut work: Work, turn: Turn, shared: &Arc<Shared>) -> Option<Turn> {
 impl LogCall {
     /// Has it made by the next `wait`.
     pub fn queue(self, control: &ControlQueue) {
-        control.call(Work::Call(self));
+        control.call(StorageCall::LogCall(self));
     }
 
     pub fn run(self, control: &ControlQueue, now_ms: i64) {

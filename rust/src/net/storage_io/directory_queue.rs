@@ -3,14 +3,14 @@
 //!
 //! ```text
 //! open     calls run where they come up: no thread is woken, no buffer changes hands
-//! closed   a call did not return in time (`seat.rs` saw it): the next ones queue here
+//! closed   a call did not return in time (`handoff.rs` saw it): the next ones queue here
 //! open     the call has returned and the queue is empty; for reads, the directory's thread got its
 //!          last one done in time, so that the next ones need not queue behind those still there
 //! ```
 //!
-//! A directory has a gate for writing and one for reading, since a frozen file system still gives
+//! A directory has a queue for writing and one for reading, since a frozen file system still gives
 //! what is in the page cache, and further ones for calls that neither may wait for. Writes run in the
-//! order in which they came, the one that closed the gate first. Reads depend on no other: of a
+//! order in which they came, the one that closed the queue first. Reads depend on no other: of a
 //! connection there is one at a time.
 
 use std::collections::VecDeque;
@@ -20,27 +20,28 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::plane::{Message, Shared};
-use super::work::Work;
 use crate::crash::or_end_process;
 use crate::limits::{DIRECTORY_SILENCE_MS, STORAGE_TICK_MS};
 use crate::log::directory::LogDirectory;
+use crate::net::mailbox::Message;
+use crate::net::shared::Shared;
+use crate::net::storage_call::StorageCall;
 
 /// A call, and the network thread that gets what becomes of it.
 struct Job {
-    work: Work,
+    work: StorageCall,
     thread: usize,
 }
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
+    jobs: VecDeque<Job>,
     /// Calls that did not return in time and have not returned since.
     stalled: usize,
     is_running: bool,
     has_worker: bool,
     is_ending: bool,
-    /// When the gate was closed, or a call has returned since.
+    /// When the queue was closed, or a call has returned since.
     moved: Option<Instant>,
 }
 
@@ -54,7 +55,7 @@ enum Kind {
     Patient,
 }
 
-pub struct Gate {
+pub struct DirectoryQueue {
     name: String,
     /// The number of its log directory.
     pub directory: usize,
@@ -65,9 +66,9 @@ pub struct Gate {
     opened: Condvar,
 }
 
-impl Gate {
-    fn new(name: char, directory: usize, kind: Kind) -> Arc<Gate> {
-        Arc::new(Gate {
+impl DirectoryQueue {
+    fn new(name: char, directory: usize, kind: Kind) -> Arc<DirectoryQueue> {
+        Arc::new(DirectoryQueue {
             name: format!("{name}{directory}"),
             directory,
             kind,
@@ -111,7 +112,7 @@ impl Gate {
     }
 
     fn open_if_idle(&self, state: &State) {
-        if state.stalled == 0 && state.queue.is_empty() && !state.is_running {
+        if state.stalled == 0 && state.jobs.is_empty() && !state.is_running {
             self.is_closed.store(false, Ordering::Release);
             self.opened.notify_all();
         }
@@ -143,33 +144,38 @@ impl Gate {
 
     /// Has the directory's own thread do it; `thread` gets the result as a message. Without a thread to
     /// be had, it waits for one, or is given back where it waits for no other call.
-    pub fn put(self: &Arc<Gate>, work: Work, thread: usize, shared: &Arc<Shared>) -> Option<Work> {
+    pub fn put(
+        self: &Arc<DirectoryQueue>,
+        work: StorageCall,
+        thread: usize,
+        shared: &Arc<Shared>,
+    ) -> Option<StorageCall> {
         let mut state = self.state.lock();
         if !self.start_thread(&mut state, shared) {
-            if state.stalled == 0 && state.queue.is_empty() {
+            if state.stalled == 0 && state.jobs.is_empty() {
                 return Some(work);
             }
-            shared.gates.lacks_thread.store(true, Ordering::SeqCst);
+            shared.queues.lacks_thread.store(true, Ordering::SeqCst);
             shared.watch.wake();
         }
         self.close(&mut state);
-        state.queue.push_back(Job { work, thread });
+        state.jobs.push_back(Job { work, thread });
         self.wake.notify_one();
         None
     }
 
     /// Takes out what waits here for a connection of a network thread.
-    fn forget(&self, thread: usize, connection: u64, forgotten: &mut Vec<Work>) {
+    fn forget(&self, thread: usize, connection: u64, forgotten: &mut Vec<StorageCall>) {
         if self.is_open() {
             return;
         }
         let mut state = self.state.lock();
         let is_meant = |job: &Job| job.thread == thread && job.work.is_for(connection);
-        let count = state.queue.len();
+        let count = state.jobs.len();
         for _ in 0..count {
-            match state.queue.pop_front() {
+            match state.jobs.pop_front() {
                 Some(job) if is_meant(&job) => forgotten.push(job.work),
-                Some(job) => state.queue.push_back(job),
+                Some(job) => state.jobs.push_back(job),
                 None => {}
             }
         }
@@ -177,12 +183,12 @@ impl Gate {
     }
 
     /// Starts the directory's own thread, if there is none yet. False: none can be had.
-    fn start_thread(self: &Arc<Gate>, state: &mut State, shared: &Arc<Shared>) -> bool {
+    fn start_thread(self: &Arc<DirectoryQueue>, state: &mut State, shared: &Arc<Shared>) -> bool {
         if !state.has_worker {
-            let (gate, shared) = (self.clone(), Arc::downgrade(shared));
+            let (queue, shared) = (self.clone(), Arc::downgrade(shared));
             let builder = std::thread::Builder::new().name(format!("storage-{}", self.name));
             state.has_worker = builder
-                .spawn(move || or_end_process(|| gate.run(&shared)))
+                .spawn(move || or_end_process(|| queue.run(&shared)))
                 .is_ok();
         }
         state.has_worker
@@ -191,15 +197,15 @@ impl Gate {
     fn run(&self, shared: &Weak<Shared>) {
         let mut state = self.state.lock();
         loop {
-            while state.stalled > 0 || state.queue.is_empty() {
+            while state.stalled > 0 || state.jobs.is_empty() {
                 self.open_if_idle(&state);
-                if state.is_ending && state.queue.is_empty() {
+                if state.is_ending && state.jobs.is_empty() {
                     state.has_worker = false;
                     return;
                 }
                 self.wake.wait(&mut state);
             }
-            let (Some(job), Some(shared)) = (state.queue.pop_front(), shared.upgrade()) else {
+            let (Some(job), Some(shared)) = (state.jobs.pop_front(), shared.upgrade()) else {
                 state.has_worker = false;
                 return;
             };
@@ -209,9 +215,9 @@ impl Gate {
             let is_patient = self.kind == Kind::Patient;
             let done = job.work.run(&shared, Some(self.directory), is_patient);
             let took = begun.elapsed();
-            // Before the result is out: what follows from it finds the gate as it is now.
+            // Before the result is out: what follows from it finds the queue as it is now.
             self.ran(&mut self.state.lock(), took);
-            shared.post(job.thread, Message::Done(done));
+            shared.post(job.thread, Message::CallResult(done));
             drop(shared);
             state = self.state.lock();
         }
@@ -223,58 +229,58 @@ impl Gate {
     }
 }
 
-/// The gates of one log directory.
-pub struct DirectoryGates {
+/// The queues of one log directory.
+pub struct QueuesOfDirectory {
     directory: Arc<LogDirectory>,
-    pub writes: Arc<Gate>,
-    pub reads: Arc<Gate>,
+    pub writes: Arc<DirectoryQueue>,
+    pub reads: Arc<DirectoryQueue>,
     /// For look-ups by time, which always run on its thread.
-    pub searches: Arc<Gate>,
+    pub searches: Arc<DirectoryQueue>,
     /// For what Python asks of logs, appends of its coordinators above all.
-    pub calls: Arc<Gate>,
+    pub calls: Arc<DirectoryQueue>,
     /// For logs that are made and deleted: many take seconds, which the appends need not wait.
-    pub changes: Arc<Gate>,
+    pub changes: Arc<DirectoryQueue>,
     /// For long answers out of files, one at a time: the network thread looks after the others
     /// meanwhile. It is closed while it sends one.
-    pub long_answers: Arc<Gate>,
+    pub long_answers: Arc<DirectoryQueue>,
 }
 
-/// The gates of all log directories.
-pub struct Gates {
-    directories: Vec<DirectoryGates>,
+/// The queues of all log directories.
+pub struct StorageQueues {
+    directories: Vec<QueuesOfDirectory>,
     /// For records of the metadata, whose directory may be none of the log directories.
-    pub metadata: Arc<Gate>,
+    pub metadata: Arc<DirectoryQueue>,
     /// For large requests, which no network thread reads: it has a thread and no directory.
-    pub large: Arc<Gate>,
-    /// A gate has no thread for what is in its queue, since none could be started.
+    pub large: Arc<DirectoryQueue>,
+    /// A queue has no thread for what is in its queue, since none could be started.
     lacks_thread: AtomicBool,
 }
 
-impl Gates {
-    pub fn new(directories: &[Arc<LogDirectory>]) -> Gates {
-        let gates = directories
+impl StorageQueues {
+    pub fn new(directories: &[Arc<LogDirectory>]) -> StorageQueues {
+        let queues = directories
             .iter()
             .enumerate()
-            .map(|(number, directory)| DirectoryGates {
+            .map(|(number, directory)| QueuesOfDirectory {
                 directory: directory.clone(),
-                writes: Gate::new('w', number, Kind::Ordered),
-                reads: Gate::new('r', number, Kind::Unordered),
-                searches: Gate::new('s', number, Kind::Unordered),
-                calls: Gate::new('c', number, Kind::Ordered),
-                changes: Gate::new('m', number, Kind::Ordered),
-                long_answers: Gate::new('l', number, Kind::Patient),
+                writes: DirectoryQueue::new('w', number, Kind::Ordered),
+                reads: DirectoryQueue::new('r', number, Kind::Unordered),
+                searches: DirectoryQueue::new('s', number, Kind::Unordered),
+                calls: DirectoryQueue::new('c', number, Kind::Ordered),
+                changes: DirectoryQueue::new('m', number, Kind::Ordered),
+                long_answers: DirectoryQueue::new('l', number, Kind::Patient),
             });
-        Gates {
-            directories: gates.collect(),
-            metadata: Gate::new('k', 0, Kind::Ordered),
-            large: Gate::new('q', 0, Kind::Unordered),
+        StorageQueues {
+            directories: queues.collect(),
+            metadata: DirectoryQueue::new('k', 0, Kind::Ordered),
+            large: DirectoryQueue::new('q', 0, Kind::Unordered),
             lacks_thread: AtomicBool::new(false),
         }
     }
 
     /// The number of a directory; that of the first one if it is a stranger.
     pub fn number_of(&self, directory: &Arc<LogDirectory>) -> usize {
-        let same = |gates: &DirectoryGates| Arc::ptr_eq(&gates.directory, directory);
+        let same = |queues: &QueuesOfDirectory| Arc::ptr_eq(&queues.directory, directory);
         self.directories.iter().position(same).unwrap_or(0)
     }
 
@@ -283,30 +289,30 @@ impl Gates {
         self.directories.len() == 1 || self.number_of(directory) == number
     }
 
-    pub fn get(&self, number: usize) -> Option<&DirectoryGates> {
+    pub fn get(&self, number: usize) -> Option<&QueuesOfDirectory> {
         self.directories.get(number)
     }
 
     /// Whether writes of a directory have not returned for so long that nothing new is to lie there.
     pub fn is_silent(&self, directory: &Arc<LogDirectory>) -> bool {
         let least = Duration::from_millis(DIRECTORY_SILENCE_MS);
-        let gates = self.get(self.number_of(directory));
-        gates.is_some_and(|gates| {
-            let writing = [&gates.writes, &gates.calls, &gates.changes];
-            writing.iter().any(|gate| gate.is_silent(least))
+        let queues = self.get(self.number_of(directory));
+        queues.is_some_and(|queues| {
+            let writing = [&queues.writes, &queues.calls, &queues.changes];
+            writing.iter().any(|queue| queue.is_silent(least))
         })
     }
 
-    /// The gate for reading in a directory, which is not asked for where there is only one.
+    /// The queue for reading in a directory, which is not asked for where there is only one.
     pub fn reads_of<'a>(
         &self,
         directory: impl FnOnce() -> Option<&'a Arc<LogDirectory>>,
-    ) -> Option<&Arc<Gate>> {
+    ) -> Option<&Arc<DirectoryQueue>> {
         let number = match self.directories.len() {
             1 => 0,
             _ => self.number_of(directory()?),
         };
-        self.directories.get(number).map(|gates| &gates.reads)
+        self.directories.get(number).map(|queues| &queues.reads)
     }
 
     /// Threads could not be started, and `start_threads` is to try again.
@@ -319,17 +325,17 @@ impl Gates {
         if !self.lacks_thread.swap(false, Ordering::SeqCst) {
             return true;
         }
-        let has_thread = |gate: &Arc<Gate>| {
-            let mut state = gate.state.lock();
-            state.queue.is_empty() || gate.start_thread(&mut state, shared)
+        let has_thread = |queue: &Arc<DirectoryQueue>| {
+            let mut state = queue.state.lock();
+            state.jobs.is_empty() || queue.start_thread(&mut state, shared)
         };
-        let of_directories = self.directories.iter().all(|gates| {
-            has_thread(&gates.writes)
-                && has_thread(&gates.reads)
-                && has_thread(&gates.searches)
-                && has_thread(&gates.calls)
-                && has_thread(&gates.changes)
-                && has_thread(&gates.long_answers)
+        let of_directories = self.directories.iter().all(|queues| {
+            has_thread(&queues.writes)
+                && has_thread(&queues.reads)
+                && has_thread(&queues.searches)
+                && has_thread(&queues.calls)
+                && has_thread(&queues.changes)
+                && has_thread(&queues.long_answers)
         });
         let have_threads = of_directories && has_thread(&self.metadata) && has_thread(&self.large);
         if !have_threads {
@@ -341,11 +347,11 @@ impl Gates {
     /// Takes out what waits at any of them for a connection that is gone: else a client that comes back
     /// again and again would fill the memory while a log directory does not answer. Appends stay: they
     /// were accepted, and are bounded by the memory for requests.
-    pub fn forget(&self, thread: usize, connection: u64) -> Vec<Work> {
+    pub fn forget(&self, thread: usize, connection: u64) -> Vec<StorageCall> {
         let mut forgotten = Vec::new();
-        for gates in &self.directories {
-            for gate in [&gates.reads, &gates.searches, &gates.long_answers] {
-                gate.forget(thread, connection, &mut forgotten);
+        for queues in &self.directories {
+            for queue in [&queues.reads, &queues.searches, &queues.long_answers] {
+                queue.forget(thread, connection, &mut forgotten);
             }
         }
         self.large.forget(thread, connection, &mut forgotten);
@@ -355,16 +361,16 @@ impl Gates {
     /// Logs are being made or deleted, or the metadata is being written, in a directory that does not
     /// answer.
     pub fn are_changes_stuck(&self) -> bool {
-        let mut changes = self.directories.iter().map(|gates| &gates.changes);
-        !self.metadata.is_open() || changes.any(|gate| !gate.is_open())
+        let mut changes = self.directories.iter().map(|queues| &queues.changes);
+        !self.metadata.is_open() || changes.any(|queue| !queue.is_open())
     }
 
     /// Returns once all logs are made and deleted that were to be, and the metadata is written, or at the
     /// deadline.
     pub fn wait_for_changes(&self, deadline: Instant) {
         self.metadata.wait_until_open(deadline);
-        for gates in &self.directories {
-            gates.changes.wait_until_open(deadline);
+        for queues in &self.directories {
+            queues.changes.wait_until_open(deadline);
         }
     }
 
@@ -376,18 +382,18 @@ impl Gates {
     pub fn are_open(&self) -> bool {
         self.directories
             .iter()
-            .all(|gates| gates.writes.is_open() && gates.reads.is_open())
+            .all(|queues| queues.writes.is_open() && queues.reads.is_open())
     }
 
     /// Ends the threads, each after what is in its queue.
     pub fn end(&self) {
-        for gates in &self.directories {
-            gates.writes.end();
-            gates.reads.end();
-            gates.searches.end();
-            gates.calls.end();
-            gates.changes.end();
-            gates.long_answers.end();
+        for queues in &self.directories {
+            queues.writes.end();
+            queues.reads.end();
+            queues.searches.end();
+            queues.calls.end();
+            queues.changes.end();
+            queues.long_answers.end();
         }
         self.metadata.end();
         self.large.end();
@@ -397,50 +403,50 @@ impl Gates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::work::AppendBatch;
+    use crate::net::storage_call::AppendBatch;
 
-    /// A gate that a call has closed which did not return, with another one queued behind it.
-    fn closed(kind: Kind) -> Arc<Gate> {
-        let gate = Gate::new('x', 0, kind);
-        gate.stall();
-        gate.state.lock().queue.push_back(Job {
-            work: Work::Append(AppendBatch::default()),
+    /// A queue that a call has closed which did not return, with another one queued behind it.
+    fn closed(kind: Kind) -> Arc<DirectoryQueue> {
+        let queue = DirectoryQueue::new('x', 0, kind);
+        queue.stall();
+        queue.state.lock().jobs.push_back(Job {
+            work: StorageCall::Append(AppendBatch::default()),
             thread: 0,
         });
-        gate
+        queue
     }
 
     #[test]
     fn a_gate_is_silent_while_it_is_closed_and_nothing_returns() {
         let (soon, late) = (Duration::ZERO, Duration::from_secs(3600));
-        let gate = Gate::new('x', 0, Kind::Ordered);
-        assert!(!gate.is_silent(soon), "it is open");
-        gate.stall();
-        assert!(gate.is_silent(soon));
-        assert!(!gate.is_silent(late));
-        let closed = gate.state.lock().moved;
-        gate.stall();
-        assert_eq!(gate.state.lock().moved, closed, "nothing has returned");
-        gate.state.lock().moved = None;
-        gate.recover();
-        assert!(gate.state.lock().moved.is_some(), "one has");
-        gate.recover();
-        assert!(!gate.is_silent(soon), "it is open again");
+        let queue = DirectoryQueue::new('x', 0, Kind::Ordered);
+        assert!(!queue.is_silent(soon), "it is open");
+        queue.stall();
+        assert!(queue.is_silent(soon));
+        assert!(!queue.is_silent(late));
+        let closed = queue.state.lock().moved;
+        queue.stall();
+        assert_eq!(queue.state.lock().moved, closed, "nothing has returned");
+        queue.state.lock().moved = None;
+        queue.recover();
+        assert!(queue.state.lock().moved.is_some(), "one has");
+        queue.recover();
+        assert!(!queue.is_silent(soon), "it is open again");
     }
 
     #[test]
     fn reads_go_on_where_they_come_up_once_the_directory_answers_in_time() {
         let prompt = Duration::from_millis(STORAGE_TICK_MS - 1);
         for kind in [Kind::Ordered, Kind::Unordered] {
-            let gate = closed(kind);
-            gate.ran(&mut gate.state.lock(), prompt);
-            assert!(!gate.is_open(), "a call has not returned yet");
-            gate.recover();
-            assert!(!gate.is_open(), "nothing has been prompt since");
-            gate.ran(&mut gate.state.lock(), 2 * prompt);
-            assert!(!gate.is_open());
-            gate.ran(&mut gate.state.lock(), prompt);
-            assert_eq!(gate.is_open(), kind == Kind::Unordered);
+            let queue = closed(kind);
+            queue.ran(&mut queue.state.lock(), prompt);
+            assert!(!queue.is_open(), "a call has not returned yet");
+            queue.recover();
+            assert!(!queue.is_open(), "nothing has been prompt since");
+            queue.ran(&mut queue.state.lock(), 2 * prompt);
+            assert!(!queue.is_open());
+            queue.ran(&mut queue.state.lock(), prompt);
+            assert_eq!(queue.is_open(), kind == Kind::Unordered);
         }
     }
 }

@@ -3,14 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::control::ControlFrame;
-use super::end::End;
-use super::large::is_large;
-use super::plane::{HeldMemory, Shared};
-use super::reactor::{Reactor, Timer};
-use super::session::{Session, Slot};
-use super::stage::Source;
-use super::work::Work;
 use crate::api::k00_produce::{self, Outcome, Produce};
 use crate::api::k01_fetch::Fetch;
 use crate::api::k02_list_offsets::ListOffsets;
@@ -24,6 +16,14 @@ use crate::limits::{
     HOUSEKEEPING_MS, LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK,
     PRODUCE_WAIT_MS_MIN, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
+use crate::net::control::queue::ControlFrame;
+use crate::net::disconnect::DisconnectReason;
+use crate::net::reactor::append_batching::Source;
+use crate::net::reactor::large_requests::is_large;
+use crate::net::reactor::{Reactor, Timer};
+use crate::net::session::{Session, Slot};
+use crate::net::shared::{HeldMemory, Shared};
+use crate::net::storage_call::StorageCall;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
@@ -51,9 +51,9 @@ pub fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<Reque
 fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
     produce.partitions.iter().any(|each| match &each.outcome {
         Outcome::Accepted(partition, _) => {
-            let number = shared.gates.number_of(&partition.directory);
-            let gates = shared.gates.get(number);
-            gates.is_some_and(|gates| !gates.writes.is_open())
+            let number = shared.queues.number_of(&partition.directory);
+            let queues = shared.queues.get(number);
+            queues.is_some_and(|queues| !queues.writes.is_open())
         }
         _ => false,
     })
@@ -85,7 +85,7 @@ impl Reactor {
         bytes: &[u8],
         content: Range<usize>,
         around: Around<'_>,
-    ) -> std::result::Result<bool, End> {
+    ) -> std::result::Result<bool, DisconnectReason> {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
         let (image, shared) = around;
@@ -211,7 +211,7 @@ impl Reactor {
         reader: &mut Reader<'_>,
         (bytes, base): (&[u8], usize),
         (image, shared): Around<'_>,
-    ) -> std::result::Result<bool, End> {
+    ) -> std::result::Result<bool, DisconnectReason> {
         let token = self.connections.token_of(index);
         let Some(connection) = self.connections.get(index) else {
             return Ok(true);
@@ -219,7 +219,7 @@ impl Reactor {
         let ask = connection.ask(image, shared);
         let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests, None)?;
         connection.work_in_turn += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
-        if !shared.gates.are_open()
+        if !shared.queues.are_open()
             && shared.budget.is_half_used()
             && waits_for_directory(&produce, shared)
         {
@@ -269,7 +269,7 @@ impl Reactor {
         let exceeds_memory = connection.exceeds_memory;
         let session = &mut connection.session;
         let deadline_ms = now_ms + fetch.max_wait_ms as u64;
-        if exceeds_memory && !shared.gates.are_open() {
+        if exceeds_memory && !shared.queues.are_open() {
             // It might hold its memory for as long as a log directory does not answer.
             let mut chunks = fetch.throttled_answer(0);
             api::finish(&mut chunks, shared.settings.answer_bytes_max)?;
@@ -326,11 +326,11 @@ impl Reactor {
         let memory_bytes = request.memory_bytes();
         let slot = connection
             .session
-            .place(at, Slot::Searching { memory_bytes });
+            .place(at, Slot::SearchingLogs { memory_bytes });
         if memory_bytes > MEMORY_FREE_BYTES {
             self.account_owed(index);
         }
-        self.work.push_back(Work::Search {
+        self.work.push_back(StorageCall::ListOffsets {
             parked: self.parked(token, slot),
             request,
         });
@@ -345,7 +345,7 @@ impl Reactor {
         bytes: &[u8],
         base: usize,
         at: Option<u64>,
-    ) -> std::result::Result<(), End> {
+    ) -> std::result::Result<(), DisconnectReason> {
         let token = self.connections.token_of(index);
         let now_ms = self.now_ms;
         let Some(connection) = self.connections.get(index) else {
@@ -370,12 +370,12 @@ impl Reactor {
                 connection: token,
                 slot,
                 at: number,
-                directory: self.shared.gates.number_of(&partition.directory),
+                directory: self.shared.queues.number_of(&partition.directory),
                 partition: partition.clone(),
             };
             // The ranges count from the start of the content, as the reader did.
             let records = &each.records;
-            self.stage
+            self.appends
                 .add(source, bytes, base + records.start, records.len());
         }
         match is_silent {
@@ -402,10 +402,10 @@ impl Reactor {
             self.set_late_timer(token, deadline_ms);
         }
         if let Some(error) = refusal {
-            return Err(End::Unheard(error));
+            return Err(DisconnectReason::Unheard(error));
         }
         if let (Some(slot), 0) = (slot, pending) {
-            self.settle_produce(token, slot);
+            self.try_complete_produce(token, slot);
         }
         Ok(())
     }

@@ -14,9 +14,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering;
 
-use super::plane::{Excess, Message};
-use super::reactor::Reactor;
 use crate::limits::{IDLE_ENTRIES_FREE, IDLE_LOOKS_PER_TURN};
+use crate::net::mailbox::{Excess, Message};
+use crate::net::reactor::Reactor;
 
 /// When connections are to be looked at, each once. Entries of connections that are gone stay until
 /// their time, or until they are the most.

@@ -1,0 +1,36 @@
+//! Settings of the broker core, as Python reads them from the configuration and hands them over at the start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::net::admission::ConnectionLimits;
+
+/// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config/`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `num.network.threads`
+    pub network_threads: usize,
+    /// `kafkalite.busy.poll.us`
+    pub busy_poll: Duration,
+    /// `socket.request.max.bytes`
+    pub request_bytes_max: usize,
+    /// Of an answer; who asks for a larger one is closed.
+    pub answer_bytes_max: i32,
+    /// Names of the listeners, in their order.
+    pub listener_names: Vec<Arc<str>>,
+    pub connections: ConnectionLimits,
+    /// `queued.max.request.bytes`; not positive: a share of the memory.
+    pub queued_bytes_max: i64,
+    /// `connections.max.idle.ms`
+    pub idle_ms_max: u64,
+    /// `fetch.max.bytes`
+    pub fetch_bytes_max: u64,
+    /// `max.incremental.fetch.session.cache.slots`
+    pub fetch_sessions_max: usize,
+    /// `auto.create.topics.enable`
+    pub auto_create_topics: bool,
+    /// How often the logs are looked after.
+    pub intervals: Intervals,
+    pub cleaner: CleanerSettings,
+}
