@@ -60,7 +60,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
         judged.append((key, topic is not None, partitions))
 
     def reply(results: list[int]) -> None:
-        answered: list[tuple[str, bytes, list[tuple[int, int]]]] = [
+        answered: list[Any] = [
             ("", key, rows) if by_id else (key, NO_ID, rows)
             for key, rows in put_together(judged, results)
         ]

@@ -29,7 +29,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
     """Answers once all groups are known."""
     version = request.api_version
     kind = messages.OffsetFetchResponse
-    response = kind()
+    response: Any = kind()
     if version < 8:
         asked = [(message.group_id, message.topics, response)]
     else:

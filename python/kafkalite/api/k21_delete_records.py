@@ -14,8 +14,9 @@ UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed;
 Version notes: v2 is flexible; nothing else differs.
 """
 
-from typing import Any, Final
+from typing import Final
 
+from kafkalite import _native
 from kafkalite.api.log_answers import answer_of, in_time
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -25,6 +26,8 @@ from kafkalite.tasks import Future
 
 NAME = "DeleteRecords"
 
+Row = messages.DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
+
 HIGH_WATERMARK = -1
 
 WAIT_MS_MIN: Final = 1_000
@@ -32,11 +35,13 @@ WAIT_MS_MIN: Final = 1_000
 looks at the clock."""
 
 
-async def handle(context: Context, request: Any, message: Any) -> Any:
+async def handle(
+    context: Context, request: _native.Request, message: messages.DeleteRecordsRequest
+) -> messages.DeleteRecordsResponse:
     """Each partition once; of one that is named twice, the last offset counts."""
     kind = messages.DeleteRecordsResponse
     response = kind()
-    deleting: list[tuple[str, Any, Future[int]]] = []
+    deleting: list[tuple[str, Row, Future[int]]] = []
     asked: dict[str, dict[int, int]] = {}
     for topic in message.topics:
         for each in topic.partitions:
@@ -45,9 +50,7 @@ async def handle(context: Context, request: Any, message: Any) -> Any:
         result = kind.DeleteRecordsTopicResult(name=name)
         response.topics.append(result)
         for index, offset in offsets.items():
-            row = kind.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
-                partition_index=index, low_watermark=-1
-            )
+            row = Row(partition_index=index, low_watermark=-1)
             result.partitions.append(row)
             row.error_code, offset = _judge(context, name, index, offset)
             if row.error_code == codes.NONE:

@@ -15,8 +15,8 @@ Version notes: v3 tells an earlier id and epoch (KIP-360); v4 may answer PRODUCE
 """
 
 from collections.abc import Callable
-from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Deadline, in_turn, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
@@ -28,7 +28,9 @@ NO_ID = -1
 """Also of an epoch."""
 
 
-def handle(context: Context, request: Any, message: Any) -> Any:
+def handle(
+    context: Context, request: _native.Request, message: messages.InitProducerIdRequest
+) -> messages.InitProducerIdResponse | None:
     """Gives out a producer id, later where there is none left of this node's block."""
     if message.transactional_id:
         return _refused(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -49,7 +51,7 @@ def handle(context: Context, request: Any, message: Any) -> Any:
 
 
 def _give_or_allocate(
-    context: Context, request: Any, late: Callable[[], None], due_ms: int
+    context: Context, request: _native.Request, late: Callable[[], None], due_ms: int
 ) -> None:
     """Somebody before may have taken the next block."""
 
@@ -69,16 +71,14 @@ def _give_or_allocate(
     deadline = Deadline(context, left_ms(context, due_ms), late)
 
 
-def _given(producer_id: int) -> Any:
+def _given(producer_id: int) -> messages.InitProducerIdResponse:
     return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _refused(code: int) -> Any:
+def _refused(code: int) -> messages.InitProducerIdResponse:
     return messages.InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_ID)
 
 
-def _is_half(message: Any) -> bool:
+def _is_half(message: messages.InitProducerIdRequest) -> bool:
     """An earlier id goes with its epoch."""
-    has_id: bool = message.producer_id != NO_ID
-    has_epoch: bool = message.producer_epoch != NO_ID
-    return has_id != has_epoch
+    return (message.producer_id != NO_ID) != (message.producer_epoch != NO_ID)

@@ -11,18 +11,21 @@ failed; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if the client knows another ep
 Version notes: v2 has the client's epoch of the leader (KIP-320), v3 the replica id (KIP-392).
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
 NAME = "OffsetForLeaderEpoch"
 
+Asked = messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+
 UNDEFINED = -1
 """Of epochs and offsets."""
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    context: Context, _request: _native.Request, message: messages.OffsetForLeaderEpochRequest
+) -> messages.OffsetForLeaderEpochResponse:
     """Each partition that is named."""
     kind = messages.OffsetForLeaderEpochResponse
     response = kind()
@@ -43,7 +46,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     return response
 
 
-def _refusal(context: Context, name: str, asked: Any) -> int:
+def _refusal(context: Context, name: str, asked: Asked) -> int:
     code = context.log_refusal(name, asked.partition)
     topic = context.image.topics.get(name)
     if code or topic is None:

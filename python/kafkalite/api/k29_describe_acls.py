@@ -7,8 +7,7 @@ Refusals: SECURITY_DISABLED, as Kafka without `authorizer.class.name`.
 Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.api.acl_codes import check_known
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
@@ -18,7 +17,9 @@ NAME = "DescribeAcls"
 REFUSAL = "No Authorizer is configured on the broker"
 
 
-def handle(_context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    _context: Context, _request: _native.Request, message: messages.DescribeAclsRequest
+) -> messages.DescribeAclsResponse:
     """Refuses."""
     check_known(
         message.resource_type_filter,

@@ -7,8 +7,7 @@ Refusals: SECURITY_DISABLED for each, as Kafka without `authorizer.class.name`.
 Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.api.acl_codes import check_known
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
@@ -18,7 +17,9 @@ NAME = "CreateAcls"
 REFUSAL = "No Authorizer is configured."
 
 
-def handle(_context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    _context: Context, _request: _native.Request, message: messages.CreateAclsRequest
+) -> messages.CreateAclsResponse:
     """Refuses each."""
     for each in message.creations:
         check_known(

@@ -12,8 +12,8 @@ cordoned, which none is.
 
 import os
 from contextlib import suppress
-from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -22,8 +22,13 @@ from kafkalite.tasks import TimedOutError, all_done
 
 NAME = "DescribeLogDirs"
 
+Directory = messages.DescribeLogDirsResponse.DescribeLogDirsResult
+Partition = Directory.DescribeLogDirsTopic.DescribeLogDirsPartition
 
-async def handle(context: Context, _request: Any, message: Any) -> Any:
+
+async def handle(
+    context: Context, _request: _native.Request, message: messages.DescribeLogDirsRequest
+) -> messages.DescribeLogDirsResponse:
     """Each log directory, in the order of `log.dirs`, once their disks have answered."""
     response = messages.DescribeLogDirsResponse()
     usable = _describe(context, message, response)
@@ -40,10 +45,14 @@ async def handle(context: Context, _request: Any, message: Any) -> Any:
     return response
 
 
-def _describe(context: Context, message: Any, response: Any) -> list[Any]:
+def _describe(
+    context: Context,
+    message: messages.DescribeLogDirsRequest,
+    response: messages.DescribeLogDirsResponse,
+) -> list[Directory]:
     """Puts into the response what is known without the disks. Returns the results of directories
     that have not failed."""
-    partitions: dict[str, dict[str, list[Any]]] = {}
+    partitions: dict[str, dict[str, list[Partition]]] = {}
     for name, indexes in _asked(context, message).items():
         for index in indexes:
             log = context.plane.log(name, index)
@@ -54,7 +63,7 @@ def _describe(context: Context, message: Any, response: Any) -> list[Any]:
     usable = []
     offline = context.plane.offline_log_dirs()
     for path in context.config.log_dirs():
-        result = messages.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=path)
+        result = Directory(log_dir=path)
         response.results.append(result)
         if path in offline:
             result.error_code = codes.KAFKA_STORAGE_ERROR
@@ -67,7 +76,7 @@ def _describe(context: Context, message: Any, response: Any) -> list[Any]:
     return usable
 
 
-def _asked(context: Context, message: Any) -> dict[str, list[int]]:
+def _asked(context: Context, message: messages.DescribeLogDirsRequest) -> dict[str, list[int]]:
     """Topics and partitions, each once however often it is named."""
     if message.topics is None:
         topics = context.image.topics.values()
@@ -78,6 +87,5 @@ def _asked(context: Context, message: Any) -> dict[str, list[int]]:
     return {name: list(indexes) for name, indexes in asked.items()}
 
 
-def _partition(index: int, size_bytes: int) -> Any:
-    kind = messages.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
-    return kind.DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes)
+def _partition(index: int, size_bytes: int) -> Partition:
+    return Partition(partition_index=index, partition_size=size_bytes)

@@ -12,8 +12,8 @@ Version notes: v1 has unclean elections and an error of the whole (KIP-460).
 """
 
 from collections.abc import Iterable
-from typing import Any
 
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
@@ -38,7 +38,9 @@ NOT_AVAILABLE = {
 NOT_NEEDED = codes.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    context: Context, _request: _native.Request, message: messages.ElectLeadersRequest
+) -> messages.ElectLeadersResponse:
     """What an election of each partition would come to."""
     kind = messages.ElectLeadersResponse
     response = kind()
@@ -69,7 +71,10 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
 
 
 def _topics(
-    context: Context, asked: Any, *, is_refused: bool
+    context: Context,
+    asked: list[messages.ElectLeadersRequest.TopicPartitions] | None,
+    *,
+    is_refused: bool,
 ) -> Iterable[tuple[str, Iterable[int]]]:
     """Name and partitions of each topic to answer for. A refusal names what was asked for only."""
     if asked is not None:
@@ -78,7 +83,7 @@ def _topics(
     return [(topic.name, range(len(topic.partitions))) for topic in topics]
 
 
-def _refusal(message: Any) -> Refusal | None:
+def _refusal(message: messages.ElectLeadersRequest) -> Refusal | None:
     """Of the whole request."""
     if message.timeout_ms <= 0:
         return codes.REQUEST_TIMED_OUT, None

@@ -10,16 +10,21 @@ NO_REASSIGNMENT_IN_PROGRESS; INVALID_REPLICA_ASSIGNMENT.
 Version notes: v1 may forbid another number of replicas (KIP-860), which there cannot be.
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
 
 NAME = "AlterPartitionReassignments"
 
+Asked = messages.AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+
+def handle(
+    context: Context,
+    _request: _native.Request,
+    message: messages.AlterPartitionReassignmentsRequest,
+) -> messages.AlterPartitionReassignmentsResponse:
     """An outcome for each partition."""
     kind = messages.AlterPartitionReassignmentsResponse
     response = kind(
@@ -44,7 +49,7 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     return response
 
 
-def _refusal(context: Context, name: str, asked: Any) -> ControllerError | None:
+def _refusal(context: Context, name: str, asked: Asked) -> ControllerError | None:
     """Why the partition cannot lie as is asked."""
     try:
         _check(context, name, asked)
@@ -53,7 +58,7 @@ def _refusal(context: Context, name: str, asked: Any) -> ControllerError | None:
     return None
 
 
-def _check(context: Context, name: str, asked: Any) -> None:
+def _check(context: Context, name: str, asked: Asked) -> None:
     """Raises ControllerError where the partition cannot lie as is asked."""
     topic = context.image.topics.get(name)
     unknown = codes.UNKNOWN_TOPIC_OR_PARTITION

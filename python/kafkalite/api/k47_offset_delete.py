@@ -35,7 +35,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
         judged.append((asked.name, topic is not None, partitions))
 
     def reply(code: int, results: list[int]) -> None:
-        response = messages.OffsetDeleteResponse(error_code=code)
+        response: Any = messages.OffsetDeleteResponse(error_code=code)
         if code == codes.NONE:
             response.topics = put_together(judged, results)
         context.plane.respond(request, response)

@@ -11,16 +11,19 @@ directory's id and the endpoints of the voters (KIP-853). There is no controller
 endpoint is the broker's own.
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.metadata.controller import METADATA_TOPIC
 from kafkalite.protocol import codes, messages
 
 NAME = "DescribeQuorum"
 
+Partition = messages.DescribeQuorumResponse.TopicData.PartitionData
 
-def handle(context: Context, request: Any, message: Any) -> Any:
+
+def handle(
+    context: Context, request: _native.Request, message: messages.DescribeQuorumRequest
+) -> messages.DescribeQuorumResponse:
     """The state of the quorum."""
     asked = [(topic.topic_name, each) for topic in message.topics for each in topic.partitions]
     is_known = (
@@ -47,18 +50,17 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     return response
 
 
-def _quorum(context: Context) -> Any:
+def _quorum(context: Context) -> Partition:
     quorum = context.controller.quorum
     now_ms = context.wall_ms()
-    kind = messages.DescribeQuorumResponse.TopicData.PartitionData
-    state = kind.ReplicaState(
+    state = Partition.ReplicaState(
         replica_id=context.node_id,
         replica_directory_id=quorum.voter_directory_id,
         log_end_offset=quorum.end_offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
-    return kind(
+    return Partition(
         partition_index=0,
         error_message="",
         leader_id=context.node_id,
@@ -69,8 +71,8 @@ def _quorum(context: Context) -> Any:
     )
 
 
-def _unknown(index: int, version: int) -> Any:
+def _unknown(index: int, version: int) -> Partition:
     sentence = "This server does not host this topic-partition." if version >= 2 else ""
-    return messages.DescribeQuorumResponse.TopicData.PartitionData(
+    return Partition(
         partition_index=index, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION, error_message=sentence
     )

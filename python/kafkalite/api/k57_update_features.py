@@ -15,8 +15,8 @@ KIP-778); v2 has no results per feature (KIP-1022).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
@@ -30,7 +30,9 @@ SAFE_DOWNGRADE = 2
 UNSAFE_DOWNGRADE = 3
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+def handle(
+    context: Context, request: _native.Request, message: messages.UpdateFeaturesRequest
+) -> None:
     """Finalises the levels of the request when it has its turn."""
 
     def late() -> None:
@@ -42,13 +44,17 @@ def handle(context: Context, request: Any, message: Any) -> None:
     in_turn(context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), (), late, judge)
 
 
-def _failed(refusal: ControllerError) -> Any:
+def _failed(refusal: ControllerError) -> messages.UpdateFeaturesResponse:
     kind = messages.UpdateFeaturesResponse
     return kind(error_code=refusal.code, error_message=str(refusal) or None)
 
 
 def _judge_and_update(
-    context: Context, request: Any, message: Any, late: Callable[[], None], due_ms: int
+    context: Context,
+    request: _native.Request,
+    message: messages.UpdateFeaturesRequest,
+    late: Callable[[], None],
+    due_ms: int,
 ) -> None:
     kind = messages.UpdateFeaturesResponse
     current = dict(context.controller.finalized_features())

@@ -10,8 +10,7 @@ UNSUPPORTED_ENDPOINT_TYPE for a kind of endpoint that there is not
 Version notes: v1 has kinds of endpoints (KIP-919); v2 fenced brokers (KIP-1073).
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
@@ -26,7 +25,9 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 each at its code."""
 
 
-def handle(context: Context, request: Any, message: Any) -> Any:
+def handle(
+    context: Context, request: _native.Request, message: messages.DescribeClusterRequest
+) -> messages.DescribeClusterResponse:
     """What the cluster consists of."""
     kind = messages.DescribeClusterResponse
     if message.endpoint_type == CONTROLLERS:

@@ -8,7 +8,7 @@ Refusals, per partition: INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION; KA
 its log directory has failed.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kafkalite import _native
 from kafkalite.api.log_answers import answer_of, in_time
@@ -20,24 +20,28 @@ from kafkalite.tasks import Future
 
 NAME = "DescribeProducers"
 
+Row = messages.DescribeProducersResponse.TopicResponse.PartitionResponse
+
 WAIT_MS: Final = 2_000
 """The request has no time of its own; a client's time is 30 s. A log that is well answers in
 microseconds, one whose disk is slow once its append is through."""
 
 
-async def handle(context: Context, request: Any, message: Any) -> Any:
+async def handle(
+    context: Context, request: _native.Request, message: messages.DescribeProducersRequest
+) -> messages.DescribeProducersResponse:
     """Each partition that is named, as often as it is; its log is asked once."""
     kind = messages.DescribeProducersResponse
     response = kind()
-    known: dict[tuple[str, int], Any] = {}
-    describing: list[tuple[Any, Future[list[_native.ProducerEntry]]]] = []
+    known: dict[tuple[str, int], Row] = {}
+    describing: list[tuple[Row, Future[list[_native.ProducerEntry]]]] = []
     for topic in message.topics:
         described = kind.TopicResponse(name=topic.name)
         response.topics.append(described)
         for index in topic.partition_indexes:
             row = known.get((topic.name, index))
             if row is None:
-                row = kind.TopicResponse.PartitionResponse(partition_index=index)
+                row = Row(partition_index=index)
                 known[topic.name, index] = row
                 _judge(context, topic.name, row)
                 if row.error_code == codes.NONE:
@@ -52,7 +56,7 @@ async def handle(context: Context, request: Any, message: Any) -> Any:
     return response
 
 
-def _judge(context: Context, name: str, row: Any) -> None:
+def _judge(context: Context, name: str, row: Row) -> None:
     """Refuses a partition whose log cannot be asked."""
     refusal = name_refusal(name)
     if refusal:
@@ -63,9 +67,9 @@ def _judge(context: Context, name: str, row: Any) -> None:
         row.error_message = "This server does not host this topic-partition."
 
 
-def _state(entry: _native.ProducerEntry) -> Any:
+def _state(entry: _native.ProducerEntry) -> Row.ProducerState:
     first_offset = entry.current_transaction_first_offset
-    return messages.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState(
+    return Row.ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
         last_sequence=entry.last_sequence,

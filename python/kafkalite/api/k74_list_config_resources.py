@@ -8,8 +8,7 @@ Refusals: UNSUPPORTED_VERSION for a type that cannot be listed.
 Version notes: v1 has types; v0 was named ListClientMetricsResources (KIP-714).
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.api.config_resources import BROKER_LOGGER
 from kafkalite.context import Context
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
@@ -20,7 +19,9 @@ NAME = "ListConfigResources"
 ALL_KINDS = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
 
-def handle(context: Context, request: Any, message: Any) -> Any:
+def handle(
+    context: Context, request: _native.Request, message: messages.ListConfigResourcesRequest
+) -> messages.ListConfigResourcesResponse:
     """The resources of the types that are asked for."""
     response = messages.ListConfigResourcesResponse()
     kinds = [CLIENT_METRICS] if request.api_version == 0 else message.resource_types or ALL_KINDS

@@ -12,8 +12,7 @@ named: INVALID_REQUEST if the cursor's partition is negative or its topic is not
 UNKNOWN_SERVER_ERROR if one of the names is empty and there is no cursor.
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.metadata.controller import name_refusal
 from kafkalite.metadata.features import ELR_VERSION
@@ -22,11 +21,16 @@ from kafkalite.protocol import codes, messages
 
 NAME = "DescribeTopicPartitions"
 
+Topic = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+Partition = Topic.DescribeTopicPartitionsResponsePartition
+
 ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
 """Read, write, create, delete, alter, describe, describe and alter configs (`AclOperation`)."""
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    context: Context, _request: _native.Request, message: messages.DescribeTopicPartitionsRequest
+) -> messages.DescribeTopicPartitionsResponse:
     """A page of topics and partitions."""
     named = [topic.name for topic in message.topics]
     cursor = message.cursor
@@ -60,9 +64,8 @@ def handle(context: Context, _request: Any, message: Any) -> Any:
     return response
 
 
-def _topic(context: Context, name: str, first: int, room: int) -> Any:
-    kind = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
-    described = kind(name=name, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
+def _topic(context: Context, name: str, first: int, room: int) -> Topic:
+    described = Topic(name=name, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
     topic = context.image.topics.get(name)
     if topic is None:
         described.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -79,15 +82,14 @@ def _topic(context: Context, name: str, first: int, room: int) -> Any:
     return described
 
 
-def _partition(partition: PartitionImage, *, is_offline: bool, has_elr: bool) -> Any:
+def _partition(partition: PartitionImage, *, is_offline: bool, has_elr: bool) -> Partition:
     if is_offline:
         # Since the start the metadata says so; not where the directory has failed since.
         partition = partition._replace(leader=NO_LEADER)
         if has_elr:
             node = partition.replicas
             partition = partition._replace(isr=(), elr=node, last_known_elr=node)
-    kind = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
-    return kind.DescribeTopicPartitionsResponsePartition(
+    return Partition(
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
@@ -99,7 +101,7 @@ def _partition(partition: PartitionImage, *, is_offline: bool, has_elr: bool) ->
     )
 
 
-def _refuse(names: list[str], code: int) -> Any:
+def _refuse(names: list[str], code: int) -> messages.DescribeTopicPartitionsResponse:
     kind = messages.DescribeTopicPartitionsResponse
     return kind(
         topics=[

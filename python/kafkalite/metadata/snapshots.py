@@ -94,7 +94,7 @@ def snapshot_batches(
 ) -> Iterator[bytes]:
     """The batches of a snapshot of the records `written`, messages or bytes."""
     header = messages.SnapshotHeaderRecord(last_contained_log_timestamp=image.last_timestamp)
-    first = [(records.SNAPSHOT_HEADER, header)]
+    first: list[tuple[Any, Any]] = [(records.SNAPSHOT_HEADER, header)]
     if quorum.kraft_version:
         version = messages.KRaftVersionRecord(k_raft_version=quorum.kraft_version)
         first.append((records.KRAFT_VERSION, version))
