@@ -129,6 +129,10 @@ pub const CONTROL_REQUEST_BYTES: usize = 3 * 1024;
 pub const CONTROL_BODY_COPIES: usize = 2;
 pub const CONTROL_LIST_COPIES: usize = 12;
 
+/// Elements of all arrays of a request that Python answers; the connection of a larger one is closed. Each
+/// becomes an object, and some microseconds of the one thread that answers groups.
+pub const REQUEST_ELEMENTS_MAX: usize = 100_000;
+
 /// So many answers of Python's wait at most for the next ones that are due in the same moment.
 pub const ANSWERS_GATHERED_MAX: usize = 16;
 

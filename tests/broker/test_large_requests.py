@@ -249,3 +249,20 @@ def test_others_do_not_wait_and_memory_is_bounded(broker: kafkalite.Broker, key:
     peak_bytes = status_bytes(broker.pid, "VmHWM") - before_bytes
     assert peak_bytes <= 3 * len(frame) + 64 * MIB
     assert longest_s < WAIT_MAX_S
+
+
+def test_a_request_of_more_elements_than_python_takes_closes_its_connection(
+    broker: kafkalite.Broker, client: Connection
+) -> None:
+    """40 MB of names to delete took 85 s of the only thread that answers groups, and 5 GiB."""
+    kind = messages.DeleteTopicsRequest
+    names = [f"x{index}" for index in range(100_000)]
+    many = kind(topic_names=names, timeout_ms=60_000)
+    answered = client.ask("DeleteTopics", 1, many).responses
+    assert {each.error_code for each in answered} == {UNKNOWN_TOPIC_OR_PARTITION}
+    many.topic_names.append("x")
+    with Connection(broker.bootstrap_servers) as other:
+        other.send(KEYS["DeleteTopics"], 1, many.encode(1))
+        assert other.is_closed()
+    assert "it has more than 100000 elements" in broker.log_tail()
+    assert client.ask("ListGroups", 0, messages.ListGroupsRequest()).error_code == 0

@@ -26,6 +26,10 @@ pub trait Maker: Copy {
     fn string(self, value: &str) -> Self::Made;
     fn bytes(self, value: &[u8]) -> Self::Made;
     fn uuid(self, value: &Uuid) -> Self::Made;
+    /// Comes before the elements of an array are read: an error where they are too many.
+    fn admit(self, _count: usize) -> Result<(), Self::Error> {
+        Ok(())
+    }
     fn array(self, elements: Vec<Self::Made>) -> Result<Self::Made, Self::Error>;
 
     /// A struct, whose fields are set one after the other.
@@ -193,6 +197,7 @@ fn read_kind<M: Maker>(
             let Some(count) = reader.nullable_length(is_compact)? else {
                 return Ok(None);
             };
+            maker.admit(count)?;
             let mut elements = Vec::new();
             for _ in 0..count {
                 let made = read_kind(element, spoken, is_compact, maker, reader)?;

@@ -20,6 +20,7 @@ use crate::codec::schema::{Kind, Struct};
 use crate::codec::walk::{self, Maker, Source};
 use crate::codec::{Message, Value};
 use crate::error::Error;
+use crate::limits::REQUEST_ELEMENTS_MAX;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer};
 
@@ -73,7 +74,8 @@ pub fn message_versions(
 
 /// The default of a field that is no struct.
 fn default_to_python<'py>(py: Python<'py>, default: &Value) -> PyResult<Bound<'py, PyAny>> {
-    let maker = ObjectMaker { py, codec: None };
+    let (codec, room) = (None, &Cell::new(0));
+    let maker = ObjectMaker { py, codec, room };
     match default {
         Value::Bool(value) => maker.bool(*value),
         Value::Int(value) => maker.int(*value),
@@ -182,9 +184,7 @@ impl MessageCodec {
         body: &[u8],
         version: i16,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let codec = Some(self);
-        let maker = ObjectMaker { py, codec };
-        walk::read(self.message()?, version, maker, &mut Reader::new(body))
+        self.decode_within(py, body, version, usize::MAX)
     }
 
     /// The body of `object`'s message in `version`. It, and every struct in it, may be a tuple of the
@@ -202,6 +202,21 @@ impl MessageCodec {
 }
 
 impl MessageCodec {
+    /// As `decode`, of at most so many elements in all arrays together. Errors: `MalformedRequest` of
+    /// more, before an object is made of the array that goes beyond.
+    pub fn decode_within<'py>(
+        &self,
+        py: Python<'py>,
+        body: &[u8],
+        version: i16,
+        elements_max: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let codec = Some(self);
+        let room = &Cell::new(elements_max);
+        let maker = ObjectMaker { py, codec, room };
+        walk::read(self.message()?, version, maker, &mut Reader::new(body))
+    }
+
     fn message(&self) -> Result<&Message, Error> {
         let no_message = || Error::InvalidArgument(format!("{} is no message", self.name));
         self.message.as_deref().ok_or_else(no_message)
@@ -259,11 +274,12 @@ impl ClassField {
     }
 }
 
-/// Makes objects; `codec` is that of the struct at hand.
+/// Makes objects; `codec` is that of the struct at hand, and `room` is for so many elements.
 #[derive(Clone, Copy)]
 struct ObjectMaker<'a, 'py> {
     py: Python<'py>,
     codec: Option<&'a MessageCodec>,
+    room: &'a Cell<usize>,
 }
 
 impl<'a> ObjectMaker<'a, '_> {
@@ -304,6 +320,15 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
 
     fn uuid(self, value: &Uuid) -> Self::Made {
         PyBytes::new(self.py, &value.0).into_any()
+    }
+
+    fn admit(self, count: usize) -> PyResult<()> {
+        let Some(left) = self.room.get().checked_sub(count) else {
+            let sentence = format!("it has more than {REQUEST_ELEMENTS_MAX} elements");
+            return Err(Error::MalformedRequest(sentence).into());
+        };
+        self.room.set(left);
+        Ok(())
     }
 
     fn array(self, elements: Vec<Self::Made>) -> PyResult<Self::Made> {

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint, Features, Partition};
 use crate::limits::{
     ANSWER_BYTES_MAX, CONTROL_ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX,
+    REQUEST_ELEMENTS_MAX,
 };
 use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
@@ -102,9 +103,12 @@ impl Request {
     /// What follows the header, as an object of the class of its message.
     fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (py, frame) = (kind.py(), &self.frame);
-        codec_of(kind)?
-            .get()
-            .decode(py, &frame.body, frame.api_version)
+        codec_of(kind)?.get().decode_within(
+            py,
+            &frame.body,
+            frame.api_version,
+            REQUEST_ELEMENTS_MAX,
+        )
     }
 }
 
