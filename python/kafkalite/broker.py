@@ -37,8 +37,8 @@ from kafkalite.listeners import (
 )
 from kafkalite.loading import loading_told
 from kafkalite.metadata.activation import Registration
-from kafkalite.metadata.controller import Controller
-from kafkalite.metadata.controller import start as start_controller
+from kafkalite.metadata.controller.active import Controller
+from kafkalite.metadata.controller.active import start as start_controller
 from kafkalite.metadata.image import BROKER
 from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.store import Limits
@@ -411,11 +411,11 @@ def _open(
     # It stays until somebody removes it: told once, as what is wrong in the file.
     repairs += obey()
     controller.on_broker_configs(obey)
-    facts, settings = controller.topic_facts(), config.settings()
+    states, settings = controller.topic_states(), config.settings()
     partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
     with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
         plane = _native.BrokerPlane(
-            claimed=claimed, topics=facts, settings=settings, cleaner=_cleaner_settings(config)
+            claimed=claimed, topics=states, settings=settings, cleaner=_cleaner_settings(config)
         )
     controller.serve(plane)
     for sentence in [*repairs, *plane.repairs]:

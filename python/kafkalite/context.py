@@ -9,7 +9,10 @@ from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
 from kafkalite.config import Config, EffectiveConfig
 from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.controller import Controller, ControllerError, NewTopic
+from kafkalite.metadata.cluster import Cluster
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.active import Controller
+from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.protocol import codes
 from kafkalite.stderr_log import Log
@@ -37,7 +40,7 @@ class Context:
         self.controller = controller
         self.config = config
         self.log = log
-        self.node_id: int = config["node.id"]
+        self.cluster = Cluster(config["node.id"], controller)
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._report)
@@ -90,11 +93,6 @@ class Context:
             self._groups.drop_topic()
         elif name != OFFSETS_TOPIC and OFFSETS_TOPIC in self.image.topics:
             self.groups.forget_topic(name)
-
-    def advertised(self, listener: int) -> tuple[str, int]:
-        """Host and port that clients of a listener (`Request.listener`) are told."""
-        endpoint = self.controller.broker.endpoints[listener]
-        return endpoint.host, endpoint.port
 
     def time_limit(self, wait_ms: int) -> TimeLimit:
         """Limits the time of a block of a coroutine (`kafkalite.tasks`)."""

@@ -23,8 +23,8 @@ from kafkalite.api import (
 from kafkalite.api.deadline import CHANGE_WAIT_MS, IMPATIENT_WAIT_MS
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.groups.coordinator import GroupCoordinator
-from kafkalite.metadata.controller import NewTopic
-from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.metadata.controller.topics import NewTopic
+from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 from kafkalite.protocol import codes, messages
 
 Made = Callable[[KafkaliteError | None], None]
@@ -69,6 +69,9 @@ class HungHost(FakeHost):
         self, _names: Sequence[str], gone: Made, _deleted: Callable[[], None]
     ) -> None:
         self.under_way.append(gone)
+
+    broker_ids = (0,)
+    node_id = 0
 
     def next_producer_id(self) -> None:
         """There is none left."""
@@ -151,7 +154,7 @@ def host_with_a_topic() -> HungHost:
     host = HungHost()
     topic = SimpleNamespace(name="t", id=bytes(15) + b"1", partitions=(Partition(0),))
     host.image = SimpleNamespace(  # type: ignore[assignment]
-        topics={"t": topic}, topics_by_id={topic.id: topic}
+        topics={"t": topic}, topics_by_id={topic.id: topic}, alike=AlikeNames()
     )
     host.config = {**host.config, "delete.topic.enable": True, "num.partitions": 1}
     host.turns.begin_change(["t"], are_new=False)
@@ -221,7 +224,7 @@ def name(host: Any) -> weakref.ref[Request]:
     """A topic that is not there, in a Metadata request."""
     request = Request()
     kind = messages.MetadataRequest
-    message = kind(topics=[kind.MetadataRequestTopic(name="by the way")])
+    message = kind(topics=[kind.MetadataRequestTopic(name="by.the.way")])
     auto_create.handle(host, request, message)
     return weakref.ref(request)
 
@@ -261,16 +264,16 @@ def test_who_names_a_topic_that_others_have_begun_to_make_meanwhile_waits_for_it
     host = host_with_a_topic()
     host.turns.take()
     name(host)
-    host.image.topics["by the way"] = Topic((Partition(0),))
-    host.turns.begin_change(["by the way"], are_new=True)
+    host.image.topics["by.the.way"] = Topic((Partition(0),))
+    host.turns.begin_change(["by.the.way"], are_new=True)
     host.turns.give_back()
     assert not host.answering.answers and not host.under_way
-    host.turns.settle(["by the way"])
+    host.turns.settle(["by.the.way"])
     assert len(host.answering.answers) == 1
 
 
 @pytest.mark.parametrize(
-    ("ask", "fails"), [(finalize, "finalized_features"), (name, "check_new_topic")]
+    ("ask", "fails"), [(finalize, "finalized_features"), (name, "create_topics")]
 )
 def test_a_request_that_fails_when_it_has_its_turn_closes_its_connection(
     ask: Callable[[Any], weakref.ref[Request]], fails: str

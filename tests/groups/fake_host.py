@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
-from kafkalite.metadata.controller import NewTopic
+from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.metadata.turns import Turns
 from kafkalite.timers import Timers
@@ -98,7 +98,7 @@ class FakeHost:
         self.image = Image({})
         if logs is not None:
             self.create_topics([NewTopic(OFFSETS_TOPIC, count, {})], lambda _: None)
-        self.plane = self.controller = self
+        self.plane = self.controller = self.cluster = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
         self.waiting: list[tuple[int, KafkaliteError | None, Callback]] = []

@@ -11,13 +11,10 @@ import pytest
 
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError, StorageError
-from kafkalite.metadata.controller import (
-    RECORDS_PER_OPERATION_MAX,
-    Controller,
-    ControllerError,
-    NewTopic,
-)
-from kafkalite.metadata.fold import Fold
+from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
+from kafkalite.metadata.controller.active import Controller
+from kafkalite.metadata.controller.topics import NewTopic
+from kafkalite.metadata.fold import Delta, Fold
 from kafkalite.metadata.image import GROUP, TOPIC, AlikeNames
 from kafkalite.protocol import codes, messages
 from kafkalite.stderr_log import Log
@@ -38,7 +35,7 @@ class CountingLog:
         self.kraft_version = 0
         self.leader_epoch = 1
         self.native_log = None
-        self.image = self._fold.image(1, 0, 0)
+        self.image = self._fold.take_delta(1, 0, 0).image
 
     def append(self, appended: Sequence[Any], _now_ms: int) -> None:
         self.finish(self.prepare(appended, 0), None)
@@ -47,12 +44,14 @@ class CountingLog:
         self.appends.append(len(appended))
         return SimpleNamespace(messages=appended, batches=[])
 
-    def finish(self, appending: Any, error: KafkaliteError | None) -> None:
+    def finish(self, appending: Any, error: KafkaliteError | None) -> Delta:
         if error is not None:
             raise error
         for message in appending.messages:
             self._fold.replay(message)
-        self.image = self._fold.image(1, 0, 0)
+        delta = self._fold.take_delta(1, 0, 0)
+        self.image = delta.image
+        return delta
 
     def due_snapshot(self, _now_ms: int) -> None:
         pass

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kafkalite.errors import CorruptFileError
 from kafkalite.metadata import records
-from kafkalite.metadata.fold import Fold
-from kafkalite.metadata.image import Image
+from kafkalite.metadata.fold import Delta, Fold
+from kafkalite.metadata.image import TOPIC, Image
 from kafkalite.metadata.image_records import snapshot_records
 from kafkalite.protocol import messages
 from metadata.plain_model import PlainModel
@@ -105,7 +105,7 @@ def folded(written: list[Any]) -> Image:
     fold = Fold()
     for message in written:
         fold.replay(records.decode(records.encode(message)))
-    return fold.image(1, len(written) - 1, 0)
+    return fold.take_delta(1, len(written) - 1, 0).image
 
 
 @given(histories(), st.sets(st.integers(0, 60)))
@@ -121,8 +121,8 @@ def test_the_fold_is_what_the_plain_model_says_wherever_images_are_taken(
             for topic in model.topics.values()
         )
         if number in image_after and is_whole:
-            model.assert_is(fold.image(1, number, 0))
-    model.assert_is(fold.image(1, len(written), 0))
+            model.assert_is(fold.take_delta(1, number, 0).image)
+    model.assert_is(fold.take_delta(1, len(written), 0).image)
 
 
 @given(histories())
@@ -146,9 +146,85 @@ def test_an_older_image_stays_what_it_was(written: list[Any]) -> None:
     fold, before = Fold(), []
     for number, message in enumerate(written):
         fold.replay(message)
-        image = fold.image(1, number, 0)
+        image = fold.take_delta(1, number, 0).image
         before.append((image, repr(image)))
     assert all(repr(image) == said for image, said in before)
+
+
+def told(before: Image, after: Image) -> tuple[Any, ...]:
+    """What a delta says of two images, seen by comparing everything in them."""
+    old, new = before.topics_by_id, after.topics_by_id
+    resources = {*before.configs, *after.configs}
+    alive = {TOPIC: after.topics}
+    return (
+        {each for each in old if each not in new},
+        {each for each, topic in new.items() if old.get(each) != topic},
+        {
+            each
+            for each in resources
+            if before.configs.get(each) != after.configs.get(each)
+            and each[1] in alive.get(each[0], {each[1]})
+        },
+        before.features != after.features,
+    )
+
+
+@given(histories(), st.sets(st.integers(0, 60)))
+def test_a_delta_tells_all_that_two_images_differ_in(
+    written: list[Any], delta_after: set[int]
+) -> None:
+    """It may tell more: a record that sets what was so already, or is taken back by the next."""
+    fold, before = Fold(), Image()
+    for number, message in enumerate(written):
+        fold.replay(message)
+        is_growing = number + 1 < len(written) and written[number + 1]._name == "PartitionRecord"
+        if number not in delta_after or is_growing:
+            continue
+        delta = fold.take_delta(1, number, 0)
+        deleted, changed, configs, are_features_changed = told(before, delta.image)
+        assert delta.before == before
+        assert {each.id: each for each in delta.deleted_topics} == {
+            topic_id: before.topics_by_id[topic_id] for topic_id in deleted
+        }
+        assert all(each is delta.image.topics_by_id[each.id] for each in delta.changed_topics)
+        assert changed <= {each.id for each in delta.changed_topics}
+        assert configs <= delta.configs
+        assert all(name in delta.image.topics for kind, name in delta.configs if kind == TOPIC)
+        assert delta.are_features_changed or not are_features_changed
+        before = delta.image
+    last = fold.take_delta(1, len(written), 0)
+    assert fold.take_delta(1, len(written), 0)[2:] == Delta(last.image, last.image)[2:]
+
+
+def test_a_topic_that_is_made_and_removed_between_two_deltas_is_in_neither() -> None:
+    fold = Fold()
+    fold.replay(messages.TopicRecord(name="orders", topic_id=IDS[0]))
+    fold.replay(_partition(IDS[0], 0))
+    first = fold.take_delta(1, 1, 0)
+    assert [each.name for each in first.changed_topics] == ["orders"]
+    for topic_id in (IDS[0], IDS[1]):
+        fold.replay(messages.ConfigRecord(resource_type=TOPIC, resource_name="orders", value="1"))
+        fold.replay(messages.RemoveTopicRecord(topic_id=topic_id))
+        fold.replay(messages.TopicRecord(name="orders", topic_id=IDS[IDS.index(topic_id) + 1]))
+        fold.replay(_partition(IDS[IDS.index(topic_id) + 1], 0))
+    second = fold.take_delta(1, 9, 0)
+    assert [each.id for each in second.deleted_topics] == [IDS[0]]
+    assert [each.id for each in second.changed_topics] == [IDS[2]]
+    assert not second.configs
+
+
+def test_only_topics_with_eligible_leaders_change_when_these_are_cleared() -> None:
+    fold = Fold()
+    for topic_id, name in zip(IDS, NAMES, strict=False):
+        fold.replay(messages.TopicRecord(name=name, topic_id=topic_id))
+        fold.replay(_partition(topic_id, 0))
+    change = messages.PartitionChangeRecord
+    fold.replay(change(topic_id=IDS[1], partition_id=0, eligible_leader_replicas=[NODE]))
+    fold.take_delta(1, 0, 0)
+    fold.replay(messages.ClearElrRecord(topic_name=""))
+    delta = fold.take_delta(1, 1, 0)
+    assert [each.name for each in delta.changed_topics] == ["clicks"]
+    assert delta.changed_topics[0].partitions[0].elr == ()
 
 
 def test_an_unchanged_topic_is_the_same_object_in_the_next_image() -> None:
@@ -156,9 +232,9 @@ def test_an_unchanged_topic_is_the_same_object_in_the_next_image() -> None:
     for topic_id, name in zip(IDS, NAMES, strict=False):
         fold.replay(messages.TopicRecord(name=name, topic_id=topic_id))
         fold.replay(_partition(topic_id, 0))
-    before = fold.image(1, 0, 0)
+    before = fold.take_delta(1, 0, 0).image
     fold.replay(_partition(IDS[0], 1))
-    after = fold.image(1, 1, 0)
+    after = fold.take_delta(1, 1, 0).image
     assert after.topics["orders"] is not before.topics["orders"]
     assert after.topics["clicks"] is before.topics["clicks"]
 

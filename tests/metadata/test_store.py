@@ -263,7 +263,7 @@ def test_a_snapshot_that_cannot_be_written_costs_no_change(
     """The append raised OSError with its records on disk: they were in the image, and no client was
     shown what they made; every later change went the same way."""
     log = world.open(store.Limits(snapshot_after_ms=1000))
-    assert "topic-1" in log.append(topic(1), NOW_MS + 1000).topics
+    assert "topic-1" in log.append(topic(1), NOW_MS + 1000).image.topics
     (warning,) = world.warnings
     assert str(failing_snapshots[0].with_suffix("")) in warning
     assert warning.endswith("No space left on device")

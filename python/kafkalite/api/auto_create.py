@@ -14,7 +14,8 @@ from typing import Any
 
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter, closing, left_ms
 from kafkalite.context import Context
-from kafkalite.metadata.controller import ControllerError, NewTopic
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 
 NAME = "Metadata"
@@ -65,7 +66,7 @@ def _make(context: Context, request: Any, names: list[str]) -> None:
         if name in context.image.topics:
             continue
         try:
-            context.controller.check_new_topic(name, others)
+            check_new_topic(context.image, name, others)
         except ControllerError as refusal:
             context.log.info(f"topic {name!r} is not created: {refusal}")
         else:

@@ -14,7 +14,8 @@ from kafkalite.api.deadline import CHANGE_WAIT_MS, Deadline, in_turn, left_ms
 from kafkalite.config import changes, key_of_listener
 from kafkalite.config.changes import ChangeRefusedError, Changes
 from kafkalite.context import Context
-from kafkalite.metadata.controller import ControllerError, name_refusal
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_int
@@ -220,8 +221,9 @@ def check_node_id(context: Context, name: str) -> None:
     if node_id is None:
         sentence = f"Node id must be an integer, but it is: {name}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-    if node_id != context.node_id:
-        sentence = f"Unexpected broker id, expected {context.node_id}, but received {name}"
+    own_id = context.cluster.node_id
+    if node_id != own_id:
+        sentence = f"Unexpected broker id, expected {own_id}, but received {name}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
 
 
@@ -233,8 +235,9 @@ def alter_loggers(
     if node_id is None:
         sentence = f"Node id must be an integer, but it is: {name}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-    if node_id != context.node_id:
-        sentence = f"Unexpected node id. Expected {context.node_id}, but received {name}"
+    own_id = context.cluster.node_id
+    if node_id != own_id:
+        sentence = f"Unexpected node id. Expected {own_id}, but received {name}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     for logger, operation, level in operations:
         _check_level(logger, operation, level)

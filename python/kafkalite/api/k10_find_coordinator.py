@@ -17,6 +17,7 @@ from typing import Any
 
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
 from kafkalite.context import Context
+from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
 
 NAME = "FindCoordinator"
@@ -86,5 +87,9 @@ def _find(
         return codes.INVALID_REQUEST, NO_NODE
     if context.groups.refusal(key) == codes.NOT_COORDINATOR:
         return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
-    host, port = context.advertised(request.listener)
-    return codes.NONE, (context.node_id, host, port)
+    partition = context.groups.partition_of(key)
+    broker = context.cluster.coordinator_of(OFFSETS_TOPIC, partition)
+    endpoint = broker and broker.endpoint(request.listener_name)
+    if broker is None or endpoint is None:
+        return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
+    return codes.NONE, (broker.id, endpoint.host, endpoint.port)

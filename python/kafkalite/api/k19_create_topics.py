@@ -27,11 +27,13 @@ from typing import Any
 
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
 from kafkalite.context import Context
-from kafkalite.metadata.controller import (
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.topics import (
     METADATA_TOPIC,
-    ControllerError,
     NewTopic,
-    check_record_count,
+    check_new_topic,
+    count_partitions,
+    partition_count,
 )
 from kafkalite.metadata.image import AlikeNames
 from kafkalite.protocol import codes, messages
@@ -87,7 +89,7 @@ def _judge_and_create(
             _refuse(result, refusal)
         response.topics.append(result)
     try:
-        check_record_count(sum(wanted.record_count for wanted, _ in made))
+        count_partitions([wanted for wanted, _ in made])
     except ControllerError as refusal:
         context.plane.respond(request, _refused(message, refusal))
         return
@@ -116,14 +118,16 @@ def _refused(message: Any, refusal: ControllerError) -> Any:
 
 def _judged(context: Context, topic: Any, others: AlikeNames) -> NewTopic:
     """What is to be made, after the `others`. Raises ControllerError where it cannot be."""
-    context.controller.check_new_topic(topic.name, others)
+    check_new_topic(context.image, topic.name, others)
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         sentence = f"Null value not supported for topic configs: {','.join(nulls)}"
         raise ControllerError(codes.INVALID_CONFIG, sentence)
     configs = {config.name: config.value for config in topic.configs}
     context.check_topic_configs(configs)
-    return NewTopic(topic.name, _partition_count(context, topic), configs)
+    default_count: int = context.config["num.partitions"]
+    count = partition_count(topic, default_count, context.cluster.broker_ids)
+    return NewTopic(topic.name, count, configs)
 
 
 def _create(
@@ -192,56 +196,3 @@ def _described(context: Context, wanted: NewTopic) -> list[Any]:
 def _or_default(context: Context, partition_count: int) -> int:
     default: int = context.config["num.partitions"]
     return default if partition_count == -1 else partition_count
-
-
-def _partition_count(context: Context, topic: Any) -> int:
-    """The partitions that are asked for, whichever way; raises where it cannot be so."""
-    if topic.assignments:
-        return _assigned_partitions(context, topic)
-    factor = topic.replication_factor
-    if factor < -1 or factor == 0:
-        raise ControllerError(
-            codes.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
-        )
-    if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise ControllerError(
-            codes.INVALID_PARTITIONS,
-            "Number of partitions was set to an invalid non-positive value.",
-        )
-    if factor > 1:
-        raise ControllerError(
-            codes.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {factor} time(s): The target replication factor "
-            f"of {factor} cannot be reached because only 1 broker(s) are registered.",
-        )
-    return _or_default(context, topic.num_partitions)
-
-
-def _assigned_partitions(context: Context, topic: Any) -> int:
-    if topic.replication_factor != -1:
-        raise ControllerError(
-            codes.INVALID_REQUEST,
-            "A manual partition assignment was specified, but replication factor was not set to "
-            "-1.",
-        )
-    if topic.num_partitions != -1:
-        raise ControllerError(
-            codes.INVALID_REQUEST,
-            "A manual partition assignment was specified, but numPartitions was not set to -1.",
-        )
-    indexes: set[int] = set()
-    for each in topic.assignments:
-        if each.partition_index in indexes:
-            raise ControllerError(
-                codes.INVALID_REPLICA_ASSIGNMENT,
-                f"Found multiple manual partition assignments for partition {each.partition_index}",
-            )
-        context.controller.check_assignment(each.broker_ids)
-        indexes.add(each.partition_index)
-    if sorted(indexes) != list(range(len(indexes))):
-        raise ControllerError(
-            codes.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
-        )
-    return len(indexes)

@@ -21,7 +21,7 @@ from kafkalite.config import describe
 from kafkalite.config.changes import ChangeRefusedError
 from kafkalite.config.describe import Described
 from kafkalite.context import Context
-from kafkalite.metadata.controller import name_refusal
+from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_int
@@ -118,11 +118,10 @@ def _check_broker_id(context: Context, name: str, alternative: str) -> None:
     if node_id is None:
         sentence = f"Broker id must be an integer, but it is: {name}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-    if node_id != context.node_id:
-        raise ChangeRefusedError(
-            codes.INVALID_REQUEST,
-            f"Unexpected broker id, expected {context.node_id}{alternative} but received {name}",
-        )
+    own_id = context.cluster.node_id
+    if node_id != own_id:
+        sentence = f"Unexpected broker id, expected {own_id}{alternative} but received {name}"
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
 
 
 def _logger(context: Context) -> Described:

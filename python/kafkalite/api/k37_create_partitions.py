@@ -22,6 +22,7 @@ from typing import Any
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
 from kafkalite.context import Context
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
+from kafkalite.metadata.controller.partitions import check_growth
 from kafkalite.protocol import codes, messages
 
 NAME = "CreatePartitions"
@@ -67,7 +68,8 @@ def _judge_and_grow(
         try:
             if counts[name] > 1:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
-            room -= _judged(context, asked[name], room)
+            broker_ids = context.cluster.broker_ids
+            room -= check_growth(context.image, asked[name], room, broker_ids)
             judged[name] = asked[name].count, result
         except ControllerError as refusal:
             _refuse(result, refusal)
@@ -114,34 +116,3 @@ def _grow(
         return
     late = ControllerError(codes.REQUEST_TIMED_OUT, "")
     deadline = Deadline(context, left_ms(context, due_ms), lambda: end(late))
-
-
-def _judged(context: Context, topic: Any, room: int) -> int:
-    """Returns how many partitions are to be new. Raises ControllerError where they cannot be."""
-    known = context.image.topics.get(topic.name)
-    if known is None:
-        raise ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
-    count = len(known.partitions)
-    if topic.count == count:
-        raise ControllerError(codes.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
-    if topic.count < count:
-        raise ControllerError(
-            codes.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not "
-            "be an increase.",
-        )
-    news: int = topic.count - count
-    if topic.assignments is not None:
-        if len(topic.assignments) != news:
-            raise ControllerError(
-                codes.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {news} additional partition(s), but only "
-                f"{len(topic.assignments)} assignment(s) were specified.",
-            )
-        for each in topic.assignments:
-            context.controller.check_assignment(each.broker_ids)
-    if news > room:
-        raise ControllerError(
-            codes.POLICY_VIOLATION, "Excessively large number of partitions per request."
-        )
-    return news

@@ -13,6 +13,7 @@ Version notes: v1 may forbid another number of replicas (KIP-860), which there c
 from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.partitions import check_reassignment
 from kafkalite.protocol import codes, messages
 
 NAME = "AlterPartitionReassignments"
@@ -52,21 +53,7 @@ def handle(
 def _refusal(context: Context, name: str, asked: Asked) -> ControllerError | None:
     """Why the partition cannot lie as is asked."""
     try:
-        _check(context, name, asked)
+        check_reassignment(context.image, name, asked, context.cluster.broker_ids)
     except ControllerError as refusal:
         return refusal
     return None
-
-
-def _check(context: Context, name: str, asked: Asked) -> None:
-    """Raises ControllerError where the partition cannot lie as is asked."""
-    topic = context.image.topics.get(name)
-    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
-    if topic is None:
-        raise ControllerError(unknown, f"Unable to find a topic named {name}.")
-    index = asked.partition_index
-    if not 0 <= index < len(topic.partitions):
-        raise ControllerError(unknown, f"Unable to find partition {name}:{index}.")
-    if asked.replicas is None:
-        raise ControllerError(codes.NO_REASSIGNMENT_IN_PROGRESS, "")
-    context.controller.check_assignment(asked.replicas)

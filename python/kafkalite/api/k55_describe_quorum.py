@@ -13,7 +13,7 @@ endpoint is the broker's own.
 
 from kafkalite import _native
 from kafkalite.context import Context
-from kafkalite.metadata.controller import METADATA_TOPIC
+from kafkalite.metadata.controller.topics import METADATA_TOPIC
 from kafkalite.protocol import codes, messages
 
 NAME = "DescribeQuorum"
@@ -44,9 +44,9 @@ def handle(
     if is_known:
         listeners = [
             kind.Node.Listener(name=each.name, host=each.host, port=each.port)
-            for each in context.controller.broker.endpoints
+            for each in context.cluster.broker.endpoints
         ]
-        response.nodes = [kind.Node(node_id=context.node_id, listeners=listeners)]
+        response.nodes = [kind.Node(node_id=context.cluster.node_id, listeners=listeners)]
     return response
 
 
@@ -54,7 +54,7 @@ def _quorum(context: Context) -> Partition:
     quorum = context.controller.quorum
     now_ms = context.wall_ms()
     state = Partition.ReplicaState(
-        replica_id=context.node_id,
+        replica_id=context.cluster.node_id,
         replica_directory_id=quorum.voter_directory_id,
         log_end_offset=quorum.end_offset,
         last_fetch_timestamp=now_ms,
@@ -63,7 +63,7 @@ def _quorum(context: Context) -> Partition:
     return Partition(
         partition_index=0,
         error_message="",
-        leader_id=context.node_id,
+        leader_id=context.cluster.controller_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=context.image.last_offset + 1,
         current_voters=[state],

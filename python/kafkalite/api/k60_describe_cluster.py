@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), versions 0 to 2.
 
-Behaviour: the cluster's id, its controller, and its one broker with the endpoint of the listener
-that the client came in by.
+Behaviour: the cluster's id, its controller, and its brokers that are alive and have the listener
+that the client came in by, with the endpoint of that.
 
 Refusals: MISMATCHED_ENDPOINT_TYPE for a client that looks for controllers,
 UNSUPPORTED_ENDPOINT_TYPE for a kind of endpoint that there is not
@@ -41,8 +41,6 @@ def handle(
             error_code=codes.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {message.endpoint_type}",
         )
-    broker = context.controller.broker
-    endpoint = broker.endpoints[request.listener]
     operations = (
         CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else OPERATIONS_OMITTED
     )
@@ -50,11 +48,13 @@ def handle(
         error_message=None,
         endpoint_type=BROKERS,
         cluster_id=context.cluster_id,
-        controller_id=context.node_id,
+        controller_id=context.cluster.controller_id,
         brokers=[
             kind.DescribeClusterBroker(
                 broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
+            for broker in context.cluster.brokers
+            if (endpoint := broker.endpoint(request.listener_name)) is not None
         ],
         cluster_authorized_operations=operations,
     )

@@ -14,7 +14,7 @@ from kafkalite import _native
 from kafkalite.api.log_answers import answer_of, in_time
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.controller import name_refusal
+from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 

@@ -14,7 +14,7 @@ UNKNOWN_SERVER_ERROR if one of the names is empty and there is no cursor.
 
 from kafkalite import _native
 from kafkalite.context import Context
-from kafkalite.metadata.controller import name_refusal
+from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.metadata.features import ELR_VERSION
 from kafkalite.metadata.image import NO_LEADER, PartitionImage
 from kafkalite.protocol import codes, messages

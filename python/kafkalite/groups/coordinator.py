@@ -25,7 +25,9 @@ from kafkalite.groups.classic import (
 from kafkalite.groups.events import JoinAnswer, JoinRequest, Limits, SyncAnswer, SyncRequest
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
 from kafkalite.groups.shard import LOADING, Host, Shard
-from kafkalite.metadata.controller import Controller, ControllerError, NewTopic, Then
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.active import Controller, Then
+from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames, Image
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_hash, java_length

@@ -126,11 +126,12 @@ def start_records(
     online = set(directories)
     for topic in image.topics.values():
         for partition in topic.partitions:
-            if partition.directory in online:
+            directory = partition.directory_of(node_id)
+            if directory in online:
                 records.append(_led(topic, partition, node_id, None))
                 continue
             found = claimed.find_partition(topic.name, topic.id, partition.index)
-            if found is None and _is_directory(partition.directory):
+            if found is None and _is_directory(directory):
                 # Its log is offline.
                 records += _leaderless(image, topic, partition, node_id)
             else:

@@ -1,6 +1,10 @@
 """Adds the records of `__cluster_metadata-0` up to images.
 
-    records ──► Fold.replay, one after the other ──► Fold.image() ──► Image (immutable)
+    records ──► Fold.replay, one after the other ──► Fold.take_delta() ──► Delta: what has changed,
+                                                                           and the Image now
+
+One fold serves the start, who writes the records itself, and who only observes them. The partitions
+of all brokers are in it.
 
 An image shares with the one before it whatever has not changed: only changed topics are made anew.
 Records between BeginTransactionRecord and EndTransactionRecord count together or not at all. What
@@ -11,7 +15,7 @@ Kafka: `MetadataDelta`, `PartitionRegistration.merge`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalite.errors import CorruptFileError
 from kafkalite.metadata import records
@@ -30,11 +34,33 @@ NO_LEADER_CHANGE = -2
 NO_RECOVERY_CHANGE = -1
 
 
+class Delta(NamedTuple):
+    """The changes since the delta before: of the image `before` to `image`."""
+
+    before: Image
+    image: Image
+    deleted_topics: tuple[TopicImage, ...] = ()
+    """As they were. A topic of the same name that was made meanwhile is among the changed ones."""
+    changed_topics: tuple[TopicImage, ...] = ()
+    """Those that are new, or have new or changed partitions."""
+    configs: frozenset[tuple[int, str]] = frozenset()
+    """The resources (type, name) whose configs were set, or removed; not those of topics that are
+    gone."""
+    are_features_changed: bool = False
+
+
 class Fold:
     """Adds records up. Not to be used after `replay` has raised."""
 
     def __init__(self) -> None:
         self._image = Image()
+        self._changed: dict[bytes, None] = {}
+        """Ids of topics that a delta has not told yet."""
+        self._deleted: dict[bytes, TopicImage] = {}
+        self._changed_configs: set[tuple[int, str]] = set()
+        self._are_features_changed = False
+        self._told = Image()
+        """The image of the delta before."""
         self._topics: dict[str, TopicImage] = {}
         self._by_id: dict[bytes, TopicImage] = {}
         self._alike = AlikeNames()
@@ -86,8 +112,24 @@ class Fold:
         else:
             self._apply(message)
 
-    def image(self, leader_epoch: int, last_offset: int, last_timestamp: int) -> Image:
-        """What there is now; the arguments say after which record."""
+    def take_delta(self, leader_epoch: int, last_offset: int, last_timestamp: int) -> Delta:
+        """The changes since this was called last; the arguments say after which record."""
+        image = self._new_image(leader_epoch, last_offset, last_timestamp)
+        delta = Delta(
+            self._told,
+            image,
+            tuple(self._deleted.values()),
+            tuple(self._by_id[topic_id] for topic_id in self._changed),
+            frozenset(self._changed_configs),
+            self._are_features_changed,
+        )
+        self._changed, self._deleted, self._changed_configs = {}, {}, set()
+        self._are_features_changed = False
+        self._told = image
+        return delta
+
+    def _new_image(self, leader_epoch: int, last_offset: int, last_timestamp: int) -> Image:
+        """The image now; the arguments say after which record."""
         if not self._is_changed:
             self._image = self._image._replace(
                 leader_epoch=leader_epoch, last_offset=last_offset, last_timestamp=last_timestamp
@@ -136,10 +178,12 @@ class Fold:
                 )
             draft = topic.name, {each.index: each for each in topic.partitions}
             self._drafts[topic_id] = draft
+            self._changed[topic_id] = None
         return draft[1]
 
     def _topic(self, message: Any) -> None:
         self._drafts[message.topic_id] = message.name, {}
+        self._changed[message.topic_id] = None
         self._alike.add(message.name)
 
     def _partition(self, message: Any) -> None:
@@ -194,21 +238,23 @@ class Fold:
         self._topics.pop(name, None)
         self._alike.discard(name)
         self._configs.pop((TOPIC, name), None)
+        self._changed.pop(message.topic_id, None)
+        self._changed_configs.discard((TOPIC, name))
+        told = self._told.topics_by_id.get(message.topic_id)
+        if told is not None:
+            self._deleted[message.topic_id] = told
 
     def _clear_elr(self, message: Any) -> None:
         """Of one topic, or of all with the name ""."""
-        names = {topic_id: topic.name for topic_id, topic in self._by_id.items()}
-        names.update({topic_id: name for topic_id, (name, _) in self._drafts.items()})
-        for topic_id, name in names.items():
-            if message.topic_name in ("", name):
-                partitions = self._draft(topic_id)
-                for index, partition in partitions.items():
-                    if partition.elr or partition.last_known_elr:
-                        partitions[index] = partition._replace(
-                            elr=(),
-                            last_known_elr=(),
-                            partition_epoch=partition.partition_epoch + 1,
-                        )
+        topics = {each.id: (each.name, each.partitions) for each in self._by_id.values()}
+        for topic_id, (name, draft) in self._drafts.items():
+            topics[topic_id] = name, tuple(draft.values())
+        for topic_id, (name, partitions) in topics.items():
+            for each in partitions if message.topic_name in ("", name) else ():
+                if each.elr or each.last_known_elr:
+                    self._draft(topic_id)[each.index] = each._replace(
+                        elr=(), last_known_elr=(), partition_epoch=each.partition_epoch + 1
+                    )
 
     def _config(self, message: Any) -> None:
         resource = message.resource_type, message.resource_name
@@ -221,8 +267,10 @@ class Fold:
             self._configs[resource] = own
         else:
             self._configs.pop(resource, None)
+        self._changed_configs.add(resource)
 
     def _feature(self, message: Any) -> None:
+        self._are_features_changed = True
         if message.feature_level == 0:
             self._features.pop(message.name, None)
         else:

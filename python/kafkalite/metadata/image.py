@@ -40,10 +40,10 @@ class PartitionImage(NamedTuple):
     recovery_state: int = 0
     """1 after an election that may have lost records, until the leader says otherwise."""
 
-    @property
-    def directory(self) -> bytes:
-        """That of the first replica, which on one node is the only one."""
-        return self.directories[0] if self.directories else UNASSIGNED_DIRECTORY
+    def directory_of(self, broker_id: int) -> bytes:
+        """The id of the log directory of a broker's replica. Raises ValueError if it has none."""
+        at = self.replicas.index(broker_id)
+        return self.directories[at] if at < len(self.directories) else UNASSIGNED_DIRECTORY
 
 
 class TopicImage(NamedTuple):
@@ -82,6 +82,11 @@ class BrokerImage(NamedTuple):
     in_controlled_shutdown: bool
     directories: tuple[bytes, ...]
     cordoned_directories: tuple[bytes, ...] | None
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """The endpoint that clients of a listener are told; None if the broker has none of that
+        name."""
+        return next((each for each in self.endpoints if each.name == listener_name), None)
 
 
 class ProducerIds(NamedTuple):

@@ -84,7 +84,7 @@ def _read(metadata_dir: Path) -> Found:
     return Found(
         folder=folder,
         fold=state.fold,
-        image=state.fold.image(state.epoch, state.offset, state.timestamp),
+        image=state.fold.take_delta(state.epoch, state.offset, state.timestamp).image,
         quorum=with_quorum_state(folder, state.quorum, state.epoch),
         end_offset=state.offset + 1,
         snapshot_end_offset=snapshot_end_offset,

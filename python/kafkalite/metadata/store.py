@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, LogDirRefusedError, StorageError
 from kafkalite.metadata import records
-from kafkalite.metadata.image import Image
+from kafkalite.metadata.fold import Delta
 from kafkalite.metadata.quorum import QUORUM_STATE_FILE, quorum_state_text
 from kafkalite.metadata.reading import Found
 from kafkalite.metadata.snapshots import (
@@ -111,7 +111,7 @@ class MetadataLog:
             [(records.control_key(records.LEADER_CHANGE), self._leader_change())], now_ms
         )
         self._abort_what_is_open("the controller started anew", now_ms)
-        self._publish(now_ms)
+        self._take_delta(now_ms)
 
     @property
     def end_offset(self) -> int:
@@ -133,10 +133,9 @@ class MetadataLog:
         """The version of the quorum's own records."""
         return self._quorum.kraft_version
 
-    def append(self, appended: Sequence[Any], now_ms: int) -> Image:
+    def append(self, appended: Sequence[Any], now_ms: int) -> Delta:
         """Appends records, all of them or none, and has them on disk when it returns, whether or
-        not a snapshot that was due could be written. Returns the image with them. Raises
-        KafkaliteError as `finish`."""
+        not a snapshot that was due could be written. Returns and raises as `finish`."""
         appending = self.prepare(appended, now_ms)
         error: KafkaliteError | None = None
         try:
@@ -145,11 +144,11 @@ class MetadataLog:
             self._log.flush()
         except KafkaliteError as failure:
             error = failure
-        self.finish(appending, error)
+        delta = self.finish(appending, error)
         # At a stop one may be under way still.
         if self._snapshot is None and self._is_snapshot_due(now_ms):
             self._try_snapshot(now_ms)
-        return self.image
+        return delta
 
     def prepare(self, appended: Sequence[Any], now_ms: int) -> Appending:
         """The batches by which records are there all or none, whenever the power goes: one, which
@@ -174,10 +173,10 @@ class MetadataLog:
             appending.end_offsets.append(offset)
         return appending
 
-    def finish(self, appending: Appending, error: KafkaliteError | None) -> None:
-        """Takes into the image what is on disk now. Where the disk has failed, raises `error`: it
-        is not known whether the records are there, until the next start, and the image is without
-        them."""
+    def finish(self, appending: Appending, error: KafkaliteError | None) -> Delta:
+        """Takes into the image what is on disk now; returns how that changes it. Where the disk has
+        failed, raises `error`: it is not known whether the records are there, until the next start,
+        and the image is without them."""
         count = len(appending.batches)
         if error is not None:
             # The last one, after which all would count, is there if only the flush has failed.
@@ -190,7 +189,7 @@ class MetadataLog:
             self._bytes_since += len(batch)
         if error is not None:
             raise error
-        self._publish(appending.now_ms)
+        return self._take_delta(appending.now_ms)
 
     def is_written(self, appending: Appending) -> bool:
         """Whether the log has all of it."""
@@ -209,8 +208,10 @@ class MetadataLog:
             self._write_rows([(None, value)], now_ms)
             self._fold.replay(abort)
 
-    def _publish(self, now_ms: int) -> None:
-        self.image = self._fold.image(self.leader_epoch, self.end_offset - 1, now_ms)
+    def _take_delta(self, now_ms: int) -> Delta:
+        delta = self._fold.take_delta(self.leader_epoch, self.end_offset - 1, now_ms)
+        self.image = delta.image
+        return delta
 
     def _batch(
         self, rows: Sequence[tuple[bytes | None, bytes]], base_offset: int, now_ms: int

@@ -4,8 +4,8 @@
 
 Nothing here waits for a disk, which may not answer (`rust/src/net/control/metadata_append.rs`,
 `log_lifecycle.rs` there): a change calls back once it is durable, in `image`, and what clients see.
-Whoever changes something has the turn (`turns.py`), and judges by the image then. What cannot be is a ControllerError with
-Kafka's code. Used by the control thread only, once the node serves.
+Whoever changes something has the turn (`turns.py`), and judges by the image then. What cannot be is
+a ControllerError with Kafka's code. Used by the control thread only, once the node serves.
 
     create_topics ──► records on disk, in `image` ──► logs ──► what clients see ──► then()
                                                        └─ a failure: records that remove the topics
@@ -23,9 +23,8 @@ Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlMan
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, StorageError
@@ -37,61 +36,24 @@ from kafkalite.metadata.activation import (
     start_records,
     stop_records,
 )
-from kafkalite.metadata.features import FEATURES, KRAFT_VERSION, own_features
-from kafkalite.metadata.image import (
-    BROKER,
-    TOPIC,
-    AlikeNames,
-    BrokerImage,
-    Image,
-    PartitionImage,
-    TopicImage,
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.configs import Resource, config_records
+from kafkalite.metadata.controller.features import feature_records, finalized_features
+from kafkalite.metadata.controller.partitions import Assignment, count_new, grow
+from kafkalite.metadata.controller.producer_ids import next_block
+from kafkalite.metadata.controller.topics import (
+    NewTopic,
+    check_new_topic,
+    count_partitions,
+    creation_records,
+    removal_records,
 )
-from kafkalite.metadata.image_records import config_record, partition_record
+from kafkalite.metadata.features import own_features
+from kafkalite.metadata.fold import Delta
+from kafkalite.metadata.image import AlikeNames, BrokerImage, Image
+from kafkalite.metadata.publisher import EngineConfigs, Publisher, TopicState
 from kafkalite.metadata.turns import Turns
 from kafkalite.protocol import codes, messages
-from kafkalite.protocol.java import java_length
-
-PRODUCER_IDS_PER_BLOCK = 1000
-RECORDS_PER_OPERATION_MAX = 10_000
-"""That a client may ask for at once (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
-TOPIC_NAME_MAX = 249
-"""Characters of a topic's name (`Topic.MAX_NAME_LENGTH`)."""
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-METADATA_TOPIC = "__cluster_metadata"
-
-
-class ControllerError(KafkaliteError):
-    """A change that cannot be; `code` is Kafka's."""
-
-    def __init__(self, code: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
-
-
-class NewTopic(NamedTuple):
-    """A topic that is to be made."""
-
-    name: str
-    partition_count: int
-    configs: Mapping[str, str]
-
-    @property
-    def record_count(self) -> int:
-        """Of the records that make it."""
-        return 1 + len(self.configs) + self.partition_count
-
-
-def check_record_count(count: int) -> None:
-    """Raises ControllerError where what a client asks for takes too many records."""
-    if count > RECORDS_PER_OPERATION_MAX:
-        raise ControllerError(
-            codes.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
-        )
-
-
-EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 Then = Callable[[ControllerError | None], None]
 """Called once a change is what clients see, or with the reason why it will never be."""
@@ -106,7 +68,7 @@ class Background(Protocol):
     def append_metadata(
         self, log: _native.Log, batches: Sequence[bytes], leader_epoch: int, callback: Changed
     ) -> None: ...
-    def make_logs(self, topics: Mapping[str, Any], callback: Changed) -> None: ...
+    def make_logs(self, topics: Mapping[str, TopicState], callback: Changed) -> None: ...
     def delete_logs(self, names: Sequence[str], callback: Changed) -> None: ...
     def in_background(self, work: Callable[[], None], callback: Changed) -> None: ...
     def soon(self, callback: Callable[[], None]) -> None: ...
@@ -126,7 +88,7 @@ class Controller:
     ) -> None:
         self._log = log
         self._node_id = node_id
-        self._engine_configs = engine_configs
+        self._publisher = Publisher(node_id, engine_configs)
         self._wall_ms = wall_ms
         self._warn = warn
         self._plane: _native.BrokerPlane | None = None
@@ -135,7 +97,6 @@ class Controller:
         self._appending: store.Appending | None = None
         """On its way to disk."""
         self._producer_ids = iter(range(0))
-        self._broker_config_watchers: list[Callable[[], object]] = []
         self._on_failure: Callable[[str], None] | None = None
 
     @property
@@ -153,9 +114,9 @@ class Controller:
         """This node's registration."""
         return self.image.brokers[self._node_id]
 
-    def topic_facts(self) -> dict[str, Any]:
-        """What `BrokerPlane` is to load."""
-        return {topic.name: self._facts(topic) for topic in self.image.topics.values()}
+    def topic_states(self) -> dict[str, TopicState]:
+        """The topics that `BrokerPlane` is to load."""
+        return self._publisher.states(self.image, self.image.topics.values())
 
     def serve(self, plane: _native.BrokerPlane) -> None:
         """From now on changes are published to `plane`, which has loaded the topics. Where a
@@ -183,7 +144,7 @@ class Controller:
 
     def on_broker_configs(self, watcher: Callable[[], object]) -> None:
         """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
-        self._broker_config_watchers.append(watcher)
+        self._publisher.on_broker_configs(watcher)
 
     def on_failure(self, watcher: Callable[[str], None]) -> None:
         """`watcher(sentence)` is called when the metadata cannot be written any more."""
@@ -192,42 +153,7 @@ class Controller:
     def check_new_topic(self, name: str, others: AlikeNames) -> None:
         """Raises ControllerError where a topic of this name cannot be made; `others` will be made
         before it."""
-        if name == METADATA_TOPIC:
-            raise ControllerError(
-                codes.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
-            )
-        refusal = name_refusal(name)
-        if refusal:
-            raise ControllerError(codes.INVALID_TOPIC_EXCEPTION, refusal)
-        if name in self.image.topics:
-            raise ControllerError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        alike = self.image.alike.like(name) | others.like(name)
-        if alike:
-            raise ControllerError(
-                codes.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {min(alike)}",
-            )
-
-    def check_assignment(self, broker_ids: Sequence[int]) -> None:
-        """Raises ControllerError where a partition cannot lie on these brokers."""
-        if not broker_ids:
-            raise ControllerError(
-                codes.INVALID_REPLICA_ASSIGNMENT,
-                "The manual partition assignment includes an empty replica list.",
-            )
-        for broker_id in sorted(broker_ids):
-            if broker_id != self._node_id:
-                raise ControllerError(
-                    codes.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment includes broker {broker_id}, but no such "
-                    "broker is registered.",
-                )
-        if len(broker_ids) > 1:
-            raise ControllerError(
-                codes.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes the broker {broker_ids[0]} more than "
-                "once.",
-            )
+        check_new_topic(self.image, name, others)
 
     def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> dict[str, bytes]:
         """Makes topics, which must have been checked, by one flush of the metadata: all of them, or
@@ -235,28 +161,21 @@ class Controller:
         from within this call. Returns their ids.
 
         Raises ControllerError if they take too many records."""
-        check_record_count(sum(each.record_count for each in wanted))
-        places = iter(self._place(sum(each.partition_count for each in wanted)))
-        records: list[Any] = []
-        topic_ids = {}
-        for each in wanted:
-            topic_ids[each.name] = topic_id = _native.random_uuid_bytes()
-            records.append(messages.TopicRecord(name=each.name, topic_id=topic_id))
-            configs = each.configs.items()
-            records += [config_record(TOPIC, each.name, key, value) for key, value in configs]
-            partitions = self._new_partitions(0, list(islice(places, each.partition_count)))
-            records += [partition_record(topic_id, partition) for partition in partitions]
+        assignments = self._assign(count_partitions(wanted))
+        topic_ids = {each.name: _native.random_uuid_bytes() for each in wanted}
+        records = creation_records(wanted, topic_ids, assignments)
 
         def written(refusal: ControllerError | None) -> None:
             if refusal is not None:
                 self._end_change(topic_ids, refusal, then)
                 return
-            facts = {name: self._facts(self.image.topics[name]) for name in topic_ids}
-            self._make_logs(facts, partial(made, facts))
+            image = self.image
+            states = self._publisher.states(image, [image.topics[name] for name in topic_ids])
+            self._make_logs(states, partial(made, states))
 
-        def made(facts: Mapping[str, Any], refusal: ControllerError | None) -> None:
+        def made(states: Mapping[str, TopicState], refusal: ControllerError | None) -> None:
             if refusal is None:
-                self._end_change(topic_ids, self._publish_topics(facts), then)
+                self._end_change(topic_ids, self._publish_topics(states), then)
             else:
                 self._turns.in_turn((), partial(undo, refusal))
 
@@ -276,8 +195,7 @@ class Controller:
         Neither from within this call.
 
         Raises ControllerError if one is not there, or they take too many records."""
-        topics = [self._topic(name) for name in names]
-        check_record_count(len(topics))
+        records = removal_records(self.image, names)
 
         def written(refusal: ControllerError | None) -> None:
             if refusal is None:
@@ -292,7 +210,7 @@ class Controller:
                 self._warn(f"logs of deleted topics are left until the next start: {error}")
             deleted()
 
-        self._append([messages.RemoveTopicRecord(topic_id=each.id) for each in topics], written)
+        self._append(records, written)
 
     def create_partitions(self, total_counts: Mapping[str, int], then: Then) -> None:
         """Gives topics more partitions, so that each has its total, by one flush of the metadata:
@@ -300,52 +218,34 @@ class Controller:
         is told, never from within this call.
 
         Raises ControllerError for what cannot be, or takes too many records."""
-        topics = [self._topic(name) for name in total_counts]
-        for topic in topics:
-            count, total_count = len(topic.partitions), total_counts[topic.name]
-            if total_count <= count:
-                raise ControllerError(
-                    codes.INVALID_PARTITIONS,
-                    f"Topic currently has {count} partitions, which is higher than the requested "
-                    f"{total_count}.",
-                )
-        new_count = sum(total_counts.values()) - sum(len(each.partitions) for each in topics)
-        check_record_count(new_count)
-        places = iter(self._place(new_count))
-        facts: dict[str, Any] = {}
-        records: list[Any] = []
-        for topic in topics:
-            count = len(topic.partitions)
-            directories = list(islice(places, total_counts[topic.name] - count))
-            partitions = self._new_partitions(count, directories)
-            grown = topic._replace(partitions=(*topic.partitions, *partitions))
-            facts[topic.name] = self._facts(grown)
-            records += [partition_record(topic.id, each) for each in partitions]
+        assignments = self._assign(count_new(self.image, total_counts))
+        growth = grow(self.image, total_counts, assignments)
+        states = self._publisher.states(self.image, growth.topics)
 
         def made(refusal: ControllerError | None) -> None:
             if refusal is None:
                 # After the logs: the metadata has no record that takes a partition away.
                 self._turns.in_turn((), write)
             else:
-                self._end_change(facts, refusal, then)
+                self._end_change(states, refusal, then)
 
         def write() -> None:
-            self._append(records, written)
+            self._append(growth.records, written)
 
         def written(refusal: ControllerError | None) -> None:
-            self._end_change(facts, refusal or self._publish_topics(facts), then)
+            self._end_change(states, refusal or self._publish_topics(states), then)
 
-        self._turns.begin_change(facts, are_new=False)
-        self._make_logs(facts, made)
+        self._turns.begin_change(states, are_new=False)
+        self._make_logs(states, made)
 
-    def _make_logs(self, facts: Mapping[str, Any], then: Then) -> None:
+    def _make_logs(self, states: Mapping[str, TopicState], then: Then) -> None:
         """Has the logs made that topics lack; `then` is told, never from within this call."""
 
         def changed(error: KafkaliteError | None) -> None:
             then(None if error is None else _logs_not_made(error))
 
         try:
-            self._changer().make_logs(facts, changed)
+            self._changer().make_logs(states, changed)
         except KafkaliteError as error:
             self._changer().soon(partial(changed, error))
 
@@ -357,7 +257,7 @@ class Controller:
 
     def set_configs(
         self,
-        changes: Mapping[tuple[int, str], Mapping[str, str | None]],
+        changes: Mapping[Resource, Mapping[str, str | None]],
         then: Then,
         *,
         validate_only: bool = False,
@@ -367,33 +267,11 @@ class Controller:
         checked. A change of nothing writes nothing, and `then` is called at once.
 
         Raises ControllerError if they take too many records."""
-        records: dict[tuple[int, str], list[Any]] = {}
-        for resource, wanted in changes.items():
-            own = self.image.configs.get(resource, {})
-            news = {key: value for key, value in wanted.items() if own.get(key) != value}
-            if news:
-                records[resource] = [config_record(*resource, *change) for change in news.items()]
-        check_record_count(sum(map(len, records.values())))
+        records = config_records(self.image, changes)
         if validate_only or not records:
             then(None)
-            return
-
-        def written(refusal: ControllerError | None) -> None:
-            if refusal is None:
-                self._obey_configs(records)
-            then(refusal)
-
-        self._append(list(chain.from_iterable(records.values())), written)
-
-    def _obey_configs(self, resources: Collection[tuple[int, str]]) -> None:
-        """Has what is set for resources hold."""
-        topics: Collection[str] = [name for kind, name in resources if kind == TOPIC]
-        if any(kind == BROKER for kind, _ in resources):
-            topics = self.image.topics.keys()
-            for watcher in self._broker_config_watchers:
-                watcher()
-        for name in topics:
-            self._set_engine_configs(name)
+        else:
+            self._append(records, then)
 
     def next_producer_id(self) -> int | None:
         """A producer id that nobody else was given, of this node's block; None where that is used
@@ -402,16 +280,11 @@ class Controller:
 
     def allocate_producer_ids(self, then: Then) -> None:
         """Takes another block of ids, of which `then` is told, never from within this call."""
-        last = self.image.producer_ids
-        first = last.next_id if last else 0
-        block = range(first, first + PRODUCER_IDS_PER_BLOCK)
-        record = messages.ProducerIdsRecord(
-            broker_id=self._node_id, broker_epoch=self.broker.epoch, next_producer_id=block.stop
-        )
+        ids, record = next_block(self.image, self.broker)
 
         def written(refusal: ControllerError | None) -> None:
             if refusal is None:
-                self._producer_ids = iter(block)
+                self._producer_ids = iter(ids)
             then(refusal)
 
         self._append([record], written)
@@ -420,25 +293,11 @@ class Controller:
         """Finalises features at levels, all of them or none, of which `then` is told, never from
         within this call. That they may be so must have been checked."""
 
-        def written(refusal: ControllerError | None) -> None:
-            if refusal is None:
-                self._publish_features()
-            then(refusal)
+        self._append(feature_records(levels), then)
 
-        record = messages.FeatureLevelRecord
-        records = [record(name=name, feature_level=level) for name, level in levels.items()]
-        self._append(records, written)
-
-    def supported_features(self) -> list[tuple[str, int, int]]:
-        """Name, lowest and highest level."""
-        return [(each.name, each.low, each.high) for each in FEATURES]
-
-    def finalized_features(self) -> list[tuple[str, int]]:
-        """Name and level, of those that are not at level 0."""
-        finalized = dict(self.image.features)
-        if self._log.kraft_version:
-            finalized[KRAFT_VERSION] = self._log.kraft_version
-        return sorted(finalized.items())
+    def finalized_features(self) -> dict[str, int]:
+        """Name -> level, of those that are not at level 0."""
+        return finalized_features(self.image, self._log.kraft_version)
 
     def stop(self) -> int:
         """The clean stop, when no client is served any more: no partition has a leader, the broker
@@ -458,35 +317,13 @@ class Controller:
             start_records(log.image, log.bootstrap, log.end_offset, registration, claimed)
         )
 
-    def _place(self, count: int) -> list[bytes]:
-        """The directories of new partitions."""
+    def _assign(self, count: int) -> list[Assignment]:
+        """Where new partitions go. Raises ControllerError."""
         try:
-            return self._serving().place(count)
+            directories = self._serving().place(count)
         except KafkaliteError as error:
             raise _logs_not_made(error) from error
-
-    def _new_partitions(self, first: int, directories: Sequence[bytes]) -> list[PartitionImage]:
-        node = (self._node_id,)
-        return [
-            PartitionImage(
-                index=index,
-                leader=self._node_id,
-                leader_epoch=0,
-                partition_epoch=0,
-                replicas=node,
-                isr=node,
-                directories=(directory,),
-            )
-            for index, directory in enumerate(directories, first)
-        ]
-
-    def _topic(self, name: str) -> TopicImage:
-        topic = self.image.topics.get(name)
-        if topic is None:
-            raise ControllerError(
-                codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
-        return topic
+        return [Assignment((self._node_id,), (each,)) for each in directories]
 
     def _append(self, records: Sequence[Any], then: Then) -> None:
         """Has records written by who has the turn, and keeps that until they are in `image`, or
@@ -498,11 +335,12 @@ class Controller:
             self._appending = None
             self._turns.give_back()
             try:
-                log.finish(appending, error)
+                delta = log.finish(appending, error)
             except KafkaliteError as failure:
                 then(self._failed(failure))
                 return
             self._write_due_snapshot()
+            self._publish(delta)
             then(None)
 
         self._turns.take()
@@ -539,32 +377,24 @@ class Controller:
             self._on_failure(sentence)
         return ControllerError(codes.KAFKA_STORAGE_ERROR, sentence)
 
-    def _facts(self, topic: TopicImage) -> Any:
-        own = self.image.configs.get((TOPIC, topic.name), {})
-        partitions = [(each.leader_epoch, each.directory) for each in topic.partitions]
-        return topic.id, topic.is_internal, dict(self._engine_configs(own)), partitions
+    def _publish(self, delta: Delta) -> None:
+        """Has configurations and features hold that have changed."""
+        core = self._serving()
+        self._publisher.publish_configs(core, delta)
+        if delta.are_features_changed:
+            self._publish_features()
 
-    def _publish_topics(self, made: Mapping[str, Any]) -> ControllerError | None:
-        """Has clients see topics, whose logs were made for these facts; returns why not. Their
-        configs may have changed meanwhile."""
-        facts = {name: self._facts(self.image.topics[name]) for name in made}
+    def _publish_topics(self, made: Mapping[str, TopicState]) -> ControllerError | None:
+        """Has clients see topics, whose logs were made for these states; returns why not."""
         try:
-            self._serving().publish_topics(facts)
-            for name, each in facts.items():
-                if each != made[name]:
-                    self._set_engine_configs(name)
+            self._publisher.publish_topics(self._serving(), self.image, made)
         except KafkaliteError as error:
             return _logs_not_made(error)
         return None
 
-    def _set_engine_configs(self, name: str) -> None:
-        own = self.image.configs.get((TOPIC, name), {})
-        self._serving().set_topic_configs(name, self._engine_configs(own))
-
     def _publish_features(self) -> None:
-        self._serving().set_features(
-            self.supported_features(), self.finalized_features(), self.image.last_offset
-        )
+        core = self._serving()
+        self._publisher.publish_features(core, self.image, self.finalized_features())
 
     def _serving(self) -> _native.BrokerPlane:
         if self._plane is None:
@@ -608,25 +438,6 @@ def start(
     controller.begin(registration, claimed)
     notes = [f"{snapshots.FOLDER}: {sentence}" for sentence in repairs]
     return controller, [*notes, *lost_partitions(controller.image)]
-
-
-def name_refusal(name: str) -> str:
-    """Why a topic's name is illegal, in Kafka's words (`Topic.validate`); empty if it is not."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if java_length(name) > TOPIC_NAME_MAX:
-        return (
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed "
-            f"length {TOPIC_NAME_MAX}"
-        )
-    if not _NAME_CHARACTERS.issuperset(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII "
-            "alphanumerics, '.', '_' and '-'"
-        )
-    return ""
 
 
 def _logs_not_made(error: KafkaliteError) -> ControllerError:

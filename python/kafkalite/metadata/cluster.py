@@ -1,0 +1,64 @@
+"""The cluster as this node knows it: who leads, who coordinates, who controls.
+
+Handlers ask here and not for their own node's id, so that none of them knows how many brokers there
+are. Of a cluster of one node the answer is always that node.
+
+Kafka: `KRaftMetadataCache`.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from kafkalite.metadata.image import NO_LEADER, BrokerImage, Image
+
+
+class HasImage(Protocol):
+    """Whoever keeps the image (`kafkalite.metadata.controller.active.Controller`)."""
+
+    @property
+    def image(self) -> Image: ...
+
+
+class Cluster:
+    """Used by the control thread only."""
+
+    def __init__(self, node_id: int, controller: HasImage) -> None:
+        self.node_id = node_id
+        """This node's."""
+        self._controller = controller
+
+    @property
+    def controller_id(self) -> int:
+        """The id of the active controller."""
+        return self.node_id
+
+    @property
+    def broker_ids(self) -> Collection[int]:
+        """The ids of the brokers that are alive, and can have replicas."""
+        return (self.node_id,)
+
+    @property
+    def brokers(self) -> list[BrokerImage]:
+        """The registrations of the brokers that are alive, this node's among them."""
+        registered = self._controller.image.brokers
+        return [registered[each] for each in self.broker_ids]
+
+    @property
+    def broker(self) -> BrokerImage:
+        """This node's registration."""
+        return self._controller.image.brokers[self.node_id]
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The id of the broker that leads a partition; NO_LEADER if nobody does, or there is no
+        such partition."""
+        known = self._controller.image.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return NO_LEADER
+        return known.partitions[partition].leader
+
+    def coordinator_of(self, topic: str, partition: int) -> BrokerImage | None:
+        """The broker that coordinates what a partition of `__consumer_offsets`, or another topic
+        of a coordinator, holds: its leader, if that is alive."""
+        leader = self.leader_of(topic, partition)
+        alive = leader in self.broker_ids
+        return self._controller.image.brokers[leader] if alive else None
