@@ -89,7 +89,13 @@ DIFFERENCES = [
             ),
         ],
     ),
-    Difference("Network threads", [(OWN_CONFIGS, "results.1.configs.num.network.threads.value")]),
+    Difference(
+        "Threads",
+        [
+            (OWN_CONFIGS, f"results.1.configs.{key}.value")
+            for key in ("num.network.threads", "num.recovery.threads.per.data.dir")
+        ],
+    ),
     Difference(
         "Unknown kinds",
         [
@@ -139,6 +145,17 @@ DIFFERENCES = [
         "Loggers",
         [],
         at_random=[("DescribeConfigs", "results.*.configs.*", "absent", "*'config_source': 6*")],
+    ),
+    Difference(
+        "Several wrong values",
+        [
+            ("alter: two wrong values", "responses.*.error_message"),
+            ("alter: two appends to no lists*", "responses.*.error_message"),
+        ],
+        at_random=[
+            (f"{kind}*", "*.error_message", "* *", "* *")
+            for kind in ("AlterConfigs", "IncrementalAlterConfigs", "CreateTopics")
+        ],
     ),
     Difference(
         "A topic that is only looked at",

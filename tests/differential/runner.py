@@ -287,6 +287,7 @@ def _order(value: Any) -> list[Any]:
             continue
         text = UUID_TEXT.sub("", str(found))
         keys.append((0, found) if isinstance(found, int) else (1, text))
+    keys.append((0, abs(getattr(value, "error_code", 0))))  # of what is answered twice
     return [tuple(map(str, key)) if key[0] else (f"0 {key[1]:020}",) for key in keys]
 
 

@@ -65,7 +65,9 @@ def test_answers_are_those_of_kafka(ours: Answers, theirs: Answers) -> None:
             used.update(explained)
             if not explained:
                 found.append(f"{case}: {path}: {mine!r:.200} instead of {its!r:.200}")
-    unused = [(d.title, where) for d in DIFFERENCES for where in d.where]
+    # How many threads there are depends on the machine, and may be as many as Kafka's.
+    certain = [each for each in DIFFERENCES if each.title != "Threads"]
+    unused = [(d.title, where) for d in certain for where in d.where]
     assert found == []
     assert [each for each in unused if each not in used] == []
 

@@ -1,5 +1,6 @@
 """Changes that AlterConfigs and IncrementalAlterConfigs may make to a resource: pure functions of
-what is set and what is asked for, with Kafka's refusals, codes and words.
+what is set and what is asked for, with Kafka's refusals, codes and words. Of several wrong values
+the first that is asked for is named; Kafka names the first of a hash map's, or of its own list.
 
 `changes` are what `controller.set_configs` takes: key -> text, or None to take it away.
 """
@@ -21,128 +22,10 @@ from kafkalite.config.keys import Key, KeyTable
 from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.protocol import codes
-from kafkalite.protocol.java import hash_map_order
 
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)
 
 Changes = dict[str, str | None]
-
-# In this order Kafka reads a topic's values (`LogConfig`), and names the first that is wrong.
-_TOPIC_ORDER = (
-    "segment.bytes",
-    "segment.ms",
-    "segment.jitter.ms",
-    "segment.index.bytes",
-    "flush.messages",
-    "flush.ms",
-    "retention.bytes",
-    "retention.ms",
-    "max.message.bytes",
-    "index.interval.bytes",
-    "delete.retention.ms",
-    "min.compaction.lag.ms",
-    "max.compaction.lag.ms",
-    "file.delete.delay.ms",
-    "min.cleanable.dirty.ratio",
-    "cleanup.policy",
-    "unclean.leader.election.enable",
-    "min.insync.replicas",
-    "compression.type",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
-    "preallocate",
-    "message.timestamp.type",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.after.max.ms",
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-    "remote.storage.enable",
-    "local.retention.ms",
-    "local.retention.bytes",
-    "remote.log.copy.disable",
-    "remote.log.delete.on.disable",
-    "internal.segment.bytes",
-)
-
-# In these orders Kafka reads what a group has, and what brokers may have while they run
-# (`GroupConfig`, `AbstractKafkaConfig`).
-_GROUP_ORDER = (
-    "consumer.session.timeout.ms",
-    "consumer.heartbeat.interval.ms",
-    "consumer.assignment.interval.ms",
-    "share.session.timeout.ms",
-    "share.heartbeat.interval.ms",
-    "share.record.lock.duration.ms",
-    "share.delivery.count.limit",
-    "share.partition.max.record.locks",
-    "share.auto.offset.reset",
-    "share.isolation.level",
-    "share.renew.acknowledge.enable",
-    "share.assignment.interval.ms",
-    "streams.session.timeout.ms",
-    "streams.heartbeat.interval.ms",
-    "streams.num.standby.replicas",
-    "streams.initial.rebalance.delay.ms",
-    "streams.assignment.interval.ms",
-)
-_BROKER_ORDER = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-    "remote.log.index.file.cache.total.size.bytes",
-    "remote.log.manager.copier.thread.pool.size",
-    "remote.log.manager.expiration.thread.pool.size",
-    "remote.log.manager.follower.thread.pool.size",
-    "remote.log.reader.threads",
-    "log.local.retention.ms",
-    "log.local.retention.bytes",
-    "remote.log.manager.copy.max.bytes.per.second",
-    "remote.log.manager.fetch.max.bytes.per.second",
-    "remote.fetch.max.wait.ms",
-    "remote.list.offsets.request.timeout.ms",
-    "message.max.bytes",
-    "num.io.threads",
-    "background.threads",
-    "compression.type",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
-    "num.replica.fetchers",
-    "unclean.leader.election.enable",
-    "follower.fetch.last.tiered.offset.enable",
-    "group.coordinator.cached.buffer.max.bytes",
-    "group.consumer.assignment.interval.ms",
-    "group.share.assignment.interval.ms",
-    "group.streams.assignment.interval.ms",
-    "log.cleaner.threads",
-    "log.cleaner.io.max.bytes.per.second",
-    "log.cleaner.io.buffer.size",
-    "log.cleaner.io.buffer.load.factor",
-    "log.cleaner.min.cleanable.ratio",
-    "log.cleaner.delete.retention.ms",
-    "log.cleaner.min.compaction.lag.ms",
-    "log.cleaner.max.compaction.lag.ms",
-    "log.segment.bytes",
-    "log.roll.ms",
-    "log.roll.jitter.ms",
-    "log.retention.ms",
-    "log.retention.bytes",
-    "log.cleanup.policy",
-    "log.index.size.max.bytes",
-    "log.index.interval.bytes",
-    "log.flush.interval.messages",
-    "log.segment.delete.delay.ms",
-    "log.flush.interval.ms",
-    "log.preallocate",
-    "min.insync.replicas",
-    "log.message.timestamp.type",
-    "log.message.timestamp.before.max.ms",
-    "log.message.timestamp.after.max.ms",
-    "share.coordinator.cached.buffer.max.bytes",
-    "transaction.partition.verification.enable",
-    "producer.id.expiration.ms",
-)
 
 # A group's key, and the broker's keys that bound it (`GroupConfig.validateValues`).
 _GROUP_BOUNDS = {
@@ -260,9 +143,7 @@ def incremental_changes(
     """Applies each (key, operation, text) to `own`; `check_texts` has passed them. `defaults` is
     what a list is taken to be that is not set. Raises ChangeRefusedError."""
     changes: Changes = {}
-    asked = {name: (kind, text) for name, kind, text in operations}
-    for name in hash_map_order(asked):
-        kind, text = asked[name]
+    for name, kind, text in operations:
         if kind == DELETE:
             changes[name] = None
         elif kind == SET:
@@ -314,7 +195,7 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
 def check_topic(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a topic cannot have all of `after` set."""
     _check_known(config.topic_keys, after, "Unknown topic config name: ")
-    values = _parsed_as(codes.INVALID_CONFIG, config.topic_keys, _ordered(after, _TOPIC_ORDER))
+    values = _parsed_as(codes.INVALID_CONFIG, config.topic_keys, after)
     least, most = (
         config.topic_value(after, f"{each}.compaction.lag.ms") for each in ("min", "max")
     )
@@ -336,7 +217,7 @@ def check_group(config: Config, after: Mapping[str, str]) -> None:
     """Raises ChangeRefusedError where a group cannot have all of `after` set."""
     table = KeyTable("group.txt")
     _check_known(table, after, "Unknown group config name: ")
-    given = _parsed_as(codes.INVALID_CONFIG, table, _ordered(after, _GROUP_ORDER))
+    given = _parsed_as(codes.INVALID_CONFIG, table, after)
     for name, (least, most) in _GROUP_BOUNDS.items():
         if name in given and least and given[name] < config[least]:
             sentence = f"{name} must be greater than or equal to {least}"
@@ -415,7 +296,7 @@ def check_broker(
         "prefix",
     )
     of_listeners = {name: table[key] for name in after if (key := key_of_listener(name))}
-    values = _parsed_as(codes.INVALID_REQUEST, known | of_listeners, _ordered(after, _BROKER_ORDER))
+    values = _parsed_as(codes.INVALID_REQUEST, known | of_listeners, after)
     if for_all:
         _refuse_all(
             [name for name, key in known.items() if key.mode == "per-broker"],
@@ -555,16 +436,8 @@ def _thread_count(name: str, value: int) -> str:
     return f"Dynamic thread count update validation failed for {name}={value}, value"
 
 
-def _ordered(texts: Mapping[str, str], order: Sequence[str]) -> dict[str, str]:
-    """Puts what `order` names first, in its order."""
-    ranks = {name: rank for rank, name in enumerate(order)}
-    return {
-        name: texts[name] for name in sorted(texts, key=lambda name: ranks.get(name, len(ranks)))
-    }
-
-
 def _check_known(table: Mapping[str, Key], texts: Mapping[str, str], unknown: str) -> None:
-    for name in hash_map_order(texts):
+    for name in texts:
         if name not in table:
             raise ChangeRefusedError(codes.INVALID_CONFIG, unknown + name)
 

@@ -27,7 +27,7 @@ def java_hash(text: str) -> int:
 
 def hash_map_order(texts: Iterable[str]) -> list[str]:
     """The texts, each once, in the order in which a `HashMap` gives them back that took them in
-    this order. By it Kafka comes upon the first of several faults."""
+    this order. By it a group chooses among protocols with equal votes."""
     keys = list(dict.fromkeys(texts))
     buckets = 16
     while len(keys) > buckets * 3 // 4:
