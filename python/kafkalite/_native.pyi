@@ -25,13 +25,16 @@ __all__ = [
     "LogOffsets",
     "LogRead",
     "LogVerification",
+    "Logs",
     "MessageCodec",
     "PartitionFigures",
     "ProducerEntry",
     "RecordBatch",
     "Request",
+    "Requests",
     "SegmentBatches",
     "SegmentInfo",
+    "Topics",
     "__version__",
     "count_fetched",
     "end_transaction_marker",
@@ -261,6 +264,12 @@ class BrokerPlane:
         missing. `settings` are the broker's integers and flags by their keys."""
 
     @property
+    def requests(self) -> Requests: ...
+    @property
+    def logs(self) -> Logs: ...
+    @property
+    def topics(self) -> Topics: ...
+    @property
     def repairs(self) -> list[str]:
         """What was not as a clean stop leaves it, a sentence each."""
 
@@ -296,12 +305,36 @@ class BrokerPlane:
         highest, first flexible version) of the keys that Python answers; `names` those of the
         listeners, `limits` those of their connections."""
 
+    def respond(self, request: Request, response: Any) -> None:
+        """`Requests.respond`, as long as handlers call it."""
+
+    def is_change_held_up(self) -> bool:
+        """`Logs.is_change_held_up`, as long as handlers call it."""
+
     def set_connection_limits(self, limits: _ConnectionLimits) -> None:
         """Limits of connections from now on. Those that wait for room are looked at again; while
         there are more than `total`, those that have been used least recently are closed."""
 
     def set_cleaner(self, cleaner: _CleanerSettings) -> None:
         """How the cleaners work from now on; a log that is being compacted ends as it began."""
+
+    def offline_log_dirs(self) -> list[str]:
+        """The log directories that could not be taken, or have failed since."""
+
+    def figures(self) -> Figures:
+        """What the node counts and holds, from `start` on."""
+
+    def stop(self) -> None:
+        """Takes no more requests, has parked ones answered, ends the network threads. Another
+        thread must answer Python's requests meanwhile. At most some seconds."""
+
+    def close(self, broker_epoch: int) -> list[tuple[str, str]]:
+        """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last. Returns
+        those that could not be stopped cleanly, each with the first reason."""
+
+@final
+class Requests:
+    """The requests of one node that Python answers, and what else its control thread comes for."""
 
     def wait(
         self, timeout_ms: int | None = None
@@ -319,34 +352,6 @@ class BrokerPlane:
         """Counts bytes as memory that requests take (`queued.max.request.bytes`); less than none
         gives so many back. The requests themselves count until nobody refers to them."""
 
-    def is_held_up(self, topic: str, partition: int) -> bool:
-        """Whether the log directory of a partition does not answer, and requests that wait take so
-        much of their memory that no more may wait for it."""
-
-    def append(self, topic: str, partition: int, records: bytes, number: int) -> None:
-        """Has batches of a coordinator appended by the next `wait`: one gives `number` once they
-        are committed or will never be. Those of a partition keep their order."""
-
-    def appended(self, number: int) -> int:
-        """What became of an append whose number `wait` gave: the offset of the first record, or the
-        error for which the records were refused or are lost. To be asked once."""
-
-    def delete_records(self, topic: str, partition: int, offset: int, number: int) -> None:
-        """Has the records below an offset go, by the next `wait`: one gives `number` then, late
-        where the log directory does not answer."""
-
-    def records_deleted(self, number: int) -> int:
-        """What became of `delete_records`: the log start offset. To be asked once."""
-
-    def describe_producers(self, topic: str, partition: int, number: int) -> None:
-        """Asks a log for its producers, by the next `wait`, as `delete_records` does."""
-
-    def producers_described(self, number: int) -> list[ProducerEntry]:
-        """What `describe_producers` asked for, by producer id. To be asked once."""
-
-    def log(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, if there is one."""
-
     def respond(self, request: Request, response: Any) -> None:
         """Answers with a message, in the request's version."""
 
@@ -363,44 +368,66 @@ class BrokerPlane:
     def close_connection(self, request: Request) -> None:
         """Closes the connection of a request that cannot be answered."""
 
-    def place(self, count: int) -> list[bytes]:
-        """Ids of the log directories where `count` new partitions go: not into one whose writes
-        have not returned for two seconds, while there is another."""
+@final
+class Logs:
+    """Calls of one node's logs. Each has a number that nobody else has; `Requests.wait` makes the
+    calls, and gives the number once the answer is there, late where a log directory does not
+    answer."""
 
-    def make_logs(self, topics: Mapping[str, _TopicFacts], number: int) -> None:
-        """Has the logs made that topics lack, by the next `wait`: one gives `number` then, late
-        where a log directory does not answer. They survive a power cut then: all of them, or
-        none is there."""
+    def ask(self, number: int, topic: str, partition: int, call: str, *arguments: Any) -> None:
+        """Asks the log of a partition, in the order of the calls. Raises InvalidArgumentError where
+        there is none. The calls, and their answers:
+
+        `append`, batches of a coordinator: the offset of the first record, once all are committed;
+        `delete_records`, those below an offset: the log start offset;
+        `describe_producers`: a list of ProducerEntry, by producer id."""
+
+    def answer(self, number: int) -> Any:
+        """The answer to a call, or its error; once."""
+
+    def make(self, topics: Mapping[str, _TopicFacts], number: int) -> None:
+        """Makes the logs that topics lack. They survive a power cut then: all of them, or none is
+        there. The answer is None, as of the following."""
+
+    def delete(self, names: Sequence[str], number: int) -> None:
+        """Takes topics away at once, and wakes requests that wait there; deletes their logs, with
+        one sync of each log directory. Where the answer is an error, a log directory in which logs
+        are left is offline."""
 
     def append_metadata(
         self, log: Log, batches: Sequence[bytes], leader_epoch: int, number: int
     ) -> None:
-        """Has batches appended to the log of the metadata and made durable, by the next `wait`: one
-        gives `number` then, late where its directory does not answer. Where `logs_changed` raises,
-        those before the one that failed are in the log."""
+        """Appends batches to the log of the metadata, and makes them durable. Where the answer is
+        an error, those before the one that failed are in the log."""
 
     def finish_metadata(self) -> None:
         """Returns once what `append_metadata` was given is on disk, or is known not to be, however
         long that takes. After `stop`, when nobody calls `wait` any more."""
 
-    def logs_changed(self, number: int) -> None:
-        """What became of `make_logs`, `delete_topics` or `append_metadata`: raises why not. To be
-        asked once."""
+    def is_held_up(self, topic: str, partition: int) -> bool:
+        """The log directory of a partition does not answer, and requests that wait take so much of
+        their memory that no more may wait for it."""
 
     def is_change_held_up(self) -> bool:
-        """Whether logs are being made or deleted, or the metadata is being written, in a directory
-        that does not answer, and requests that wait take so much of their memory that no more may
-        wait for it."""
+        """Logs are being made or deleted, or the metadata is being written, in a directory that
+        does not answer, and requests that wait take so much of their memory that no more may wait
+        for it."""
 
-    def publish_topics(self, topics: Mapping[str, _TopicFacts]) -> None:
+    def find(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition, if there is one."""
+
+@final
+class Topics:
+    """Where the partitions of one node's topics go, and what clients see of topics."""
+
+    def place(self, count: int) -> list[bytes]:
+        """Ids of the log directories where `count` new partitions go: not into one whose writes
+        have not returned for two seconds, while there is another."""
+
+    def publish(self, topics: Mapping[str, _TopicFacts]) -> None:
         """Has clients see topics as they are now, whose logs have been made."""
 
-    def delete_topics(self, names: Sequence[str], number: int) -> None:
-        """Takes topics away at once, and wakes requests that wait there. Has their logs deleted,
-        with one sync of each log directory, by the next `wait`, as `make_logs`. Where
-        `logs_changed` raises, a log directory in which logs are left is offline."""
-
-    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Gives the logs of a topic another configuration (`Config.engine_configs`)."""
 
     def set_features(
@@ -411,23 +438,6 @@ class BrokerPlane:
     ) -> None:
         """What ApiVersions says: (name, lowest, highest level), (name, level), and up to which
         offset of the metadata that is so."""
-
-    def offline_log_dirs(self) -> list[str]:
-        """The log directories that could not be taken, or have failed since."""
-
-    def topics(self) -> dict[str, tuple[bytes, int]]:
-        """Name -> (topic id, number of partitions)."""
-
-    def figures(self) -> Figures:
-        """What the node counts and holds, from `start` on."""
-
-    def stop(self) -> None:
-        """Takes no more requests, has parked ones answered, ends the network threads. Another
-        thread must answer Python's requests meanwhile. At most some seconds."""
-
-    def close(self, broker_epoch: int) -> list[tuple[str, str]]:
-        """The clean stop of the log directories, after `stop`: `.kafka_cleanshutdown` last. Returns
-        those that could not be stopped cleanly, each with the first reason."""
 
 @final
 class Figures:

@@ -1,7 +1,7 @@
 """What the control thread asks of others and awaits: of logs, and of threads in the background.
 
     await context.logs.append(…) ──► a number ──► Rust: the log's directory asks the log
-            future ◄── set() or fail() ◄── `plane.wait` gives the number, then the answer is there
+            future ◄── set() or fail() ◄── `plane.requests.wait` gives the number
 
 Each call returns a future at once (`kafkalite.tasks`) and blocks nobody, however long a directory
 takes; a call that cannot even begin is a future that has failed. Used by the control thread only.
@@ -19,22 +19,26 @@ from kafkalite.tasks import Future, TimedOutError
 T = TypeVar("T")
 
 STOP_NUMBER = 0
-"""Wakes the control thread for the stop (`BrokerPlane.wake`); those of calls are higher."""
+"""Wakes the control thread for the stop (`Requests.wake`); those of calls are higher."""
 
 SILENCE = "its log directory does not answer"
 
 
 class Calls:
-    """Futures by the numbers that `plane.wait` gives."""
+    """Futures by the numbers that `plane.requests.wait` gives."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: _native.Logs) -> None:
+        self._logs = logs
         self._last_number = STOP_NUMBER
         self._under_way: dict[int, tuple[Future[Any], Callable[[int], Any]]] = {}
 
-    def begin(self, ask: Callable[[int], object], answer: Callable[[int], T]) -> Future[T]:
-        """Calls `ask(number)` now, and sets the future to `answer(number)` once the plane gives the
-        number. What either of them raises, the future raises."""
-        future = Future[T]()
+    def begin(
+        self, ask: Callable[[int], object], answer: Callable[[int], Any] | None = None
+    ) -> Future[Any]:
+        """Calls `ask(number)` now, and sets the future to `answer(number)`, that of the logs if
+        there is none, once the plane gives the number. What either of them raises, the future
+        raises."""
+        future = Future[Any]()
         number = self._last_number + 1
         try:
             ask(number)
@@ -42,7 +46,7 @@ class Calls:
             future.fail(error.with_traceback(None))
         else:
             self._last_number = number
-            self._under_way[number] = future, answer
+            self._under_way[number] = future, answer or self._logs.answer
         return future
 
     def end(self, number: int) -> None:
@@ -60,66 +64,49 @@ class Calls:
 class LogCalls:
     """Calls of logs. KafkaliteError says why one was refused, or what was written is lost."""
 
-    def __init__(self, plane: _native.BrokerPlane, calls: Calls) -> None:
-        self._plane = plane
+    def __init__(self, logs: _native.Logs, calls: Calls) -> None:
+        self._logs = logs
         self._begin = calls.begin
+
+    def ask(self, topic: str, partition: int, call: str, *arguments: Any) -> Future[Any]:
+        """Makes a call of `rust/src/py/log_calls.rs`, by its name there."""
+        logs = self._logs
+        return self._begin(lambda number: logs.ask(number, topic, partition, call, *arguments))
+
+    def ask_for_client(self, topic: str, partition: int, call: str, *arguments: Any) -> Future[Any]:
+        """As `ask`. TimedOutError where too many requests wait for the log directory already."""
+        if self._logs.is_held_up(topic, partition):
+            refused = Future[Any]()
+            refused.fail(TimedOutError(SILENCE))
+            return refused
+        return self.ask(topic, partition, call, *arguments)
 
     def append(self, topic: str, partition: int, records: bytes) -> Future[int]:
         """Appends batches of a coordinator: the offset of the first record, once all are
         committed."""
-        plane = self._plane
-        return self._begin(partial(plane.append, topic, partition, records), plane.appended)
-
-    def delete_records(self, topic: str, partition: int, offset: int) -> Future[int]:
-        """Deletes the records of a partition below an offset: the log start offset. TimedOutError
-        where too many requests wait for its log directory already."""
-        plane = self._plane
-        ask = partial(plane.delete_records, topic, partition, offset)
-        return self._begin_unless_held_up(topic, partition, ask, plane.records_deleted)
-
-    def describe_producers(self, topic: str, partition: int) -> Future[list[_native.ProducerEntry]]:
-        """Looks up the producers that a partition knows. TimedOutError as above."""
-        plane = self._plane
-        ask = partial(plane.describe_producers, topic, partition)
-        return self._begin_unless_held_up(topic, partition, ask, plane.producers_described)
-
-    def _begin_unless_held_up(
-        self,
-        topic: str,
-        partition: int,
-        ask: Callable[[int], object],
-        answer: Callable[[int], T],
-    ) -> Future[T]:
-        if self._plane.is_held_up(topic, partition):
-            refused = Future[T]()
-            refused.fail(TimedOutError(SILENCE))
-            return refused
-        return self._begin(ask, answer)
+        return self.ask(topic, partition, "append", records)
 
     def make(self, topics: Mapping[str, Any]) -> Future[None]:
         """Makes the logs that topics lack: all of them, or none."""
-        return self._change(partial(self._plane.make_logs, topics))
+        return self._begin(partial(self._logs.make, topics))
 
     def delete(self, names: Sequence[str]) -> Future[None]:
         """Takes topics out of sight at once, and deletes their logs. A log directory in which that
         fails is offline then."""
-        return self._change(partial(self._plane.delete_topics, names))
+        return self._begin(partial(self._logs.delete, names))
 
     def append_metadata(
         self, log: _native.Log, batches: Sequence[bytes], leader_epoch: int
     ) -> Future[None]:
         """Appends batches to the log of the metadata, and makes them durable."""
-        return self._change(partial(self._plane.append_metadata, log, batches, leader_epoch))
-
-    def _change(self, ask: Callable[[int], object]) -> Future[None]:
-        return self._begin(ask, self._plane.logs_changed)
+        return self._begin(partial(self._logs.append_metadata, log, batches, leader_epoch))
 
 
 class Background:
     """Threads for what is rare and may take long."""
 
-    def __init__(self, plane: _native.BrokerPlane, calls: Calls) -> None:
-        self._plane = plane
+    def __init__(self, requests: _native.Requests, calls: Calls) -> None:
+        self._wake = requests.wake
         self._begin = calls.begin
 
     def run(self, work: Callable[[], T]) -> Future[T]:
@@ -136,7 +123,7 @@ class Background:
                 import traceback
 
                 outcome.append(KafkaliteError(f"a defect:\n{traceback.format_exc()}"))
-            self._plane.wake(number)
+            self._wake(number)
 
         def start(number: int) -> None:
             thread = threading.Thread(target=run, args=(number,), name="background", daemon=True)

@@ -44,9 +44,9 @@ class Context:
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._report)
-        self._calls = Calls()
-        self.logs = LogCalls(plane, self._calls)
-        self.background = Background(plane, self._calls)
+        self._calls = Calls(plane.logs)
+        self.logs = LogCalls(plane.logs, self._calls)
+        self.background = Background(plane.requests, self._calls)
         self.disks = Disks(self.background)
         self._stop_callbacks: dict[Callable[[], None], None] = {}
         """Called in this order."""
@@ -189,10 +189,10 @@ class Context:
 
     def begin_stop(self) -> None:
         """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
-        self.plane.wake(STOP_NUMBER)
+        self.plane.requests.wake(STOP_NUMBER)
 
     def woken(self, number: int) -> None:
-        """A number that `plane.wait` gave: calls what it stands for."""
+        """A number that `plane.requests.wait` gave: calls what it stands for."""
         if number == STOP_NUMBER:
             self._is_stopping = True
             callbacks, self._stop_callbacks = self._stop_callbacks, {}
@@ -210,7 +210,7 @@ class Context:
     def log_refusal(self, topic: str, partition: int) -> int:
         """Why the log of a partition cannot be asked for anything; NONE if it can
         (`ReplicaManager.getPartitionOrError`)."""
-        log = self.plane.log(topic, partition)
+        log = self.plane.logs.find(topic, partition)
         if log is not None:
             return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
         known = self.image.topics.get(topic)

@@ -42,8 +42,7 @@ class ControlServer:
         """Waits, and does what there is to do then, if the plane has not stopped. What was answered
         is not kept until there is more: it counts as memory of requests."""
         context = self._context
-        plane = context.plane
-        work = plane.wait(timeout_ms)
+        work = context.plane.requests.wait(timeout_ms)
         if work is None:
             return False
         requests, woken, notices = work
@@ -106,7 +105,7 @@ class ControlServer:
             if isinstance(answer, CoroutineType):
                 context.tasks.start(self._answer_later(handler, request, answer))
             elif answer is not None:
-                context.plane.respond(request, answer)
+                context.plane.requests.respond(request, answer)
         except Exception as error:  # noqa: BLE001 - one bad request must not end the broker
             self._refuse(handler, request, error)
 
@@ -116,7 +115,7 @@ class ControlServer:
         try:
             response = await answer
             if response is not None:
-                self._context.plane.respond(request, response)
+                self._context.plane.requests.respond(request, response)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 
@@ -130,7 +129,7 @@ class ControlServer:
 
             described = "".join(traceback.format_exception(error))
             context.log.error(f"{handler.name} of {request.peer} failed:\n{described}")
-        context.plane.close_connection(request)
+        context.plane.requests.close_connection(request)
 
 
 class RefusalLog:

@@ -34,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};
     #[pymodule_export]
+    use crate::py::broker::BrokerPlane;
+    #[pymodule_export]
     use crate::py::claim::ClaimedDirectories;
     #[pymodule_export]
     use crate::py::client::{
@@ -54,7 +56,11 @@ mod _native {
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };
     #[pymodule_export]
-    use crate::py::plane::{BrokerPlane, Request};
+    use crate::py::log_calls::Logs;
+    #[pymodule_export]
+    use crate::py::requests::{Request, Requests};
+    #[pymodule_export]
+    use crate::py::topics::Topics;
     #[pymodule_export]
     use crate::py::uuid::{random_uuid_bytes, random_uuid_text};
 

@@ -10,7 +10,7 @@ import pytest
 from kafkalite.calls import Background, Calls, LogCalls
 from kafkalite.disks import Disks
 from kafkalite.errors import InvalidArgumentError, KafkaliteError, StorageError
-from kafkalite.tasks import TimedOutError
+from kafkalite.tasks import Future, TimedOutError
 
 
 class Plane:
@@ -26,12 +26,13 @@ class Plane:
     def is_held_up(self, _topic: str, _partition: int) -> bool:
         return self.is_full
 
-    def delete_records(self, topic: str, _partition: int, offset: int, number: int) -> None:
+    def ask(self, number: int, topic: str, _partition: int, call: str, offset: int) -> None:
+        assert call == "delete_records"
         if topic != "t":
             raise InvalidArgumentError(f"there is no partition {topic}-0")
         self.deleting[number] = offset
 
-    def records_deleted(self, number: int) -> int:
+    def answer(self, number: int) -> int:
         answer = self.answers.pop(number)
         if isinstance(answer, KafkaliteError):
             raise answer
@@ -47,14 +48,18 @@ def plane() -> Plane:
     return Plane()
 
 
+def delete_records(logs: LogCalls, topic: str, partition: int, offset: int) -> Future[int]:
+    return logs.ask_for_client(topic, partition, "delete_records", offset)
+
+
 def calls_of(plane: Any) -> tuple[Calls, LogCalls, Background]:
-    calls = Calls()
+    calls = Calls(plane)
     return calls, LogCalls(plane, calls), Background(plane, calls)
 
 
 def test_each_call_has_the_answer_to_its_number(plane: Plane) -> None:
     calls, logs, _ = calls_of(plane)
-    first, second = logs.delete_records("t", 0, 10), logs.delete_records("t", 0, 20)
+    first, second = delete_records(logs, "t", 0, 10), delete_records(logs, "t", 0, 20)
     (one, two) = plane.deleting
     plane.answers = {one: StorageError("no room"), two: 20}
     calls.end(two)
@@ -67,10 +72,10 @@ def test_each_call_has_the_answer_to_its_number(plane: Plane) -> None:
 def test_a_call_that_cannot_begin_has_failed_at_once(plane: Plane) -> None:
     _, logs, _ = calls_of(plane)
     with pytest.raises(InvalidArgumentError):
-        logs.delete_records("unknown", 0, 1).result()
+        delete_records(logs, "unknown", 0, 1).result()
     plane.is_full = True
     with pytest.raises(TimedOutError):
-        logs.delete_records("t", 0, 1).result()
+        delete_records(logs, "t", 0, 1).result()
     assert not plane.deleting
 
 

@@ -23,9 +23,8 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
     ]
     plane: Any = SimpleNamespace(
         cluster_id="cluster",
-        wait=lambda _timeout_ms: (requests, [1], None),
-        logs_changed=lambda _number: None,
-        make_logs=lambda *_: None,
+        requests=SimpleNamespace(wait=lambda _timeout_ms: (requests, [1], None), wake=None),
+        logs=SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
     )
     config: Any = {"node.id": 1}
     controller: Any = SimpleNamespace(change_files_by=lambda _: None)
@@ -55,7 +54,8 @@ def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     topics = {name: SimpleNamespace(name=name, partitions=[0, 1]) for name in ("old", "new")}
     image = SimpleNamespace(topics=topics)
     controller: Any = SimpleNamespace(change_files_by=lambda _: None, turns=turns, image=image)
-    plane: Any = SimpleNamespace(cluster_id="cluster")
+    requests = SimpleNamespace(wake=None)
+    plane: Any = SimpleNamespace(cluster_id="cluster", logs=None, requests=requests)
     config: Any = {"node.id": 1}
     context = Context(plane, config, Log("error"), controller)
     turns.begin_change(["new"], are_new=True)
@@ -68,7 +68,9 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     """Only what Kafka has a code for was: who waited for anything else did so for ever, and the
     metadata had no snapshot any more."""
     woken: SimpleQueue[int] = SimpleQueue()
-    plane: Any = SimpleNamespace(cluster_id="cluster", wake=woken.put)
+    requests = SimpleNamespace(wake=woken.put)
+    logs = SimpleNamespace(answer=None)
+    plane: Any = SimpleNamespace(cluster_id="cluster", logs=logs, requests=requests)
     config: Any = {"node.id": 1}
     controller: Any = SimpleNamespace(change_files_by=lambda _: None)
     context = Context(plane, config, Log("error"), controller)

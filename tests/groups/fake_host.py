@@ -190,10 +190,11 @@ class FakeHost:
 
 
 class Plane:
-    """`FakeHost.log` is the logger, `FakeHost.plane.log` gives logs: this is the latter."""
+    """The broker core, its requests and its logs in one."""
 
     def __init__(self, host: FakeHost) -> None:
         self._host = host
+        self.requests = self.logs = self
         self.held_bytes = 0
         """Of memory for requests, what waits for the disk takes."""
         self.may_hold_bytes = 1 << 30
@@ -213,7 +214,7 @@ class Plane:
     def is_held_up(self, _topic: str, _partition: int) -> bool:
         return self.held_bytes >= self.may_hold_bytes
 
-    def log(self, _topic: str, partition: int) -> MemoryLog | None:
+    def find(self, _topic: str, partition: int) -> MemoryLog | None:
         return self._host.logs.get(partition)
 
 

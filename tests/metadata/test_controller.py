@@ -117,13 +117,13 @@ def controller_of(log: Any, topic_count: int, logs: SlowLogs | None = None) -> C
     log.appends.clear()
     controller = Controller(log, NODE, lambda own: own, lambda: 0, warn=pytest.fail)
     logs = logs or SlowLogs()
-    plane: Any = SimpleNamespace(
-        moved=[],
+    topics = SimpleNamespace(
         set_features=lambda *_: None,
-        set_topic_configs=logs.configs.__setitem__,
+        set_configs=logs.configs.__setitem__,
         place=lambda count: [bytes([9]) * 16] * count,
-        publish_topics=logs.obeyed.update,
+        publish=logs.obeyed.update,
     )
+    plane: Any = SimpleNamespace(moved=[], topics=topics)
     controller.serve(plane)
     controller.change_files_by(logs)  # type: ignore[arg-type]
     return controller
@@ -262,7 +262,7 @@ def test_logs_that_were_made_and_cannot_be_served_leave_no_topic_changing() -> N
     def fail(_facts: object) -> None:
         raise StorageError("no room")
 
-    controller._plane.publish_topics = fail  # type: ignore[union-attr, method-assign]
+    controller._plane.topics.publish = fail  # type: ignore[union-attr, method-assign]
     controller.create_topics([NewTopic("new", 1, {})], told.append)
     logs.call_soon()
     controller.create_partitions({"t-0": 2}, told.append)
@@ -297,13 +297,9 @@ def test_a_partition_that_is_offline_is_not_called_unknown_while_its_topic_grows
     def nothing(*_asked: object) -> None:
         pass
 
-    plane: Any = SimpleNamespace(
-        cluster_id="cluster",
-        append_metadata=nothing,
-        log=nothing,
-        make_logs=nothing,
-        logs_changed=nothing,
-    )
+    core_logs = SimpleNamespace(append_metadata=nothing, find=nothing, make=nothing, answer=nothing)
+    requests = SimpleNamespace(wake=nothing)
+    plane: Any = SimpleNamespace(cluster_id="cluster", logs=core_logs, requests=requests)
     config: Any = {"node.id": NODE}
     context = Context(plane, config, Log("error"), controller)
     controller.create_partitions({"t-0": 2}, lambda _: None)

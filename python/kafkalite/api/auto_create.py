@@ -33,7 +33,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
     due_ms = context.now_ms() + IMPATIENT_WAIT_MS
 
     def answer() -> None:
-        context.plane.answer_again(request)
+        context.plane.requests.answer_again(request)
 
     def wait(forget: Callable[[Callable[..., None]], object], then: Callable[[], None]) -> Waiter:
         return Waiter(context, left_ms(context, due_ms), answer, then, forget)

@@ -6,7 +6,7 @@
                                                           `late()` answers, `met()`: False
 
 Who begins a change refers to its request until the change is through: so changes that wait count as
-memory of requests, and are bounded with it (`BrokerPlane.is_change_held_up`). Who only waits for a
+memory of requests, and are bounded with it (`_native.Logs.is_change_held_up`). Who only waits for a
 change of others is a `Waiter`.
 
 Kafka's controller answers REQUEST_TIMED_OUT when the time that a client gives for a change is over
@@ -127,7 +127,7 @@ def closing(context: Context, request: Any, then: Callable[[], None]) -> Callabl
         try:
             then()
         except Exception:
-            context.plane.close_connection(request)
+            context.plane.requests.close_connection(request)
             raise
 
     return call

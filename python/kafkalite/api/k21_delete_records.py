@@ -54,7 +54,9 @@ async def handle(
             result.partitions.append(row)
             row.error_code, offset = _judge(context, name, index, offset)
             if row.error_code == codes.NONE:
-                deleting.append((name, row, context.logs.delete_records(name, index, offset)))
+                deleting.append(
+                    (name, row, context.logs.ask_for_client(name, index, "delete_records", offset))
+                )
     wait_ms = max(message.timeout_ms, WAIT_MS_MIN)
     await in_time(context, request, wait_ms, [asked for _, _, asked in deleting])
     for name, row, start in deleting:
@@ -71,7 +73,7 @@ def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, i
     code = context.log_refusal(name, index)
     if name in INTERNAL_TOPICS and code != codes.UNKNOWN_TOPIC_OR_PARTITION:
         return codes.INVALID_TOPIC_EXCEPTION, -1
-    log = context.plane.log(name, index)
+    log = context.plane.logs.find(name, index)
     if code or log is None:
         return code, -1
     own = context.image.configs.get((TOPIC, name), {})

@@ -55,7 +55,7 @@ def _describe(
     partitions: dict[str, dict[str, list[Partition]]] = {}
     for name, indexes in _asked(context, message).items():
         for index in indexes:
-            log = context.plane.log(name, index)
+            log = context.plane.logs.find(name, index)
             if log is not None:
                 path = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
                 found = partitions.setdefault(path, {}).setdefault(name, [])

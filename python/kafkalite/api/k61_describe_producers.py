@@ -45,7 +45,9 @@ async def handle(
                 known[topic.name, index] = row
                 _judge(context, topic.name, row)
                 if row.error_code == codes.NONE:
-                    describing.append((row, context.logs.describe_producers(topic.name, index)))
+                    describing.append(
+                        (row, context.logs.ask_for_client(topic.name, index, "describe_producers"))
+                    )
             described.partitions.append(row)
     await in_time(context, request, WAIT_MS, [asked for _, asked in describing])
     for row, asked in describing:

@@ -179,7 +179,7 @@ class GroupCoordinator:
         ]
         self._loading = []
         for shard in self._shards:
-            log = self._host.plane.log(OFFSETS_TOPIC, shard.partition)
+            log = self._host.plane.logs.find(OFFSETS_TOPIC, shard.partition)
             if log is None or log.offsets.log_end_offset == log.offsets.log_start_offset:
                 shard.load_some()
             else:

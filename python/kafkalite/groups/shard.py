@@ -130,14 +130,14 @@ class Shard:
         ones may wait with them."""
         if not self._buffer and not self._under_way:
             return False
-        held_up: bool = self._host.plane.is_held_up(OFFSETS_TOPIC, self.partition)
+        held_up: bool = self._host.plane.logs.is_held_up(OFFSETS_TOPIC, self.partition)
         return held_up
 
     # --- loading ----------------------------------------------------------------------------------
 
     def load_some(self) -> None:
         """Reads the next piece of the log; the state tells whether there is more."""
-        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
+        log = self._host.plane.logs.find(OFFSETS_TOPIC, self.partition)
         if log is None:
             self.state = FAILED
             return
@@ -382,7 +382,7 @@ class Shard:
         for key, value in added:
             size_bytes += len(key) + len(value or b"") + 16
         memory_bytes = WRITE_BYTES + RECORD_BYTES * len(added) + size_bytes
-        self._host.plane.hold(memory_bytes)
+        self._host.plane.requests.hold(memory_bytes)
         self._buffer.append(_Write(added, size_bytes, memory_bytes, then))
         self._append_at_end_of_turn()
 
@@ -444,12 +444,12 @@ class Shard:
     def _end(self, writes: list[_Write], error_code: int, offset: int) -> None:
         """Tells who wrote them what became of that; `offset` of the first record, or -1."""
         plane = self._host.plane
-        plane.hold(-sum(each.memory_bytes for each in writes))
-        plane.gather_answers()
+        plane.requests.hold(-sum(each.memory_bytes for each in writes))
+        plane.requests.gather_answers()
         for write in writes:
             write.then(error_code, offset)
             offset += len(write.records) if offset >= 0 else 0
-        plane.send_answers()
+        plane.requests.send_answers()
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
         code = _client_code(error.kafka_code)
@@ -469,7 +469,7 @@ class Shard:
 
     def _is_offline(self) -> bool:
         """The log's directory has failed, and takes nothing until the next start."""
-        log = self._host.plane.log(OFFSETS_TOPIC, self.partition)
+        log = self._host.plane.logs.find(OFFSETS_TOPIC, self.partition)
         return log is not None and log.is_offline
 
 

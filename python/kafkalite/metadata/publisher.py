@@ -54,17 +54,17 @@ class Publisher:
         return {topic.name: self._state(image, topic) for topic in topics}
 
     def publish_topics(
-        self, core: _native.BrokerPlane, image: Image, made: Mapping[str, TopicState]
+        self, core: _native.Topics, image: Image, made: Mapping[str, TopicState]
     ) -> None:
         """Has clients see topics, whose logs were made for the states `made`. Their configs may
         have changed meanwhile. Raises KafkaliteError."""
         states = self.states(image, [image.topics[name] for name in made])
-        core.publish_topics(states)
+        core.publish(states)
         for name, state in states.items():
             if state != made[name]:
-                core.set_topic_configs(name, state.configs)
+                core.set_configs(name, state.configs)
 
-    def publish_configs(self, core: _native.BrokerPlane, delta: Delta) -> None:
+    def publish_configs(self, core: _native.Topics, delta: Delta) -> None:
         """Has configurations hold that have changed. Those of new topics hold when their logs are
         made."""
         image, topics = delta.image, delta.before.topics
@@ -77,10 +77,10 @@ class Publisher:
         for name in names:
             if name in topics and name in image.topics:
                 own = image.configs.get((TOPIC, name), {})
-                core.set_topic_configs(name, self._engine_configs(own))
+                core.set_configs(name, self._engine_configs(own))
 
     def publish_features(
-        self, core: _native.BrokerPlane, image: Image, finalized: Mapping[str, int]
+        self, core: _native.Topics, image: Image, finalized: Mapping[str, int]
     ) -> None:
         """Has ApiVersions tell the features; `finalized` are their levels."""
         supported = [(each.name, each.low, each.high) for each in FEATURES]

@@ -320,7 +320,7 @@ class Controller:
     def _assign(self, count: int) -> list[Assignment]:
         """Where new partitions go. Raises ControllerError."""
         try:
-            directories = self._serving().place(count)
+            directories = self._serving().topics.place(count)
         except KafkaliteError as error:
             raise _logs_not_made(error) from error
         return [Assignment((self._node_id,), (each,)) for each in directories]
@@ -366,7 +366,7 @@ class Controller:
         """What was on its way to disk when the control thread ended counts if it has arrived."""
         appending, self._appending = self._appending, None
         if appending is not None:
-            self._serving().finish_metadata()
+            self._serving().logs.finish_metadata()
             lost = None if self._log.is_written(appending) else StorageError("it was not written")
             with suppress(StorageError):
                 self._log.finish(appending, lost)
@@ -379,22 +379,22 @@ class Controller:
 
     def _publish(self, delta: Delta) -> None:
         """Has configurations and features hold that have changed."""
-        core = self._serving()
-        self._publisher.publish_configs(core, delta)
+        topics = self._serving().topics
+        self._publisher.publish_configs(topics, delta)
         if delta.are_features_changed:
             self._publish_features()
 
     def _publish_topics(self, made: Mapping[str, TopicState]) -> ControllerError | None:
         """Has clients see topics, whose logs were made for these states; returns why not."""
         try:
-            self._publisher.publish_topics(self._serving(), self.image, made)
+            self._publisher.publish_topics(self._serving().topics, self.image, made)
         except KafkaliteError as error:
             return _logs_not_made(error)
         return None
 
     def _publish_features(self) -> None:
-        core = self._serving()
-        self._publisher.publish_features(core, self.image, self.finalized_features())
+        topics = self._serving().topics
+        self._publisher.publish_features(topics, self.image, self.finalized_features())
 
     def _serving(self) -> _native.BrokerPlane:
         if self._plane is None:

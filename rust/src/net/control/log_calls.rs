@@ -1,5 +1,6 @@
-//! What Python asks of logs, and how the control thread goes on when one does not answer: appends of
-//! its coordinators, DeleteRecords, DescribeProducers; and that logs be made and deleted (`log_lifecycle.rs`).
+//! Calls of logs for Python, and how the control thread goes on when one does not answer: appends of
+//! its coordinators, and whatever `rust/src/py/log_calls.rs` asks; logs are made and deleted in
+//! `log_lifecycle.rs`.
 //!
 //! ```text
 //! Python       requests, timers ── call: queued ──┐                           ┌── answers
@@ -13,47 +14,56 @@
 //! an answer, that of an append once its records are committed, or will never be: a frozen directory
 //! holds up its own coordinators only.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::image::Partition;
-use crate::log::log::{AppendInfo, AppendRequest};
-use crate::log::state::producers::ProducerState;
+use crate::log::log::{AppendInfo, AppendRequest, Log};
 use crate::net::control::queue::{ControlQueue, Taken, Turn};
 use crate::net::poller;
 use crate::net::shared::Shared;
 use crate::net::storage_call::StorageCall;
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 
-/// What Python asks of a partition's log, and by which number Python knows it.
+/// A call of a partition's log, and the number by which Python knows it.
 pub struct LogCall {
     pub partition: Arc<Partition>,
-    pub asked: Asked,
+    pub call: Call,
     pub number: u64,
 }
 
-pub enum Asked {
-    /// To append records of a coordinator.
+pub enum Call {
+    /// Appends records of a coordinator. The answer comes once they are committed, or lost.
     Append(Vec<u8>),
-    /// To let go of the records below an offset.
-    DeleteRecords(i64),
-    /// What it knows of its producers.
-    Producers,
+    /// Asks the log something, and keeps the answer as the caller wants it.
+    Ask(Ask),
 }
 
-/// What became of it.
+type Ask = Box<dyn FnOnce(&Log) -> Result<Kept> + Send>;
+
+/// An answer that only its caller knows the type of.
+pub type Kept = Box<dyn Any + Send>;
+
+/// The end of a call, for Python.
+pub enum Answer {
+    /// The first offset of records that are committed.
+    Offset(i64),
+    Kept(Kept),
+    /// Logs were made or deleted, or metadata is durable.
+    Done,
+}
+
+/// What became of a call, until Python asks.
 pub struct LogAnswer {
     result: Result<Answered>,
 }
 
 enum Answered {
     Appended(Arc<Partition>, AppendInfo),
-    LogStartOffset(i64),
-    Producers(ProducerState),
-    /// Logs have been made or deleted.
-    Changed,
+    Ended(Answer),
 }
 
 /// What the control thread has to do next: makes the calls that were queued, and blocks until there
@@ -117,17 +127,13 @@ impl LogCall {
     pub fn run(self, control: &ControlQueue, now_ms: i64) {
         let LogCall {
             partition,
-            asked,
+            call,
             number,
         } = self;
-        let log = &partition.log;
-        let result = match asked {
-            Asked::Append(records) => append(&partition, records, now_ms)
+        let result = match call {
+            Call::Append(records) => append(&partition, records, now_ms)
                 .map(|info| Answered::Appended(partition.clone(), info)),
-            Asked::DeleteRecords(offset) => log
-                .advance_log_start_offset(offset)
-                .map(Answered::LogStartOffset),
-            Asked::Producers => Ok(Answered::Producers(log.producers())),
+            Call::Ask(ask) => ask(&partition.log).map(|kept| Answered::Ended(Answer::Kept(kept))),
         };
         let end_offset = match &result {
             Ok(Answered::Appended(_, info)) => Some(info.last_offset + 1),
@@ -178,29 +184,21 @@ fn wake_once_committed(
 }
 
 impl LogAnswer {
-    /// Of logs that were to be made or deleted.
-    pub fn changed(result: Result<()>) -> LogAnswer {
+    /// The end of a call that has nothing to say but whether it was made.
+    pub fn done(result: Result<()>) -> LogAnswer {
         LogAnswer {
-            result: result.map(|()| Answered::Changed),
+            result: result.map(|()| Answered::Ended(Answer::Done)),
         }
     }
 
-    /// Why they were not.
-    pub fn change(self) -> Result<()> {
-        match self.result? {
-            Answered::Changed => Ok(()),
-            _ => Err(not_asked()),
-        }
-    }
-
-    /// The first offset of records that are committed. Errors: why they were refused; why they are
-    /// lost.
-    pub fn first_offset(self) -> Result<i64> {
-        let Answered::Appended(partition, info) = self.result? else {
-            return Err(not_asked());
+    /// The answer. Errors: why the call was refused; why records are lost.
+    pub fn take(self) -> Result<Answer> {
+        let (partition, info) = match self.result? {
+            Answered::Appended(partition, info) => (partition, info),
+            Answered::Ended(answer) => return Ok(answer),
         };
         if partition.log.high_watermark() > info.last_offset {
-            return Ok(info.first_offset);
+            return Ok(Answer::Offset(info.first_offset));
         }
         partition.directory.health().check()?;
         Err(Error::LogDeleted {
@@ -208,23 +206,4 @@ impl LogAnswer {
             partition: partition.index,
         })
     }
-
-    /// Where the log begins after DeleteRecords.
-    pub fn log_start_offset(self) -> Result<i64> {
-        match self.result? {
-            Answered::LogStartOffset(offset) => Ok(offset),
-            _ => Err(not_asked()),
-        }
-    }
-
-    pub fn producers(self) -> Result<ProducerState> {
-        match self.result? {
-            Answered::Producers(state) => Ok(state),
-            _ => Err(not_asked()),
-        }
-    }
-}
-
-fn not_asked() -> Error {
-    Error::InvalidArgument("something else was asked under this number".to_owned())
 }

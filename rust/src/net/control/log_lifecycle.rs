@@ -148,7 +148,7 @@ impl Change {
         }
         let result = failure.map_or(Ok(()), Err);
         // Before Python can be woken.
-        control.answer(self.number, LogAnswer::changed(result));
+        control.answer(self.number, LogAnswer::done(result));
         control.wake(self.number);
     }
 }

@@ -41,7 +41,7 @@ impl MetadataAppend {
         let number = self.number;
         let result = self.append(now_ms);
         // Before Python can be woken.
-        control.answer(number, LogAnswer::changed(result));
+        control.answer(number, LogAnswer::done(result));
         control.wake(number);
     }
 

@@ -1,0 +1,386 @@
+//! The node for Python: its start, its stop, and the objects that hold the rest.
+#![expect(
+    unsafe_code,
+    reason = "Python hands over listening sockets as descriptors"
+)]
+
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::arrow_server::{PyArrowServer, serve_node};
+use super::claim::ClaimedDirectories;
+use super::door::{enter, raise};
+use super::figures::Figures;
+use super::log_calls::Logs;
+use super::requests::{Request, Requests};
+use super::topics::{TopicFacts, Topics, topic_plans};
+use crate::api::{ApiKey, HOT_KEYS};
+use crate::error::{Error, Result};
+use crate::image::{Broker, Endpoint};
+use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
+use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::net::admission::ConnectionLimits;
+use crate::net::broker_core::BrokerCore;
+use crate::net::mailbox::Mailboxes;
+use crate::net::rate::Windows;
+use crate::net::settings::Settings;
+use crate::node::{Loaded, Moved, Node};
+
+/// The node, and from `start` on what serves it: shared by the objects of one `BrokerPlane`.
+pub struct BrokerState {
+    pub node: Arc<Node>,
+    pub mailboxes: Arc<Mailboxes>,
+    pub core: Mutex<Option<Arc<BrokerCore>>>,
+}
+
+impl BrokerState {
+    pub fn started(&self, py: Python<'_>) -> PyResult<Arc<BrokerCore>> {
+        let not_started = || Error::InvalidArgument("the node has not started".to_owned());
+        let core = self.core.lock().clone();
+        core.ok_or_else(|| raise(py, &not_started()))
+    }
+}
+
+/// One node: its log directories, and from `start` to `stop` its network threads.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct BrokerPlane {
+    broker: Arc<BrokerState>,
+    #[pyo3(get)]
+    requests: Py<Requests>,
+    #[pyo3(get)]
+    logs: Py<Logs>,
+    #[pyo3(get)]
+    topics: Py<Topics>,
+    /// What had to be repaired at the start, a sentence each.
+    #[pyo3(get)]
+    repairs: Vec<String>,
+    moved: Vec<Moved>,
+    settings: Settings,
+}
+
+#[pymethods]
+impl BrokerPlane {
+    /// Takes over the log directories and loads the logs of `topics`.
+    #[new]
+    #[pyo3(signature = (*, claimed, topics, settings, cleaner))]
+    fn new(
+        py: Python<'_>,
+        claimed: &ClaimedDirectories,
+        topics: HashMap<String, TopicFacts>,
+        settings: HashMap<String, i64>,
+        cleaner: GivenCleaner,
+    ) -> PyResult<BrokerPlane> {
+        let settings = settings_of(&settings, cleaner.into());
+        let (settings, loaded, mailboxes) = enter(py, || {
+            let settings = settings?;
+            let mailboxes = Mailboxes::new(settings.network_threads)
+                .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
+            let plans = topic_plans(topics)?;
+            let loaded = Node::load(claimed.take()?, &plans, mailboxes.clone())?;
+            Ok((settings, loaded, mailboxes))
+        })?;
+        let Loaded { node, notes, moved } = loaded;
+        let broker = Arc::new(BrokerState {
+            node: Arc::new(node),
+            mailboxes,
+            core: Mutex::new(None),
+        });
+        Ok(BrokerPlane {
+            requests: Py::new(py, Requests::new(broker.clone()))?,
+            logs: Py::new(py, Logs::new(broker.clone()))?,
+            topics: Py::new(py, Topics::new(broker.clone()))?,
+            broker,
+            repairs: notes,
+            moved,
+            settings,
+        })
+    }
+
+    /// Topic id and index of each partition that lay in another directory than `topics` said, and
+    /// the id of that directory.
+    #[getter]
+    fn moved<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, i32, Bound<'py, PyBytes>)> {
+        let moved = self.moved.iter();
+        moved
+            .map(|each| {
+                let topic_id = PyBytes::new(py, &each.topic_id.0);
+                let directory_id = PyBytes::new(py, &each.directory_id.0);
+                (topic_id, each.partition, directory_id)
+            })
+            .collect()
+    }
+
+    /// That of the log directories.
+    #[getter]
+    fn cluster_id(&self) -> String {
+        self.broker.node.image().cluster_id.clone()
+    }
+
+    /// The api keys that Rust answers.
+    #[staticmethod]
+    fn native_keys() -> Vec<i16> {
+        HOT_KEYS.iter().map(|key| key.key).collect()
+    }
+
+    /// Serves clients from now on.
+    ///
+    /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
+    /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
+    /// flexible version) of the keys that Python answers; `names` those of the listeners, and `limits`
+    /// those of their connections.
+    #[pyo3(signature = (listeners, endpoints, rack, control_keys, *, names, limits))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn start(
+        &self,
+        py: Python<'_>,
+        listeners: Vec<RawFd>,
+        endpoints: Vec<(String, i32)>,
+        rack: Option<String>,
+        control_keys: Vec<(i16, i16, i16, i16, i16)>,
+        names: Vec<String>,
+        limits: GivenLimits,
+    ) -> PyResult<()> {
+        let mut settings = self.settings.clone();
+        settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
+        settings.connections = ConnectionLimits {
+            windows: settings.connections.windows,
+            ..limits.parsed().map_err(|error| raise(py, &error))?
+        };
+        // SAFETY: the caller gives up the descriptors, each of a listening TCP socket.
+        let listeners: Vec<TcpListener> = listeners
+            .into_iter()
+            .map(|descriptor| unsafe { TcpListener::from(OwnedFd::from_raw_fd(descriptor)) })
+            .collect();
+        let keys = control_keys
+            .into_iter()
+            .map(|(key, advertised_min, min, max, flexible)| ApiKey {
+                key,
+                advertised_min,
+                min,
+                max,
+                first_flexible: flexible,
+            });
+        let keys = keys.collect();
+        let image = self.broker.node.image();
+        enter(py, || {
+            self.broker.node.set_brokers(vec![Broker {
+                node_id: image.controller_id,
+                rack,
+                endpoints: endpoints
+                    .into_iter()
+                    .map(|(host, port)| Endpoint { host, port })
+                    .collect(),
+            }]);
+            let mut core = self.broker.core.lock();
+            if core.is_some() {
+                return Err(Error::InvalidArgument(
+                    "the node has started already".to_owned(),
+                ));
+            }
+            *core = Some(Arc::new(BrokerCore::start(
+                settings,
+                self.broker.mailboxes.clone(),
+                self.broker.node.clone(),
+                keys,
+                listeners,
+            )?));
+            Ok(())
+        })
+    }
+
+    /// Serves ranges of this node's logs as Arrow on a listening socket, which this takes over.
+    fn serve_arrow(
+        &self,
+        py: Python<'_>,
+        listener: RawFd,
+        idle_ms_max: i64,
+    ) -> PyResult<PyArrowServer> {
+        serve_node(py, self.broker.node.clone(), listener, idle_ms_max)
+    }
+
+    /// `Requests.respond`, as long as handlers call it.
+    fn respond(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        response: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.requests.get().respond(py, request, response)
+    }
+
+    /// `Logs.is_change_held_up`, as long as handlers call it.
+    fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
+        self.logs.get().is_change_held_up(py)
+    }
+
+    /// Limits of connections from now on.
+    fn set_connection_limits(&self, py: Python<'_>, limits: GivenLimits) -> PyResult<()> {
+        let shared = &self.broker.started(py)?.shared;
+        let limits = limits.parsed().map_err(|error| raise(py, &error))?;
+        shared.set_connection_limits(limits);
+        Ok(())
+    }
+
+    /// How the cleaners work from now on.
+    fn set_cleaner(&self, py: Python<'_>, cleaner: GivenCleaner) -> PyResult<()> {
+        enter(py, || {
+            self.broker.node.set_cleaner(cleaner.into());
+            Ok(())
+        })
+    }
+
+    /// The log directories that could not be taken, or have failed since.
+    fn offline_log_dirs(&self) -> Vec<String> {
+        let paths = self.broker.node.offline_log_dirs();
+        paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect()
+    }
+
+    /// What the node counts and holds, from `start` on.
+    fn figures(&self, py: Python<'_>) -> PyResult<Figures> {
+        Ok(Figures::new(
+            self.broker.node.clone(),
+            self.broker.started(py)?,
+        ))
+    }
+
+    /// Takes no more requests, has those that are parked answered, and ends the threads. Frames
+    /// that Python has must be answered meanwhile, by another thread; then `wait` gives None.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let plane = self.broker.core.lock().clone();
+        enter(py, || {
+            if let Some(plane) = plane {
+                plane.stop();
+            }
+            Ok(())
+        })
+    }
+
+    /// The clean stop of the log directories, after `stop`: everything on disk, checkpoints, and last
+    /// the marker of a clean shutdown. Returns those that could not be stopped so, with the reason.
+    fn close(&self, py: Python<'_>, broker_epoch: i64) -> PyResult<Vec<(String, String)>> {
+        let plane = self.broker.core.lock().clone();
+        enter(py, || {
+            if let Some(plane) = plane {
+                plane.finish_changes();
+            }
+            let failed = self.broker.node.close(broker_epoch).into_iter();
+            Ok(failed
+                .map(|(path, error)| (path.to_string_lossy().into_owned(), error.to_string()))
+                .collect())
+        })
+    }
+}
+
+/// The settings of a broker's integers and flags, by their keys.
+fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Result<Settings> {
+    let setting = |key: &str| match given.get(key) {
+        Some(value) => Ok(*value),
+        None => Err(Error::InvalidArgument(format!(
+            "the setting {key} is missing"
+        ))),
+    };
+    let count = |key: &str| Ok(usize::try_from(setting(key)?).unwrap_or(usize::MAX));
+    let count_or = |key: &str, default: usize| {
+        let value = given.get(key);
+        value.map_or(default, |value| usize::try_from(*value).unwrap_or(default))
+    };
+    Ok(Settings {
+        network_threads: count("num.network.threads")?,
+        busy_poll: Duration::from_micros(count_or("kafkalite.busy.poll.us", 0) as u64),
+        request_bytes_max: count("socket.request.max.bytes")?,
+        answer_bytes_max: ANSWER_BYTES_MAX,
+        listener_names: Vec::new(),
+        connections: ConnectionLimits {
+            windows: Windows {
+                window_ms: 1_000 * count("quota.window.size.seconds")?.max(1) as u64,
+                count: count("quota.window.num")?.max(1) as u64,
+            },
+            ..ConnectionLimits::default()
+        },
+        queued_bytes_max: given.get("queued.max.request.bytes").copied().unwrap_or(-1),
+        // A negative limit is none, as in Kafka.
+        idle_ms_max: u64::try_from(setting("connections.max.idle.ms")?).unwrap_or(u64::MAX),
+        fetch_bytes_max: given
+            .get("fetch.max.bytes")
+            .map_or(FETCH_BYTES_MAX, |bytes| u64::try_from(*bytes).unwrap_or(0)),
+        fetch_sessions_max: given
+            .get("max.incremental.fetch.session.cache.slots")
+            .map_or(FETCH_SESSIONS_MAX, |slots| {
+                usize::try_from(*slots).unwrap_or(0)
+            }),
+        auto_create_topics: setting("auto.create.topics.enable")? != 0,
+        intervals: Intervals {
+            retention_check_ms: setting("log.retention.check.interval.ms")?,
+            first_retention_check_ms: setting("log.initial.task.delay.ms")?,
+            flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
+            checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
+            producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
+        },
+        cleaner,
+    })
+}
+
+/// `kafkalite.listeners.ConnectionLimits`.
+#[derive(FromPyObject)]
+struct GivenLimits {
+    total: usize,
+    by_listener: Vec<usize>,
+    rate: i64,
+    rate_by_listener: Vec<i64>,
+    per_address: usize,
+    by_address: HashMap<String, usize>,
+}
+
+impl GivenLimits {
+    fn parsed(self) -> Result<ConnectionLimits> {
+        let by_address = self.by_address.into_iter().map(|(address, limit)| {
+            let parsed: IpAddr = address
+                .parse()
+                .map_err(|_| Error::InvalidArgument(format!("{address} is no address")))?;
+            // As those of connections are.
+            Ok((parsed.to_canonical(), limit))
+        });
+        Ok(ConnectionLimits {
+            total: self.total,
+            by_listener: self.by_listener,
+            rate: per_second(self.rate),
+            rate_by_listener: self.rate_by_listener.into_iter().map(per_second).collect(),
+            per_address: self.per_address,
+            by_address: by_address.collect::<Result<_>>()?,
+            ..ConnectionLimits::default()
+        })
+    }
+}
+
+/// `kafkalite.broker.CleanerSettings`.
+#[derive(FromPyObject)]
+struct GivenCleaner {
+    dedupe_buffer_bytes: i64,
+    load_factor: f64,
+    backoff_ms: i64,
+}
+
+impl From<GivenCleaner> for CleanerSettings {
+    fn from(given: GivenCleaner) -> CleanerSettings {
+        CleanerSettings {
+            dedupe_buffer_bytes: usize::try_from(given.dedupe_buffer_bytes).unwrap_or_default(),
+            load_factor: given.load_factor,
+            backoff_ms: given.backoff_ms,
+        }
+    }
+}
+
+/// A rate of connections; beyond what a number of Kafka's may be, there is none.
+fn per_second(rate: i64) -> u32 {
+    u32::try_from(rate).unwrap_or(u32::MAX)
+}

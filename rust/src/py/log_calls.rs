@@ -1,0 +1,191 @@
+//! Calls of logs: what Python asks of a log by name, and logs that it has made, deleted and appended
+//! to. Each call has a number; `Requests.wait` gives it once the answer is there.
+//!
+//! A call is a line of `call_named`, and an `await` in the handler that needs it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::broker::BrokerState;
+use super::door::{enter, raise};
+use super::engine::{Log, ProducerEntry};
+use super::topics::{TopicFacts, topic_plans};
+use crate::error::{Error, Result};
+use crate::image::Partition;
+use crate::log::log::Log as PartitionLog;
+use crate::net::control::log_calls::{Answer, Call, Kept, LogCall};
+use crate::net::control::{log_lifecycle, metadata_append};
+
+/// Makes the answer of a call an object.
+type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// The logs of one node.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct Logs {
+    broker: Arc<BrokerState>,
+}
+
+#[pymethods]
+impl Logs {
+    /// Has a log asked by the next `wait`: one gives `number` then, and `answer` what it says.
+    #[pyo3(signature = (number, topic, partition, call, *arguments))]
+    fn ask(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        topic: &str,
+        partition: i32,
+        call: &str,
+        arguments: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        let partition = self.partition(topic, partition);
+        let call = LogCall {
+            partition: partition.map_err(|error| raise(py, &error))?,
+            call: call_named(call, arguments)?,
+            number,
+        };
+        call.queue(&self.broker.mailboxes.control);
+        Ok(())
+    }
+
+    /// The answer to a call, of a log or of one of the following; once.
+    fn answer(&self, py: Python<'_>, number: u64) -> PyResult<Py<PyAny>> {
+        let unknown = || Error::InvalidArgument(format!("nothing was asked as {number}"));
+        let answer = self.broker.mailboxes.control.take_answer(number);
+        let answer = answer.ok_or_else(unknown).and_then(|answer| answer.take());
+        match answer.map_err(|error| raise(py, &error))? {
+            Answer::Offset(offset) => offset.into_py_any(py),
+            Answer::Done => Ok(py.None()),
+            Answer::Kept(kept) => match kept.downcast::<Make>() {
+                Ok(make) => make(py),
+                Err(_) => Err(raise(py, &unknown())),
+            },
+        }
+    }
+
+    /// Has the logs made that topics lack, by the next `wait`: one gives `number` then, and `answer`
+    /// whether they are there.
+    fn make(
+        &self,
+        py: Python<'_>,
+        topics: HashMap<String, TopicFacts>,
+        number: u64,
+    ) -> PyResult<()> {
+        enter(py, || {
+            let missing = self.broker.node.missing_logs(&topic_plans(topics)?);
+            log_lifecycle::make_logs(missing, number, &self.broker.mailboxes.control);
+            Ok(())
+        })
+    }
+
+    /// Has batches appended to the metadata and made durable, by the next `wait`: one gives `number` then,
+    /// and `answer` whether they are.
+    fn append_metadata(&self, log: &Log, batches: Vec<Vec<u8>>, leader_epoch: i32, number: u64) {
+        let log = log.inner().clone();
+        metadata_append::append(
+            log,
+            batches,
+            leader_epoch,
+            number,
+            &self.broker.mailboxes.control,
+        );
+    }
+
+    /// Returns once what `append_metadata` was given is on disk, or is known not to be. After `stop`, and
+    /// the end of who called `wait`.
+    fn finish_metadata(&self, py: Python<'_>) -> PyResult<()> {
+        let plane = self.broker.started(py)?;
+        enter(py, || {
+            plane.finish_metadata();
+            Ok(())
+        })
+    }
+
+    /// Takes topics away at once, and has their logs deleted by the next `wait`: one gives `number`
+    /// then, and `answer` whether they are gone.
+    fn delete(&self, py: Python<'_>, names: Vec<String>, number: u64) -> PyResult<()> {
+        enter(py, || {
+            let gone = self.broker.node.remove_topics(&names)?;
+            log_lifecycle::delete_logs(gone, number, &self.broker.mailboxes.control);
+            Ok(())
+        })
+    }
+
+    /// The log directory of a partition does not answer, and requests that wait
+    /// take so much of their memory that no more may wait for it.
+    fn is_held_up(&self, py: Python<'_>, topic: &str, partition: i32) -> PyResult<bool> {
+        let shared = &self.broker.started(py)?.shared;
+        if !shared.budget.is_half_used() {
+            return Ok(false);
+        }
+        let image = self.broker.node.image();
+        let partition = image
+            .topic(topic)
+            .and_then(|topic| topic.partition(partition));
+        let number = partition.map(|partition| shared.queues.number_of(&partition.directory));
+        let queues = number.and_then(|number| shared.queues.get(number));
+        Ok(queues.is_some_and(|queues| !queues.calls.is_open()))
+    }
+
+    /// Logs are being made or deleted, or the metadata is being written, in a directory that does
+    /// not answer, and requests that wait take so much of their memory that no more may wait for it.
+    pub fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
+        let shared = &self.broker.started(py)?.shared;
+        Ok(shared.budget.is_half_used() && shared.queues.are_changes_stuck())
+    }
+
+    /// The log of a partition, if there is one.
+    fn find(&self, topic: &str, partition: i32) -> Option<Log> {
+        let image = self.broker.node.image();
+        let partition = image.topic(topic)?.partition(partition)?;
+        Some(Log::new(partition.log.clone()))
+    }
+}
+
+impl Logs {
+    pub fn new(broker: Arc<BrokerState>) -> Logs {
+        Logs { broker }
+    }
+
+    fn partition(&self, topic: &str, index: i32) -> Result<Arc<Partition>> {
+        let image = self.broker.node.image();
+        let found = image.topic(topic).and_then(|topic| topic.partition(index));
+        let unknown = || Error::InvalidArgument(format!("there is no partition {topic}-{index}"));
+        found.cloned().ok_or_else(unknown)
+    }
+}
+
+/// The calls that Python may name, with their arguments.
+fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Call> {
+    match name {
+        "append" => {
+            let (records,) = arguments.extract()?;
+            Ok(Call::Append(records))
+        }
+        "delete_records" => {
+            let (offset,) = arguments.extract()?;
+            Ok(ask(move |log| log.advance_log_start_offset(offset)))
+        }
+        "describe_producers" => Ok(ask(|log| Ok(ProducerEntry::all_of(&log.producers())))),
+        _ => {
+            let sentence = format!("logs have no call {name}");
+            Err(raise(arguments.py(), &Error::InvalidArgument(sentence)))
+        }
+    }
+}
+
+/// A call whose answer becomes an object when Python asks for it.
+fn ask<T>(question: impl FnOnce(&PartitionLog) -> Result<T> + Send + 'static) -> Call
+where
+    T: for<'py> IntoPyObject<'py> + Send + 'static,
+{
+    Call::Ask(Box::new(move |log| {
+        let answer = question(log)?;
+        let make: Make = Box::new(move |py| answer.into_py_any(py));
+        Ok(Box::new(make) as Kept)
+    }))
+}

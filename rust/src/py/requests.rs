@@ -1,0 +1,205 @@
+//! Requests that Python answers, and what else its control thread comes for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use super::broker::BrokerState;
+use super::codec::{AnswerRoom, MessageCodec};
+use super::door::enter;
+use crate::error::Error;
+use crate::limits::{CONTROL_ANSWER_BYTES_MAX, REQUEST_ELEMENTS_MAX};
+use crate::net::broker_core::BrokerCore;
+use crate::net::control::log_calls;
+use crate::net::control::queue::{Answers, ControlAnswer, ControlFrame, Notices};
+use crate::wire::header::begin_response;
+
+/// For the log: errors of ours, and warnings of what clients do.
+type Sentences = (Vec<String>, Vec<String>);
+
+/// Requests, numbers that may go on, sentences if there are any.
+type Work = (Vec<Request>, Vec<u64>, Option<Sentences>);
+
+/// A request that Python answers by `Requests.respond`, once.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct Request {
+    frame: ControlFrame,
+}
+
+#[pymethods]
+impl Request {
+    #[getter]
+    fn api_key(&self) -> i16 {
+        self.frame.api_key
+    }
+
+    #[getter]
+    fn api_version(&self) -> i16 {
+        self.frame.api_version
+    }
+
+    #[getter]
+    fn correlation_id(&self) -> i32 {
+        self.frame.correlation_id
+    }
+
+    #[getter]
+    fn client_id(&self) -> Option<&str> {
+        self.frame.client_id.as_deref()
+    }
+
+    #[getter]
+    fn listener(&self) -> usize {
+        self.frame.listener
+    }
+
+    #[getter]
+    fn listener_name(&self) -> &str {
+        &self.frame.listener_name
+    }
+
+    #[getter]
+    fn principal(&self) -> &str {
+        self.frame.principal.name()
+    }
+
+    #[getter]
+    fn peer(&self) -> String {
+        self.frame.peer.to_string()
+    }
+
+    /// What follows the header, as an object of the class of its message.
+    fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, frame) = (kind.py(), &self.frame);
+        codec_of(kind)?.get().decode_within(
+            py,
+            &frame.body,
+            frame.api_version,
+            REQUEST_ELEMENTS_MAX,
+        )
+    }
+}
+
+/// The requests of one node.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct Requests {
+    broker: Arc<BrokerState>,
+    answers: Mutex<Answers>,
+}
+
+#[pymethods]
+impl Requests {
+    /// Requests for Python, the numbers given to calls of logs and to `wake` that may go on, and sentences for
+    /// the log if there are any; blocks until there is something, at most `timeout_ms`. None after
+    /// `stop`. Of two threads that call it one waits until the other is stuck.
+    #[pyo3(signature = (timeout_ms=None))]
+    fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Work>> {
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let plane = self.broker.started(py)?;
+        // Of a turn that has failed.
+        self.answers.lock().send(&plane.shared);
+        let taken = enter(py, || Ok(log_calls::wait(timeout, &plane.shared)))?;
+        Ok(taken.map(|taken| {
+            let frames = taken.frames.into_iter();
+            let requests = frames.map(|frame| Request { frame }).collect();
+            let Notices { errors, warnings } = taken.notices;
+            let are_any = !errors.is_empty() || !warnings.is_empty();
+            (requests, taken.woken, are_any.then_some((errors, warnings)))
+        }))
+    }
+
+    /// Has `wait` give `number`. Any thread may call it.
+    fn wake(&self, number: u64) {
+        self.broker.mailboxes.control.wake(number);
+    }
+
+    /// Counts bytes as memory that requests take, until they are given back by so many less than none.
+    fn hold(&self, py: Python<'_>, bytes: i64) -> PyResult<()> {
+        let shared = &self.broker.started(py)?.shared;
+        let count = usize::try_from(bytes.unsigned_abs()).unwrap_or(usize::MAX);
+        match bytes < 0 {
+            true => shared.release_memory(count),
+            false => shared.budget.charge(count),
+        }
+        Ok(())
+    }
+
+    /// Answers a request with a message, in the request's version.
+    pub fn respond(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        response: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let plane = self.broker.started(py)?;
+        let asked = &request.frame;
+        let flexible = plane
+            .shared
+            .key(asked.api_key)
+            .is_some_and(|key| asked.api_version >= key.first_flexible);
+        let mut writer = begin_response(asked.correlation_id, flexible, 256);
+        let room = AnswerRoom::new(CONTROL_ANSWER_BYTES_MAX);
+        let codec = codec_of(response)?;
+        let written = codec
+            .get()
+            .write(response.clone(), asked.api_version, &mut writer, &room);
+        let answer = match written {
+            Ok(()) => ControlAnswer::Response(writer.bytes),
+            Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
+                "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
+            ))),
+            Err(error) => return Err(error),
+        };
+        self.answer(&plane, request, answer);
+        Ok(())
+    }
+
+    /// Holds answers back, so that they leave together, until `send_answers`: nothing that takes long is
+    /// to come before that.
+    fn gather_answers(&self) {
+        self.answers.lock().gather();
+    }
+
+    /// The answers leave that were held back.
+    fn send_answers(&self, py: Python<'_>) -> PyResult<()> {
+        let plane = self.broker.started(py)?;
+        self.answers.lock().send(&plane.shared);
+        Ok(())
+    }
+
+    /// Has the request answered without Python, what it lacked being there now.
+    fn answer_again(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
+        let plane = self.broker.started(py)?;
+        self.answer(&plane, request, ControlAnswer::Again);
+        Ok(())
+    }
+
+    /// Closes the connection of a request that cannot be answered.
+    fn close_connection(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
+        let plane = self.broker.started(py)?;
+        self.answer(&plane, request, ControlAnswer::Close);
+        Ok(())
+    }
+}
+
+impl Requests {
+    pub fn new(broker: Arc<BrokerState>) -> Requests {
+        Requests {
+            broker,
+            answers: Mutex::default(),
+        }
+    }
+
+    fn answer(&self, core: &BrokerCore, request: &Request, answer: ControlAnswer) {
+        let parked = request.frame.parked;
+        self.answers.lock().add(parked, answer, &core.shared);
+    }
+}
+
+/// That of a message, or of its class.
+fn codec_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, MessageCodec>> {
+    let codec = message.getattr(pyo3::intern!(message.py(), "_codec"))?;
+    Ok(codec.cast_into::<MessageCodec>()?)
+}
