@@ -878,6 +878,72 @@ class BatchBuilder:
     def finish(self) -> bytes:
         """The batch. The builder is of no use afterwards."""
 
+@final
+class RecordAccumulator:
+    """The open batches of a producer, one a partition. Each call is whole for other threads, for
+    handlers of signals and for `fork`; only `append` may be made without the producer's lock."""
+
+    def __new__(
+        cls,
+        codec: str,
+        *,
+        level: int | None,
+        transactional: bool,
+        linger_s: float,
+        batch_bytes: int,
+        buffer_bytes: int,
+    ) -> RecordAccumulator: ...
+    def append(
+        self,
+        topic: object,
+        value: object,
+        key: object,
+        headers: object,
+        partition: object,
+        timestamp_ms: object,
+        on_delivery: object,
+        opens: bool = False,
+        /,
+    ) -> int:
+        """Puts a record into the open batch of its partition: the one given, that of the key among
+        those that `learn` was told of, or the sticky one. `opens` one where there is none.
+
+        Returns 0: it was put there; 1: it was, and some batch is due; 2: it was not. No batch is
+        open for it, or has room, or more than `buffer_bytes` are under way (`opens` looks at
+        neither that nor at its size), or an argument is not as `send` wants it.
+        """
+    def learn(self, topic: str, partition_count: int) -> None:
+        """Notes how many partitions the topic has."""
+    def stick(self, topic: str, partition: int) -> None:
+        """Has its records without a key go there until that batch is closed."""
+    def sticky(self, topic: str) -> int | None:
+        """Where they go."""
+    def close(
+        self, topic: str, partition: int
+    ) -> tuple[BatchBuilder, list[tuple[int, Callable[..., None]]]] | None:
+        """Takes the open batch, if there is one, with the callbacks of its records by number."""
+    def opened(self) -> list[tuple[str, int]]:
+        """The partitions that have an open batch, the oldest first."""
+    def due(self) -> list[tuple[str, int]]:
+        """Those whose batch is full, or as old as `linger_s`."""
+    @property
+    def seconds_until_due(self) -> float:
+        """Time until the first of them is due; infinite where none is open."""
+    @property
+    def open_count(self) -> int:
+        """Open batches."""
+    @property
+    def open_bytes(self) -> int:
+        """Bytes of all of them."""
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes that a batch may have."""
+    @property
+    def closed_bytes(self) -> int:
+        """Bytes of the closed batches that are under way, as the owner has said."""
+    @closed_bytes.setter
+    def closed_bytes(self, count: int) -> None: ...
+
 def end_transaction_marker(
     timestamp: int,
     producer_id: int,

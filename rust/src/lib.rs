@@ -26,6 +26,8 @@ pub mod wire;
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
+    use crate::py::accumulator::RecordAccumulator;
+    #[pymodule_export]
     use crate::py::arrow::{PyFetchRead, PyLogRead};
     #[pymodule_export]
     use crate::py::arrow_encoder::ArrowEncoder;

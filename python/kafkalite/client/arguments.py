@@ -214,13 +214,14 @@ def bytes_of(name: str, given: object) -> bytes | None:
     raise wrong_type(name, given, f"bytes{hint}")
 
 
-def header(given: object) -> tuple[bytes, bytes | None]:
+def header(given: object) -> tuple[str, bytes | None]:
     """Raises TypeError for what is no pair of a text and bytes, InvalidArgumentError for a text
     that cannot be written in bytes."""
     match given:
         case (str(name), content):
             try:
-                return name.encode(), bytes_of(f"the header {name!r}", content)
+                name.encode()
+                return name, bytes_of(f"the header {name!r}", content)
             except UnicodeEncodeError as error:
                 sentence = f"the header {name[:100]!r} cannot be written in UTF-8"
                 raise InvalidArgumentError(sentence) from error

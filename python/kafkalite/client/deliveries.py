@@ -8,11 +8,11 @@ One after the other, though several threads may have something to tell.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafkalite.client.connection import without_frames
-from kafkalite.client.partition_queue import Batch, OnDone, OpenBatch
+from kafkalite.client.partition_queue import Batch, OnDelivery, OnDone
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import KafkaliteError
 
@@ -107,9 +107,8 @@ class Deliveries:
             self._telling.release()
         return True
 
-    def callbacks_of(self, opened: OpenBatch) -> OnDone | None:
-        """What calls the callbacks of an open batch's records; None where there are none."""
-        callbacks = opened.callbacks
+    def callbacks_of(self, callbacks: Sequence[tuple[int, OnDelivery]]) -> OnDone | None:
+        """Has these called, each with the number of its record in the batch; None for none."""
         if not callbacks:
             return None
 

@@ -4,7 +4,7 @@ own beside its sockets, for what makes whole batches (`arrow_writer.py`), and fo
 import time
 from typing import Any
 
-from kafkalite.client.arguments import wrong_type
+from kafkalite.client.arguments import whole, wrong_type
 from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.partition_queue import Batch, OnDone
 from kafkalite.client.producer import TURN_MS, Producer, alone
@@ -58,12 +58,14 @@ class DrivenProducer(Producer):
     ) -> None:
         """Sends a batch that was made elsewhere, without a producer id in it. `on_done` gets the
         batch, the error or None, and its base offset; if it had to be split, once a part."""
-        self._put_batch(topic, partition, Batch(topic, partition, records, count, on_done))
+        self._put_batch(Batch(topic, partition, records, count, on_done))
         self._tell()
 
     @alone
-    def _put_batch(self, topic: str, partition: int, batch: Batch) -> None:
-        self._enqueue(self._queue(topic, partition, None), batch)
+    def _put_batch(self, batch: Batch) -> None:
+        self._partition(batch.topic, whole("partition", batch.partition, 0), None)
+        self._refuse_closed()
+        self._enqueue(batch)
         self._turn(time.monotonic())
 
     def fileno_list(self) -> list[int]:
@@ -74,4 +76,4 @@ class DrivenProducer(Producer):
     @property
     def next_due(self) -> float:
         """Monotonic seconds by which `poll` should be called though no answer comes."""
-        return self._accumulator.next_due
+        return time.monotonic() + self._accumulator.seconds_until_due

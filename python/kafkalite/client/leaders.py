@@ -9,6 +9,7 @@ A topic that was deleted, or that there is not yet, holds up nobody but those wh
 go on meanwhile, and so do the partitions of a topic of which only one is doubted.
 """
 
+import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -27,7 +28,10 @@ from kafkalite.client.trouble import Troubles
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 
-__all__ = ["Leaders", "TopicQuestion", "creation_warning"]
+__all__ = ["Leaders", "TopicQuestion", "creation_warning", "draw"]
+
+DRAWS = 4
+"""So often a partition is drawn before those that have a leader are listed."""
 
 CLUSTER = "cluster"
 """The trouble of a cluster of which no broker tells of topics."""
@@ -259,3 +263,15 @@ def creation_warning(topics: Iterable[str]) -> str:
     """Said where a topic is asked for that is not there, since its name may be misspelt."""
     names = ", ".join(f"'{topic}'" for topic in topics)
     return f"topic {names} is not there: the broker is asked to create it"
+
+
+def draw(topic: TopicMetadata) -> int:
+    """A partition for records without a key, one that has a leader if there is any."""
+    partitions = topic.partitions
+    for _ in range(DRAWS):
+        drawn = random.randrange(len(partitions))  # noqa: S311
+        row = partitions.get(drawn)
+        if row is not None and row.leader >= 0:
+            return drawn
+    led = [row.partition for row in partitions.values() if row.leader >= 0]
+    return random.choice(led or list(partitions))  # noqa: S311

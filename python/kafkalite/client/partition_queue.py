@@ -1,12 +1,9 @@
-"""What is on its way from a producer to one partition: the open batch, those that wait to be sent,
-and those that were sent and not answered.
+"""The closed batches that are on their way from a producer to one partition.
 
-    open        takes records, until it is full or linger_ms old
-    ready       closed, in the order of their sequence numbers
-    in flight   sent and not answered
+ready       not sent yet, or to be sent again, in the order of their sequence numbers
+in flight   sent and not answered
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -15,7 +12,7 @@ from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX
 from kafkalite.client.connection import without_frames
 from kafkalite.errors import KafkaliteError
 
-__all__ = ["SEQUENCES", "Batch", "OnDelivery", "OnDone", "OpenBatch", "PartitionQueue"]
+__all__ = ["SEQUENCES", "Batch", "OnDelivery", "OnDone", "PartitionQueue"]
 
 SEQUENCES = 1 << 31
 """Sequence numbers begin anew at 0 after so many."""
@@ -102,20 +99,6 @@ class Batch:
         return made
 
 
-class OpenBatch:
-    """The batch that takes a partition's records."""
-
-    __slots__ = ("builder", "callbacks", "due", "size_bytes")
-
-    def __init__(self, builder: BatchBuilder, linger_s: float) -> None:
-        self.builder = builder
-        self.size_bytes = builder.size_bytes
-        """Of the batch as it is, before it is compressed."""
-        self.callbacks: list[tuple[int, OnDelivery]] = []
-        self.due = time.monotonic() + linger_s
-        """Monotonic seconds at which it is closed, though it be not full."""
-
-
 class PartitionQueue:
     """What is on its way to one partition."""
 
@@ -123,7 +106,6 @@ class PartitionQueue:
         "acknowledged",
         "epoch",
         "in_flight",
-        "open",
         "partition",
         "pause_ms",
         "paused_until",
@@ -138,7 +120,6 @@ class PartitionQueue:
     def __init__(self, topic: str, partition: int, producer_id: int, epoch: int) -> None:
         self.topic = topic
         self.partition = partition
-        self.open: OpenBatch | None = None
         self.ready: deque[Batch] = deque()
         self.in_flight: deque[Batch] = deque()
         self.producer_id, self.epoch = producer_id, epoch
@@ -155,7 +136,7 @@ class PartitionQueue:
     @property
     def is_busy(self) -> bool:
         """Whether there is anything on its way."""
-        return self.open is not None or bool(self.ready) or bool(self.in_flight)
+        return bool(self.ready) or bool(self.in_flight)
 
     @property
     def is_unsure(self) -> bool:

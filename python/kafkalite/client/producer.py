@@ -3,14 +3,14 @@
     with Producer("127.0.0.1:9092") as producer:
         producer.send("orders", b"value", key=b"key")
 
-`send` puts a record into the open batch of its partition (`accumulator.py`). A batch that is full,
-or `linger_ms` old, is sent (`sender.py`) by whoever is in a call of the producer's, else by its
-thread (`sender_thread.py`); `on_delivery` is told what became of each record (`deliveries.py`).
-Idempotent unless told otherwise: a batch keeps its sequence number however often it is sent, and
-batches of a partition that come back are sent again in their order, one that is larger than the
-topic allows as two halves.
+`send` puts a record into the open batch of its partition: one call of `RecordAccumulator`, which is
+whole without a lock. A batch that is full, or `linger_ms` old, is closed and sent (`sender.py`) by
+whoever is in a call of the producer's, else by its thread (`sender_thread.py`); `on_delivery` is
+told what became of each record (`deliveries.py`). Idempotent unless told otherwise: a batch keeps
+its sequence number however often it is sent, and batches of a partition that come back are sent
+again in their order, one that is larger than the topic allows as two halves.
 
-One lock guards all of it. It is given up wherever somebody waits, and while callbacks are called.
+One lock guards all else. It is given up wherever somebody waits, and while callbacks are called.
 """
 
 import select
@@ -22,9 +22,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from kafkalite._native import partition_for_key
+from kafkalite._native import RecordAccumulator, partition_for_key
 from kafkalite.client import lifetime
-from kafkalite.client.accumulator import Accumulator, BatchOptions, draw
 from kafkalite.client.arguments import (
     TIMESTAMP_MAX,
     Bytes,
@@ -35,6 +34,7 @@ from kafkalite.client.arguments import (
     short_text,
     text,
     whole,
+    wrong_type,
 )
 from kafkalite.client.cluster import (
     BACKOFF_MS,
@@ -45,8 +45,8 @@ from kafkalite.client.cluster import (
 )
 from kafkalite.client.connection import may_pass
 from kafkalite.client.deliveries import Deliveries
-from kafkalite.client.leaders import Leaders
-from kafkalite.client.partition_queue import Batch, OnDelivery, OpenBatch, PartitionQueue
+from kafkalite.client.leaders import Leaders, draw
+from kafkalite.client.partition_queue import Batch, OnDelivery
 from kafkalite.client.producer_settings import check_level
 from kafkalite.client.sender import Sender, SendOptions
 from kafkalite.client.sender_thread import AWAY_S, SenderThread
@@ -64,10 +64,8 @@ __all__ = ["TURN_MS", "Producer", "alone"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-RECORD_OVERHEAD_BYTES = 21
-"""A record without key, value and headers takes no more of a batch."""
-HEADER_OVERHEAD_BYTES = 10
-"""A header without name and content takes no more of a record."""
+APPENDED_AND_DUE, REFUSED = 1, 2
+"""The outcomes of `RecordAccumulator.append` after which there is something to do."""
 JOIN_S = 5.0
 """What `close` waits for the thread, which a callback may hold."""
 TURN_MS = 100
@@ -163,9 +161,7 @@ class Producer:
         if idempotent and max_in_flight > 5:
             raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
         self._buffer_bytes = buffer_bytes
-        self._batch_options = BatchOptions(
-            codec, level, linger_ms / 1000, batch_bytes, self._transaction is not None
-        )
+        self._linger_ms, self._batch_bytes = linger_ms, batch_bytes
         self._send_options = SendOptions(
             acks=ACKS[str(acks)],
             idempotent=idempotent,
@@ -204,7 +200,15 @@ class Producer:
         self._troubles = Troubles()
         self._deliveries = Deliveries(self._troubles)
         self._leaders = Leaders(self.cluster, allow_auto_create=True)
-        self._accumulator = Accumulator(self._batch_options)
+        options = self._send_options
+        self._accumulator = RecordAccumulator(
+            options.codec,
+            level=options.level,
+            transactional=self._transaction is not None,
+            linger_s=self._linger_ms / 1000,
+            batch_bytes=self._batch_bytes,
+            buffer_bytes=self._buffer_bytes,
+        )
         self._sender = Sender(
             self.cluster,
             self._leaders,
@@ -358,71 +362,58 @@ class Producer:
         itself raises comes out of the next `poll` or `flush`, as in confluent-kafka, after all that
         were due have been called; of several the first.
         """
-        if type(topic) is not str:
-            topic = text("topic", topic)
-        if type(value) is not bytes:
-            value = bytes_of("value", value)
-        if type(key) is not bytes:
-            key = bytes_of("key", key)
-        encoded = [header(each) for each in headers] if headers else []
-        if timestamp_ms is None:
-            wall_ms = time.time_ns() // 1_000_000
+        outcome = self._accumulator.append(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        )
+        if not outcome:
+            return  # as almost always: the rest is once a batch
+        if outcome == REFUSED:
+            topic, value, key = text("topic", topic), bytes_of("value", value), bytes_of("key", key)
+            pairs = [header(each) for each in headers]
+            if partition is not None:
+                partition = whole("partition", partition, 0)
+            if timestamp_ms is not None:
+                timestamp_ms = whole("timestamp_ms", timestamp_ms, 0, TIMESTAMP_MAX)
+            if on_delivery is not None and not callable(on_delivery):
+                raise wrong_type("on_delivery", on_delivery, "a function")
+            self._append(topic, value, key, pairs, partition, timestamp_ms, on_delivery)
         else:
-            wall_ms = whole("timestamp_ms", timestamp_ms, 0, TIMESTAMP_MAX)
-        size = RECORD_OVERHEAD_BYTES
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        for name, content in encoded:
-            size += len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES
-        accumulator, is_inside = self._accumulator, False
-        try:
-            # An interrupt finds the lock taken and released; `with` costs twice as much.
-            self._lock.acquire()
-            if self._is_inside:
-                raise _in_the_midst()
-            self._is_inside = is_inside = True
-            if accumulator.open_bytes + self._sender.pending_bytes > self._buffer_bytes:
-                self._wait_for_room()
-            # Most records go where the one before them went.
-            is_free = key is None and partition is None
-            queue = accumulator.sticky.get(topic) if is_free else None
-            if queue is None:
-                queue = self._queue(topic, partition, key)
-            opened = queue.open
-            has_closed = False
-            if opened is not None and opened.size_bytes + size > accumulator.batch_bytes:
-                self._close_batch(queue)
-                has_closed = True
-                if is_free:
-                    queue = self._queue(topic, None, None)
-                opened = queue.open
-            if opened is None:
-                opened = self._open_batch(queue)
-            builder = opened.builder
-            try:
-                size_bytes = builder.append(wall_ms, key, value, encoded)
-            except BaseException:
-                if not builder.records_count:
-                    accumulator.close(queue)  # a batch without a record would be refused
-                raise
-            if on_delivery is not None:
-                opened.callbacks.append((builder.records_count - 1, on_delivery))
-            accumulator.open_bytes += size_bytes - opened.size_bytes
-            opened.size_bytes = size_bytes
-            if size_bytes >= accumulator.batch_bytes:
-                self._close_batch(queue)
-                has_closed = True
-            now = time.monotonic()
-            if not has_closed and now < accumulator.next_due:
-                return
-            self._turn_by_the_way(now)
-        finally:
-            if is_inside:
-                self._is_inside = False
-            self._lock.release()
+            self._turn_unless_inside()
         self._tell()
+
+    @alone
+    def _append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> None:
+        """Puts a record into the open batch of its partition; closes that if it is full, and opens
+        one if there is none."""
+        if self.pending_bytes > self._buffer_bytes:
+            self._wait_for_room()
+        outcome, has_closed = REFUSED, False
+        while outcome == REFUSED:
+            at = self._partition(topic, partition, key)
+            self._refuse_closed()
+            outcome = self._accumulator.append(
+                topic, value, key, headers, at, timestamp_ms, on_delivery, True
+            )
+            if outcome == REFUSED and not self._close_batch(topic, at):
+                raise InvalidArgumentError(f"no batch takes the record for {topic}-{at}")
+            has_closed = has_closed or outcome == REFUSED
+        now = time.monotonic()
+        if self._has_thread:
+            if self._thread is None or self._thread.is_over:
+                self._start_thread()
+            else:
+                self._thread.wake_by(now + self._accumulator.seconds_until_due, now)
+        if has_closed or outcome == APPENDED_AND_DUE:
+            self._turn_by_the_way(now)
 
     def _wait_for_room(self) -> None:
         """As long as `max.block.ms` of Kafka's producer says. Raises `RequestTimedOutError`."""
@@ -545,56 +536,58 @@ class Producer:
             wait_ms = min(wait_ms, UNKNOWN_TOPIC_MS)
         return wait_ms / 1000 if may_pass(error) else 0.0
 
-    def _queue(self, topic: str, partition: int | None, key: bytes | None) -> PartitionQueue:
-        if partition is None:
-            if key is not None:
-                partition = partition_for_key(key, len(self._topic(topic).partitions))
-            else:
-                sticky = self._accumulator.sticky
-                if topic not in sticky:
-                    queue = self._queue(topic, draw(self._topic(topic)), None)
-                    sticky.setdefault(topic, queue)  # another thread may have drawn meanwhile
-                return sticky[topic]
-        known = self._sender.queues.get((topic, partition))
-        if known is not None and not self._is_closed:
-            return known
-        whole("partition", partition, 0)
-        count = len(self._topic(topic).partitions)
-        if partition >= count:  # unless it was added since
-            self.cluster.forget(topic)
-            count = len(self._topic(topic).partitions)
-        if partition >= count:
-            raise InvalidArgumentError(
-                f"topic '{topic}' has no partition {partition}, but 0 to {count - 1}"
-            )
-        return self._sender.queue(topic, partition)
+    def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int:
+        """The partition given, else that of the key, else the one that is drawn for a batch."""
+        if partition is not None:
+            return self._known_partition(topic, partition)
+        found = self._topic(topic)
+        self._accumulator.learn(topic, len(found.partitions))
+        if key is not None:
+            return partition_for_key(key, len(found.partitions))
+        sticky = self._accumulator.sticky(topic)
+        if sticky is None:
+            sticky = draw(found)
+            self._accumulator.stick(topic, sticky)
+        return sticky
+
+    def _known_partition(self, topic: str, partition: int) -> int:
+        """Raises `InvalidArgumentError` for one that there is not; one that was used is there."""
+        found = self.cluster.known_topic(topic)
+        if (topic, partition) not in self._sender.queues:
+            found = self._topic(topic)
+            if partition >= len(found.partitions):  # unless it was added since
+                self.cluster.forget(topic)
+                found = self._topic(topic)
+            if partition >= len(found.partitions):
+                raise InvalidArgumentError(
+                    f"topic '{topic}' has no partition {partition}, but 0 to "
+                    f"{len(found.partitions) - 1}"
+                )
+        if found is not None:
+            self._accumulator.learn(topic, len(found.partitions))
+        return partition
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def _open_batch(self, queue: PartitionQueue) -> OpenBatch:
-        self._refuse_closed()
-        opened = self._accumulator.open(queue)
-        if self._has_thread:
-            if self._thread is None or self._thread.is_over:
-                self._start_thread()
-            else:
-                self._thread.wake_by(opened.due, time.monotonic())
-        return opened
+    def _close_batch(self, topic: str, partition: int) -> bool:
+        """False if none was open."""
+        closed = self._accumulator.close(topic, partition)
+        if closed is None:
+            return False
+        builder, callbacks = closed
+        count, records = builder.records_count, builder.finish()
+        on_done = self._deliveries.callbacks_of(callbacks)
+        self._enqueue(Batch(topic, partition, records, count, on_done))
+        return True
 
-    def _close_batch(self, queue: PartitionQueue) -> None:
-        opened = self._accumulator.close(queue)
-        if opened is not None:
-            on_done = self._deliveries.callbacks_of(opened)
-            count, records = opened.builder.records_count, opened.builder.finish()
-            self._enqueue(queue, Batch(queue.topic, queue.partition, records, count, on_done))
+    def _close_batches(self, partitions: list[tuple[str, int]]) -> None:
+        for topic, partition in partitions:
+            self._close_batch(topic, partition)
 
-    def _close_batches(self, queues: list[PartitionQueue]) -> None:
-        for queue in queues:
-            self._close_batch(queue)
-
-    def _enqueue(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _enqueue(self, batch: Batch) -> None:
         self._used.add(batch.topic)
-        self._sender.put(queue, batch)
+        self._sender.put(batch)
+        self._accumulator.closed_bytes = self._sender.pending_bytes
 
     # --- the work ---------------------------------------------------------------------------------
 
@@ -623,7 +616,8 @@ class Producer:
         at `now`."""
         if not self.pending_count and not self._leaders.is_asked:
             return float("inf")
-        return min(self._accumulator.next_due, self._sender.due(now), max(self._leaders.due, now))
+        linger_over = now + self._accumulator.seconds_until_due
+        return min(linger_over, self._sender.due(now), max(self._leaders.due, now))
 
     def _descriptors(self) -> list[int]:
         """Sockets on which answers are due."""
@@ -636,6 +630,17 @@ class Producer:
             # Callers go on doing its work.
             self._troubles.begin("thread", f"no thread for {self!r}: {error}")
         lifetime.watch(self)
+
+    def _turn_unless_inside(self) -> None:
+        """Sends what is due; a handler of a signal leaves that to the call that it interrupts."""
+        with self._lock:
+            if self._is_inside:
+                return
+            self._is_inside = True
+            try:
+                self._turn_by_the_way(time.monotonic())
+            finally:
+                self._is_inside = False
 
     def _turn_by_the_way(self, now: float) -> None:
         """A caller who has something else to do sends and takes answers; if they do not come back
@@ -660,7 +665,8 @@ class Producer:
         if timeout_ms > TURN_MS:
             deadline = min(deadline, self._due(now))
         else:
-            deadline = min(deadline, self._accumulator.next_due, self._sender.resumes(now))
+            linger_over = now + self._accumulator.seconds_until_due
+            deadline = min(deadline, linger_over, self._sender.resumes(now))
         self._wait(max(deadline - now, 0.0))
         self._turn(time.monotonic())
 
@@ -672,10 +678,10 @@ class Producer:
         self._leaders.take(now)
         if now >= self._next_look:
             self._look_at_topics(now)
-        if now >= self._accumulator.next_due:
-            self._close_batches(self._accumulator.take_due(now))
+        self._close_batches(self._accumulator.due())
         self._sender.send(now)
         self._leaders.send(now)
+        self._accumulator.closed_bytes = self._sender.pending_bytes
 
     def _tell(self) -> bool:
         """Calls the callbacks that are due, and writes the log, without the lock. Whether there
@@ -690,6 +696,7 @@ class Producer:
         self._next_look = now + TOPICS_AGE_S
         queues = self._sender.queues
         used = self._used | {topic for (topic, _), queue in queues.items() if queue.is_busy}
+        used.update(topic for topic, _ in self._accumulator.opened())
         for topic in {topic for topic, _ in queues} - used:
             self.cluster.forget(topic)
         self._leaders.look(used)

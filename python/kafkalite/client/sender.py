@@ -175,7 +175,7 @@ class Sender(Closing):
             )
         return queue
 
-    def put(self, queue: PartitionQueue, batch: Batch) -> None:
+    def put(self, batch: Batch) -> None:
         """Adds a closed batch, behind those that were closed before it. From now on it has
         `delivery_timeout_ms`."""
         self._closed_count += 1
@@ -184,6 +184,7 @@ class Sender(Closing):
         self.pending_bytes += len(batch.records)
         self.pending_count += 1
         self._deliveries.begin(batch)
+        queue = self.queue(batch.topic, batch.partition)
         queue.ready.append(batch)
         self._ready[queue] = None
 

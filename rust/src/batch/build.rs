@@ -141,6 +141,10 @@ impl BatchBuilder {
         }
     }
 
+    pub fn codec(&self) -> Codec {
+        self.options.codec
+    }
+
     pub fn records_count(&self) -> i32 {
         self.records_count
     }

@@ -1,6 +1,7 @@
 //! Record batches: the unit in which Kafka's records travel and lie on disk. Nothing here reads a
 //! clock or a file.
 
+pub mod accumulator;
 mod arrow_rows;
 pub mod build;
 pub mod compression;

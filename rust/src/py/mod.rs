@@ -2,6 +2,7 @@
 //! `python`. Every function here converts arguments, goes through `door::enter`, converts the
 //! result; a decision belongs to the engine or to Python.
 
+pub mod accumulator;
 pub mod arrow;
 pub mod arrow_encoder;
 pub mod arrow_server;
