@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use kafkalite::batch::AppendOrigin;
 use kafkalite::batch::build::{BatchBuilder, BatchOptions};
+use kafkalite::log::append::AppendRequest;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
-use kafkalite::log::log::{AppendRequest, Log};
-use kafkalite::log::recover::{LoadReport, LogParameters, create_directory, load};
+use kafkalite::log::log::Log;
+use kafkalite::log::partition_metadata::create_directory;
+use kafkalite::log::recover::{LoadReport, LogParameters, load};
 use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::segment::Segment;
 use kafkalite::log::segment::open_segments::OpenSegments;
-use kafkalite::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use kafkalite::log::segment::transaction_index::AbortedIndex;
+use kafkalite::log::state::producers::AbortedTransaction;
 use kafkalite::log::storage::DiskStorage;
 use proptest::prelude::*;
 

@@ -9,11 +9,13 @@ use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::batch::{Codec, EndTransactionMarker};
 use kafkalite::log::append::AppendRequest;
+use kafkalite::log::check::findings::Finding;
 use kafkalite::log::check::inspect::{SegmentReader, inspect_file};
-use kafkalite::log::check::verify::{Finding, Verification};
+use kafkalite::log::check::verify::Verification;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::health::Health;
-use kafkalite::log::recover::{create_directory, load};
+use kafkalite::log::partition_metadata::create_directory;
+use kafkalite::log::recover::load;
 use kafkalite::log::segment::open_segments::OpenSegments;
 use kafkalite::log::storage::DiskStorage;
 use kafkalite::uuid::Uuid;

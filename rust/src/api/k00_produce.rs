@@ -35,7 +35,7 @@ use crate::batch::shape::{self, Leading, Misshapen, check_produced};
 use crate::error::{Error, RecordError, Result};
 use crate::image::{Image, Partition};
 use crate::limits::{PRODUCED_BATCHES_MAX, SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
-use crate::log::log::AppendInfo;
+use crate::log::append::AppendInfo;
 use crate::wire::header::begin_response_behind;
 use crate::wire::{Reader, RequestHeader, Writer};
 

@@ -19,8 +19,9 @@ use crate::limits::RECORD_ERRORS_MAX;
 
 use super::config::LogConfig;
 use super::log::{Appender, Log};
-use super::segment::transaction_index::AbortedTransaction;
-use super::segment::{Room, Segment, WrittenBatch};
+use super::segment::room::Room;
+use super::segment::{Segment, WrittenBatch};
+use super::state::producers::AbortedTransaction;
 use super::state::producers::{BatchOutcome, PendingUpdates, SegmentPosition};
 
 /// Records for one partition: one or more batches, back to back.

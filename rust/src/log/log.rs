@@ -33,8 +33,6 @@ use super::state::producers::ProducerState;
 use super::state::snapshots::ProducerSnapshots;
 use super::storage::Storage;
 
-pub use super::append::{AppendInfo, AppendRequest};
-
 /// The numbers of a log. `log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOffsets {

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use super::deadline::Deadline;
 use super::log::{Appender, Log, Phase, next_jitter};
 use super::names::{self, CLEANED, LOG, SWAP};
+use super::segment::replay::replay_segments;
 use super::segment::{LogPosition, Segment, SegmentVersion};
 use super::state::snapshots;
 
@@ -386,5 +387,26 @@ impl Log {
             path: self.directory(),
             reason: format!("no {LOG} file is left"),
         }
+    }
+}
+
+impl Log {
+    /// Producer state for a log that has been cut to end at `offset`.
+    fn reload_producers(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
+        let log_start_offset = self.ends.read().log_start_offset;
+        let expiration_ms = self.config.read().producer_id_expiration_ms;
+        let state = &mut *appender;
+        // What is in memory may know of batches that are gone.
+        state.producers.clear(log_start_offset);
+        state.snapshots.truncate_and_reload(
+            self.storage(),
+            &mut state.producers,
+            log_start_offset,
+            offset,
+            now_ms,
+            expiration_ms,
+        )?;
+        let segments = self.segments.read().clone();
+        replay_segments(&segments, &mut state.producers, offset)
     }
 }

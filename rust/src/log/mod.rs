@@ -13,10 +13,12 @@
 //! |---|---|
 //! | `log.rs` | the log itself: its numbers, its locks, rolling |
 //! | `append.rs` `read.rs` `flush.rs` | write at the end, read, make durable |
+//! | `aborted_transactions.rs` | which transactions a reader of committed records must know |
 //! | `maintain.rs` `retain.rs` `housekeeper.rs` | cut and delete; by age and size; all that is done from time to time |
 //! | `config.rs` `deadline.rs` `health.rs` | settings, waits, whether a directory may still be written to |
 //! | `names.rs` `storage.rs` `checkpoint_file.rs` `partition_metadata.rs` | names, system calls, small files |
 
+mod aborted_transactions;
 pub mod append;
 pub mod check;
 pub mod checkpoint_file;

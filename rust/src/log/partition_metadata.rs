@@ -7,7 +7,9 @@
 
 use std::path::Path;
 
-use super::checkpoint_file::{lines, text_of};
+use super::checkpoint_file::{self, lines, text_of};
+use super::names::PARTITION_METADATA;
+use super::storage::{Storage, replace_file_unnamed};
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
@@ -50,4 +52,40 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Uuid> {
 /// Without a line end behind the second line, as Kafka writes it.
 pub fn print(topic_id: Uuid) -> String {
     format!("version: {PARTITION_METADATA_VERSION}\ntopic_id: {topic_id}")
+}
+
+/// The id in the `partition.metadata` of a partition's directory. Errors: `Io`, `CorruptFile`.
+pub fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Uuid>> {
+    let path = directory.join(PARTITION_METADATA);
+    match checkpoint_file::read(storage, &path)? {
+        Some(text) => Ok(Some(parse(&text, &path)?)),
+        None => Ok(None),
+    }
+}
+
+/// Makes the directory of a new partition: `partition.metadata` is on disk before the first record
+/// can be, else Kafka calls the log stray.
+pub fn create_directory(storage: &dyn Storage, directory: &Path, topic_id: Uuid) -> Result<()> {
+    begin_directory(storage, directory, topic_id)?;
+    for named in [Some(directory), directory.parent()].into_iter().flatten() {
+        storage
+            .sync_directory(named)
+            .map_err(Error::io("fsync", named))?;
+    }
+    Ok(())
+}
+
+/// `create_directory` without the two fsyncs of directories: `load` makes that of the partition's
+/// own, and that of the parent is the caller's.
+pub(super) fn begin_directory(
+    storage: &dyn Storage,
+    directory: &Path,
+    topic_id: Uuid,
+) -> Result<()> {
+    storage
+        .create_directory_all(directory)
+        .map_err(Error::io("mkdir", directory))?;
+    let path = directory.join(PARTITION_METADATA);
+    let text = print(topic_id);
+    replace_file_unnamed(storage, &path, text.as_bytes()).map_err(Error::io("replace", &path))
 }

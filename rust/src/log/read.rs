@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use super::log::Log;
 use super::names::LOG;
 use super::segment::scan::BatchScanner;
-use super::segment::transaction_index::AbortedTransaction;
 use super::segment::{LogPosition, Pin, Segment};
 use super::storage::{StorageFile, read_exact_at};
 
@@ -156,7 +155,7 @@ impl Log {
         Ok(FetchedRange::empty(offset))
     }
 
-    fn has_gone(&self, segment: &Arc<Segment>) -> bool {
+    pub(super) fn has_gone(&self, segment: &Arc<Segment>) -> bool {
         let segments = self.segments.read();
         !segments
             .get(segment.base_offset())
@@ -184,34 +183,6 @@ impl Log {
                 }
             }
         }
-    }
-
-    /// The aborted transactions that a reader of `fetch_offset .. upper_bound_offset` must know,
-    /// sorted by first offset (`LocalLog.collectAbortedTransactions`).
-    pub fn aborted_transactions(
-        &self,
-        fetch_offset: i64,
-        upper_bound_offset: i64,
-    ) -> Result<Vec<AbortedTransaction>> {
-        let mut found = Vec::new();
-        let mut segment = self.segment_at(fetch_offset);
-        while let Some(candidate) = segment {
-            let before = found.len();
-            match self.collect_aborted(&candidate, fetch_offset, upper_bound_offset, &mut found) {
-                Ok(true) => break,
-                Ok(false) => {}
-                // As in `read`: its files are gone since we looked, and another may be in the map.
-                Err(_) if self.has_gone(&candidate) => {
-                    found.truncate(before);
-                    segment = self.segment_at(candidate.base_offset().max(fetch_offset));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            segment = self.segment_after(candidate.base_offset());
-        }
-        found.sort_by_key(|transaction| transaction.first_offset);
-        Ok(found)
     }
 
     /// The first offset behind a range read at `fetch_offset`: aborted transactions up to there

@@ -19,8 +19,8 @@ use crate::limits::{
     APPEND_PIECES_AT_ONCE, LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
     LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS,
 };
+use crate::log::append::{AppendInfo, AppendRequest};
 use crate::log::directory::LogDirectory;
-use crate::log::log::{AppendInfo, AppendRequest};
 use crate::net::control::log_calls::LogCall;
 use crate::net::control::log_lifecycle::DirectoryChange;
 use crate::net::control::metadata_append::MetadataAppend;

@@ -13,11 +13,12 @@ use pyo3::types::PyBytes;
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::limits::OPEN_SEGMENTS_MAX;
+use crate::log::append::AppendRequest;
 use crate::log::compact::Cleaner;
 use crate::log::config::LogConfig;
 use crate::log::directory::meta_properties::MetaProperties;
 use crate::log::directory::{self, DirectoryOptions};
-use crate::log::log::{self as engine, AppendRequest};
+use crate::log::log as engine;
 use crate::log::read::{FoundTimestamp, ReadIsolation};
 use crate::log::recover::LoadReport;
 use crate::log::segment::open_segments::OpenSegments;
@@ -481,13 +482,12 @@ impl Log {
             self.inner
                 .aborted_transactions(fetch_offset, upper_bound_offset)
         })?;
-        let convert =
-            |one: crate::log::segment::transaction_index::AbortedTransaction| AbortedTransaction {
-                producer_id: one.producer_id,
-                first_offset: one.first_offset,
-                last_offset: one.last_offset,
-                last_stable_offset: one.last_stable_offset,
-            };
+        let convert = |one: crate::log::state::producers::AbortedTransaction| AbortedTransaction {
+            producer_id: one.producer_id,
+            first_offset: one.first_offset,
+            last_offset: one.last_offset,
+            last_stable_offset: one.last_stable_offset,
+        };
         Ok(found.into_iter().map(convert).collect())
     }
 

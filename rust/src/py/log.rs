@@ -10,11 +10,12 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::door;
 use crate::batch::{Codec, ControlRecord};
+use crate::log::check::findings::Finding;
 use crate::log::check::inspect::{
     FileKind, Inspected, InspectedBatch, InspectedRecord, SegmentReader, Tail, control_name,
     inspect_file, kind_of, timestamp_type_name,
 };
-use crate::log::check::verify::{Finding, Verification};
+use crate::log::check::verify::Verification;
 use crate::log::names;
 use crate::log::storage::{self, DiskStorage};
 

@@ -3,9 +3,9 @@
 
 use kafkalite::batch::BatchHeader;
 use kafkalite::batch::header::increment_sequence;
-use kafkalite::log::state::producers::{
-    AppendOrigin, BatchMetadata, BatchOutcome, EndTransactionMarker, ProducerState,
-};
+use kafkalite::batch::{AppendOrigin, EndTransactionMarker};
+use kafkalite::log::state::producer_entry::BatchMetadata;
+use kafkalite::log::state::producers::{BatchOutcome, ProducerState};
 use proptest::prelude::*;
 
 use super::partition::{batch, marker, transactional};

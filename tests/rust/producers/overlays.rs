@@ -1,7 +1,8 @@
 //! What an append prepares before it writes: seen by its later batches, dropped if the write fails.
 
+use kafkalite::batch::AppendOrigin;
 use kafkalite::log::state::producers::{
-    AppendOrigin, BatchOutcome, PendingUpdates, ProducerState, SegmentPosition,
+    BatchOutcome, PendingUpdates, ProducerState, SegmentPosition,
 };
 
 use super::partition::{ABORT, APPENDED, Partition, batch, marker, transactional};

@@ -1,10 +1,9 @@
 //! Headers of batches and markers, and a state that takes them as an append does.
 
 use kafkalite::batch::BatchHeader;
+use kafkalite::batch::{AppendOrigin, EndTransactionMarker};
 use kafkalite::error::Result;
-use kafkalite::log::state::producers::{
-    AppendOrigin, BatchOutcome, CompletedTransaction, EndTransactionMarker, ProducerState,
-};
+use kafkalite::log::state::producers::{BatchOutcome, CompletedTransaction, ProducerState};
 
 const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;

@@ -1,7 +1,8 @@
 //! Epochs and sequences: what is a duplicate, what is out of order, and for whom that counts.
 
+use kafkalite::batch::AppendOrigin;
 use kafkalite::error::Error;
-use kafkalite::log::state::producers::{AppendOrigin, BatchOutcome};
+use kafkalite::log::state::producers::BatchOutcome;
 
 use super::partition::{APPENDED, DAY_MS, Partition, batch, transactional};
 

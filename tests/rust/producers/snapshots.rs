@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use kafkalite::log::state::producers::{EndTransactionMarker, ProducerState};
+use kafkalite::batch::EndTransactionMarker;
+use kafkalite::log::state::producers::ProducerState;
 use kafkalite::log::state::snapshots::{self, ProducerSnapshots};
 use kafkalite::log::storage::{DiskStorage, OpenMode, Storage, write_all_at};
 

@@ -1,9 +1,8 @@
 //! Open transactions, the markers that end them, and the last stable offset between the two.
 
+use kafkalite::batch::{AppendOrigin, EndTransactionMarker};
 use kafkalite::error::Error;
-use kafkalite::log::state::producers::{
-    AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState,
-};
+use kafkalite::log::state::producers::{BatchOutcome, ProducerState};
 
 use super::partition::{ABORT, APPENDED, COMMIT, Partition, batch, marker, transactional};
 

@@ -244,7 +244,7 @@ mod tests {
     use crate::api::code;
     use crate::api::fetch_sessions::Wanted;
     use crate::log::read::ReadIsolation;
-    use crate::log::segment::transaction_index::AbortedTransaction;
+    use crate::log::state::producers::AbortedTransaction;
     use crate::uuid::Uuid;
 
     fn asked(key: TopicKey, index: i32) -> FetchPartition {

@@ -42,7 +42,7 @@ use crate::image::{Image, Partition, Topic};
 use crate::limits::FETCH_UNKNOWN_MAX;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
-use crate::log::segment::transaction_index::AbortedTransaction;
+use crate::log::state::producers::AbortedTransaction;
 use crate::park::{Parked, WaitFor};
 use crate::wire::{Reader, RequestHeader, Writer};
 

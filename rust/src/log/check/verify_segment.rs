@@ -18,14 +18,15 @@ use std::path::{Path, PathBuf};
 use crate::batch::header::{BatchHeader, MAGIC_PREFIX, NO_LEADER_EPOCH, batch_size};
 use crate::batch::records::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
+use crate::log::check::findings::Findings;
 use crate::log::check::inspect::{Tail, offset_entries, time_entries};
-use crate::log::check::verify::Findings;
 use crate::log::names;
 use crate::log::segment::offset_index::OffsetPosition;
 use crate::log::segment::scan::BatchScanner;
 use crate::log::segment::time_index::TimestampOffset;
-use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use crate::log::segment::transaction_index::AbortedIndex;
 use crate::log::state::epochs::LeaderEpochs;
+use crate::log::state::producers::AbortedTransaction;
 use crate::log::storage::{OpenMode, Storage, StorageFile, read_file, read_full_at};
 
 /// A segment and what is known around it.

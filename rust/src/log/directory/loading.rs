@@ -14,11 +14,13 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::checkpoints::Checkpoints;
-use super::{DirectoryOptions, LogDirectory, in_parallel, renamed};
+use super::logs::renamed;
+use super::{DirectoryOptions, LogDirectory, in_parallel};
 use crate::error::{Error, Result};
 use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::names;
-use crate::log::recover::{LogParameters, load_of_topic, read_topic_id};
+use crate::log::partition_metadata;
+use crate::log::recover::{LogParameters, load_of_topic};
 use crate::uuid::Uuid;
 
 /// What the loads of all logs of a directory have in common.
@@ -54,7 +56,7 @@ impl LogDirectory {
         };
         let strays = Mutex::new(Vec::new());
         in_parallel(options.recovery_threads, todo, |(name, key)| {
-            let id = read_topic_id(storage, &self.path.join(&name))?;
+            let id = partition_metadata::read(storage, &self.path.join(&name))?;
             if (options.is_ours)(&key.topic, key.partition, id) {
                 return self.load_one(&loading, &name, &key, id);
             }

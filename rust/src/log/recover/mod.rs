@@ -10,9 +10,11 @@
 //! Whatever is cut off or made anew is told in the `LoadReport`.
 
 mod crash_clean_up;
+mod leader_epochs;
 mod log_end;
+mod segment_recovery;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
@@ -24,19 +26,16 @@ use crate::log::config::LogConfig;
 use crate::log::health::Health;
 use crate::log::log::{Appender, Log, LogEnds, NameChanges, Phase, Traffic, next_jitter};
 use crate::log::names::{self, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
+use crate::log::partition_metadata;
 use crate::log::segment::delayed_deletion::CondemnedFiles;
 use crate::log::segment::map::SegmentMap;
 use crate::log::segment::open_segments::OpenSegments;
-use crate::log::segment::rebuild::{Rebuilt, SegmentScan, note_epoch};
 use crate::log::segment::replay::{producers_before, replay_segments};
-use crate::log::segment::scan::BatchScanner;
-use crate::log::segment::transaction_index::AbortedIndex;
 use crate::log::segment::{LogPosition, Segment, SegmentEnd};
 use crate::log::state::epochs::LeaderEpochs;
 use crate::log::state::producers::ProducerState;
 use crate::log::state::snapshots::ProducerSnapshots;
-use crate::log::storage::{Storage, replace_file_unnamed};
-use crate::log::{checkpoint_file, partition_metadata};
+use crate::log::storage::Storage;
 use crate::uuid::Uuid;
 
 /// What is known of a log before its directory is read.
@@ -119,17 +118,8 @@ pub fn load(
     health: &Arc<Health>,
     parameters: LogParameters,
 ) -> Result<(Arc<Log>, LoadReport)> {
-    let topic_id = read_topic_id(&*open_segments.storage, &parameters.directory)?;
+    let topic_id = partition_metadata::read(&*open_segments.storage, &parameters.directory)?;
     load_of_topic(open_segments, health, parameters, topic_id)
-}
-
-/// The id in the `partition.metadata` of a partition's directory. Errors: `Io`, `CorruptFile`.
-pub fn read_topic_id(storage: &dyn Storage, directory: &Path) -> Result<Option<Uuid>> {
-    let path = directory.join(names::PARTITION_METADATA);
-    match checkpoint_file::read(storage, &path)? {
-        Some(text) => Ok(Some(partition_metadata::parse(&text, &path)?)),
-        None => Ok(None),
-    }
 }
 
 /// As `load`, where the directory's topic id has been read.
@@ -288,216 +278,6 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn read_epochs(&mut self) -> Result<()> {
-        let name = names::LEADER_EPOCH_CHECKPOINT;
-        if !self.is_there(name) {
-            self.written_epochs = Some(LeaderEpochs::default());
-            return Ok(());
-        }
-        let fault = match LeaderEpochs::read(self.storage, self.directory()) {
-            Ok(epochs) => {
-                let fault = if epochs.is_empty() && self.has_emptied_epochs()? {
-                    Some("it is empty".to_owned())
-                } else {
-                    self.epochs = epochs.clone();
-                    None
-                };
-                self.written_epochs = Some(epochs);
-                fault
-            }
-            Err(Error::CorruptFile { reason, .. }) => Some(reason),
-            Err(error) => return Err(error),
-        };
-        if let Some(fault) = fault {
-            self.report
-                .note(format!("made {name} anew from the records: {fault}"));
-            self.epochs = self.epochs_of_records()?;
-        }
-        Ok(())
-    }
-
-    /// The file is there without a byte, although the log has records.
-    fn has_emptied_epochs(&self) -> Result<bool> {
-        let path = self.directory().join(names::LEADER_EPOCH_CHECKPOINT);
-        let size = self.storage.file_size(&path);
-        let is_empty = size.map_err(Error::io("stat", &path))? == Some(0);
-        Ok(is_empty && self.segments.values().any(|one| one.size_bytes() > 0))
-    }
-
-    fn epochs_of_records(&self) -> Result<LeaderEpochs> {
-        let mut epochs = LeaderEpochs::default();
-        for segment in self.segments.values() {
-            let file = segment.file()?;
-            let path = segment.files().path(LOG);
-            let mut scanner = BatchScanner::new(&*file, &path, 0, segment.size_bytes());
-            // What is no batch is recovery's to judge; epochs behind it are found when it has.
-            while let Ok(Some((_, header))) = scanner.next_header() {
-                note_epoch(&mut epochs, &header)?;
-            }
-        }
-        Ok(epochs)
-    }
-
-    /// Segments below the recovery point are not read, but they need indexes that can be theirs.
-    fn rebuild_missing_indexes(&mut self, snapshots: &mut ProducerSnapshots) -> Result<()> {
-        // Those of the last one, `find_end` looks at.
-        let last = self.segments.last().map_or(0, |last| last.base_offset());
-        let end = self.first_unflushed().min(last);
-        for segment in self.segments.clone().range(0..end) {
-            let base = segment.base_offset();
-            if let Some(fault) = self.index_fault(segment)? {
-                self.report
-                    .note(format!("rebuilt the indexes of segment {base}: {fault}"));
-                let mut producers = self.producers_at(snapshots, base)?;
-                let rebuilt = self.scan(segment, &mut producers, base, i64::MAX)?;
-                segment.replace_indexes(&rebuilt.indexes)?;
-                segment.replace_aborted(rebuilt.aborted)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Base offset of the segment that holds the recovery point; all from it on are recovered. After
-    /// a clean stop none is, but the last one's end is still looked for.
-    fn first_unflushed(&self) -> i64 {
-        if self.parameters.was_clean {
-            return i64::MAX;
-        }
-        let holder = self.segments.at(self.parameters.recovery_point);
-        holder
-            .or_else(|| self.segments.first())
-            .map_or(i64::MAX, |segment| segment.base_offset())
-    }
-
-    /// Step 3. Returns the producer state at the end of what was recovered.
-    fn recover(&mut self, snapshots: &mut ProducerSnapshots) -> Result<ProducerState> {
-        let from = self.first_unflushed();
-        let unflushed: Vec<_> = self
-            .segments
-            .values()
-            .map(|segment| (segment.base_offset(), segment.clone()))
-            .filter(|(base, _)| *base >= from)
-            .collect();
-        let Some((first, _)) = unflushed.first() else {
-            return Ok(ProducerState::default());
-        };
-        // Nothing has made those behind durable: a power cut leaves them empty, or torn.
-        let durable = self.parameters.recovery_point.max(*first);
-        snapshots.delete_after(self.storage, durable)?;
-        let mut producers = self.producers_at(snapshots, *first)?;
-        let expiration_ms = self.parameters.config.producer_id_expiration_ms;
-        producers.remove_expired(self.parameters.now_ms, expiration_ms);
-        let mut next_offset = *first;
-        let mut todo = VecDeque::from(unflushed);
-        while let Some((base, segment)) = todo.pop_front() {
-            let size = segment.size_bytes();
-            if base < next_offset && size == 0 {
-                self.discard(&segment, "it is empty and overlaps the one before")?;
-                continue;
-            }
-            let following = todo.iter().find(|(_, other)| other.size_bytes() > 0);
-            let limit = following.map_or(i64::MAX, |(base, _)| *base);
-            let rebuilt = self.scan(&segment, &mut producers, next_offset.max(base), limit)?;
-            self.report.recovered_segments += 1;
-            self.report.recovered_bytes += rebuilt.end.size_bytes;
-            if let Some(reason) = &rebuilt.cut {
-                let lost = size - rebuilt.end.size_bytes;
-                self.report.truncated_bytes += lost;
-                self.report
-                    .note(format!("cut {lost} bytes off segment {base}: {reason}"));
-                // These first, the last of them first: a crash before the cut must not leave a
-                // log that goes on behind a hole.
-                while let Some((_, later)) = todo.pop_back() {
-                    self.discard(&later, "the log ends before it")?;
-                }
-                self.sync_directory()?;
-            }
-            if base < next_offset && rebuilt.end.size_bytes == 0 {
-                segment.set_end(rebuilt.end);
-                self.discard(&segment, "all of it overlaps the one before")?;
-                continue;
-            }
-            next_offset = rebuilt.end.next_offset;
-            self.adopt(&segment, rebuilt, todo.is_empty())?;
-            if base < self.parameters.log_start_offset {
-                // The scan has also replayed what DeleteRecords took away. Such batches are nobody's
-                // duplicates: neither the state nor its snapshot may know them.
-                producers = self.producers_at(snapshots, next_offset)?;
-            }
-            if !todo.is_empty() {
-                snapshots.take(self.storage, &producers, false)?;
-            }
-        }
-        if !self.parameters.is_synced_later {
-            self.sync_directory()?;
-        }
-        Ok(producers)
-    }
-
-    pub(super) fn discard(&mut self, segment: &Segment, why: &str) -> Result<()> {
-        let base = segment.base_offset();
-        self.report.truncated_bytes += segment.size_bytes();
-        self.report.note(format!("removed segment {base}: {why}"));
-        self.segments.remove(base);
-        self.open_segments.remove(segment.files())
-    }
-
-    /// Takes over what a scan of a segment has made, which `is_last` of the log or not, and cuts its file
-    /// to it. Index files need no sync: the recovery point does not pass them before they have one.
-    pub(super) fn adopt(&self, segment: &Segment, rebuilt: Rebuilt, is_last: bool) -> Result<()> {
-        let path = segment.files().path(LOG);
-        let file = segment.file()?;
-        if rebuilt.end.size_bytes < segment.size_bytes() {
-            let cut = file.set_size(rebuilt.end.size_bytes);
-            cut.map_err(Error::io("ftruncate", &path))?;
-        }
-        // A write that had failed before is told of to whoever has the file, and to nobody later.
-        let synced = match self.parameters.is_synced_later {
-            true => file.check_written(),
-            false => file.sync_data(),
-        };
-        synced.map_err(Error::io("fsync", &path))?;
-        segment.set_end(rebuilt.end);
-        match is_last {
-            true => segment.activate_recovered(rebuilt.indexes)?,
-            false => segment.replace_indexes_unsynced(&rebuilt.indexes)?,
-        }
-        if self.has_aborted(segment, &rebuilt.aborted)? {
-            return Ok(());
-        }
-        segment.replace_aborted(rebuilt.aborted)
-    }
-
-    /// Whether a segment's `.txnindex` says just this. An empty one is no file.
-    fn has_aborted(&self, segment: &Segment, rebuilt: &AbortedIndex) -> Result<bool> {
-        if !self.is_there(&names::segment_name(
-            segment.base_offset(),
-            TRANSACTION_INDEX,
-        )) {
-            return Ok(rebuilt.is_empty());
-        }
-        match segment.aborted() {
-            Ok(found) => Ok(!found.is_empty() && *found == *rebuilt),
-            Err(Error::CorruptFile { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn settle_epochs(&mut self, log_start_offset: i64, log_end_offset: i64) -> Result<()> {
-        let on_disk = self.written_epochs.take();
-        self.epochs.truncate_from_end(log_end_offset);
-        self.epochs.truncate_from_start(log_start_offset);
-        // With none left, the next batch writes the file, whatever its epoch. So the start of an empty
-        // partition, whose last leader's epoch lies at its end, costs no fsync.
-        if on_disk.is_some() && self.epochs.is_empty() {
-            return Ok(());
-        }
-        if on_disk.as_ref() != Some(&self.epochs) {
-            self.epochs.write(self.storage, self.directory())?;
-        }
-        Ok(())
-    }
-
     /// Producer state of the log before `offset`, the base of one of its segments.
     pub(super) fn producers_at(
         &self,
@@ -506,24 +286,6 @@ impl Loader<'_> {
     ) -> Result<ProducerState> {
         let start = self.parameters.log_start_offset;
         producers_before(self.storage, &self.segments, snapshots, start, offset)
-    }
-
-    /// Reads a segment whole, with what is known of the log before it.
-    pub(super) fn scan(
-        &mut self,
-        segment: &Segment,
-        producers: &mut ProducerState,
-        expected_offset: i64,
-        limit_offset: i64,
-    ) -> Result<Rebuilt> {
-        let mut scan = SegmentScan {
-            producers,
-            epochs: &mut self.epochs,
-            notes: &mut self.report.notes,
-            index_interval_bytes: self.parameters.config.index_interval_bytes,
-            stop: &self.parameters.stop,
-        };
-        scan.run(segment, expected_offset, limit_offset)
     }
 
     /// Step 4.
@@ -634,31 +396,4 @@ impl Loader<'_> {
         log.names.note();
         (Arc::new(log), report)
     }
-}
-
-/// Makes the directory of a new partition: `partition.metadata` is on disk before the first record
-/// can be, else Kafka calls the log stray.
-pub fn create_directory(storage: &dyn Storage, directory: &Path, topic_id: Uuid) -> Result<()> {
-    begin_directory(storage, directory, topic_id)?;
-    for named in [Some(directory), directory.parent()].into_iter().flatten() {
-        storage
-            .sync_directory(named)
-            .map_err(Error::io("fsync", named))?;
-    }
-    Ok(())
-}
-
-/// `create_directory` without the two fsyncs of directories: `load` makes that of the partition's
-/// own, and that of the parent is the caller's.
-pub(super) fn begin_directory(
-    storage: &dyn Storage,
-    directory: &Path,
-    topic_id: Uuid,
-) -> Result<()> {
-    storage
-        .create_directory_all(directory)
-        .map_err(Error::io("mkdir", directory))?;
-    let path = directory.join(names::PARTITION_METADATA);
-    let text = partition_metadata::print(topic_id);
-    replace_file_unnamed(storage, &path, text.as_bytes()).map_err(Error::io("replace", &path))
 }

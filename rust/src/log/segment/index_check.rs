@@ -7,63 +7,18 @@
 //! ```text
 //! .index      look_up.rs: the batch at the position must be the one that the entry names
 //! .timeindex  the batch at the offset has the timestamp; behind the last entry none is later
-//! .txnindex   the batch at last_offset is an abort marker of the producer, the one at first_offset
-//!             its first in the transaction, and the one at last_stable_offset begins another's
 //! ```
 //! An index that is found wrong is made anew from the records. Kafka looks at the size of these
 //! files, and that no marker lies before its segment (`TransactionIndex.sanityCheck`); its
 //! `TimeIndex.sanityCheck` is called by nobody (`LogSegment.sanityCheck` says why).
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use crate::batch::records::RecordReader;
 use crate::error::{Error, Result};
 use crate::limits::{LOOK_UP_BYTES_MAX, TIMESTAMP_PROOF_BYTES_MAX};
-use crate::log::log::Log;
-use crate::log::names::{LOG, TIME_INDEX};
+use crate::log::names::TIME_INDEX;
 use crate::log::segment::rebuild::RebuiltIndexes;
-use crate::log::segment::replay::{aborted_in, marker_of, producers_before};
 use crate::log::segment::scan::BatchScanner;
-use crate::log::segment::time_index::TimestampOffset;
-use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
+use crate::log::segment::time_index::{LargestTimestamp, TimestampOffset};
 use crate::log::segment::{LocatedBatch, Segment};
-use crate::log::state::snapshots::ProducerSnapshots;
-use crate::log::storage::read_exact_at;
-
-/// The largest timestamp of a segment, and how far that is proved.
-#[derive(Clone, Copy, Debug)]
-pub struct LargestTimestamp {
-    pub top: TimestampOffset,
-    /// No batch of the segment is later; else none of those that the first proof looked at.
-    is_of_all: bool,
-}
-
-impl LargestTimestamp {
-    /// Made from the records, not read from an index.
-    pub fn known(top: TimestampOffset) -> LargestTimestamp {
-        LargestTimestamp {
-            top,
-            is_of_all: true,
-        }
-    }
-}
-
-/// The entries of a `.txnindex` that have been held against the records, by their last offset.
-#[derive(Default)]
-pub struct AbortedProof {
-    good: BTreeSet<i64>,
-    /// The index was made from the records by this process.
-    is_mended: bool,
-}
-
-impl AbortedProof {
-    pub fn note(&mut self, entries: &[AbortedTransaction]) {
-        self.good
-            .extend(entries.iter().map(|entry| entry.last_offset));
-    }
-}
 
 impl Segment {
     /// The largest timestamp and the last offset of its batch; timestamp -1 if there is none.
@@ -200,7 +155,7 @@ impl Segment {
     /// Whether no transactional records lie in `from .. to`, as far as `TIMESTAMP_PROOF_BYTES_MAX` and
     /// the segment go; `false` too if `to` lies beyond. A follower of Kafka's may note a last stable
     /// offset behind the marker: what came with it in the same append is in its state already.
-    fn begins_no_transaction(&self, from: i64, to: i64) -> Result<bool> {
+    pub(in crate::log) fn begins_no_transaction(&self, from: i64, to: i64) -> Result<bool> {
         let file = self.file()?;
         let (start, end) = (self.position_of(from)?, self.size_bytes());
         let stop = start.saturating_add(TIMESTAMP_PROOF_BYTES_MAX);
@@ -271,132 +226,4 @@ impl Segment {
         let batch = batch.filter(|_| entry.timestamp <= timestamp);
         Ok(batch.map(Some).ok_or(()))
     }
-}
-
-impl Log {
-    /// The entries of `segment`'s transaction index that concern `fetch_offset ..
-    /// upper_bound_offset`, each proved at its first use. Returns whether the search is complete.
-    pub(in crate::log) fn collect_aborted(
-        &self,
-        segment: &Arc<Segment>,
-        fetch_offset: i64,
-        upper_bound_offset: i64,
-        found: &mut Vec<AbortedTransaction>,
-    ) -> Result<bool> {
-        // A copy, so that no marker waits for the proof.
-        let relevant = || -> Result<AbortedIndex> {
-            let index = segment.aborted()?;
-            Ok(index.relevant(fetch_offset, upper_bound_offset))
-        };
-        let mut index = match relevant() {
-            Err(Error::CorruptFile { .. }) => {
-                self.mend_aborted(segment)?;
-                relevant()?
-            }
-            read => read?,
-        };
-        let mut entries = index.entries().iter();
-        let is_good = entries.try_fold(true, |good, entry| {
-            Ok(good && self.is_proved(segment, entry)?)
-        })?;
-        if !is_good {
-            self.mend_aborted(segment)?;
-            index = relevant()?;
-        }
-        Ok(index.collect(fetch_offset, upper_bound_offset, found))
-    }
-
-    fn is_proved(&self, segment: &Segment, entry: &AbortedTransaction) -> Result<bool> {
-        {
-            let proof = segment.aborted_proof.lock();
-            if proof.is_mended || proof.good.contains(&entry.last_offset) {
-                return Ok(true);
-            }
-        }
-        let is_good = match self.prove_aborted(segment, entry) {
-            Err(Error::CorruptFile { .. }) => false,
-            answer => answer?,
-        };
-        if is_good {
-            segment.aborted_proof.lock().note(&[*entry]);
-        }
-        Ok(is_good)
-    }
-
-    fn prove_aborted(&self, segment: &Segment, entry: &AbortedTransaction) -> Result<bool> {
-        if entry.last_offset >= segment.end().next_offset {
-            return Ok(false);
-        }
-        // Compaction removes batches and keeps what is said of them: a gap contradicts nothing.
-        if let Some(batch) = batch_holding(segment, entry.last_offset)? {
-            let header = &batch.header;
-            if !header.is_control() || header.producer_id != entry.producer_id {
-                return Ok(false);
-            }
-            let mut bytes = vec![0; header.size_bytes];
-            read_exact_at(&*segment.file()?, &mut bytes, batch.position_byte)
-                .map_err(|error| Error::io("pread", &segment.files().path(LOG))(error))?;
-            if marker_of(header, &bytes, &mut RecordReader::new())
-                .is_some_and(|marker| marker.is_commit)
-            {
-                return Ok(false);
-            }
-        }
-        let starts = |offset: i64, is_right: &dyn Fn(i64) -> bool| -> Result<bool> {
-            if offset < self.offsets().log_start_offset {
-                return Ok(true);
-            }
-            let Some(home) = self.segment_at(offset) else {
-                return Ok(true);
-            };
-            Ok(batch_holding(&home, offset)?.is_none_or(|batch| {
-                let header = &batch.header;
-                header.base_offset == offset
-                    && header.is_transactional()
-                    && !header.is_control()
-                    && is_right(header.producer_id)
-            }))
-        };
-        if !starts(entry.first_offset, &|producer| {
-            producer == entry.producer_id
-        })? {
-            return Ok(false);
-        }
-        let behind = entry.last_offset + 1;
-        match entry.last_stable_offset.cmp(&behind) {
-            Ordering::Equal => Ok(true),
-            Ordering::Less => starts(entry.last_stable_offset, &|producer| {
-                producer != entry.producer_id
-            }),
-            Ordering::Greater => segment.begins_no_transaction(behind, entry.last_stable_offset),
-        }
-    }
-
-    /// Makes a segment's transaction index anew: the producers before it, and the batches in it.
-    fn mend_aborted(&self, segment: &Arc<Segment>) -> Result<()> {
-        // Nothing is cut, removed, replaced or appended meanwhile.
-        let _flushing = self.flushing.lock();
-        let _appender = self.appender.lock();
-        let (base, directory) = (segment.base_offset(), self.directory());
-        let segments = self.segments.read().clone();
-        let is_here = segments
-            .get(base)
-            .is_some_and(|known| Arc::ptr_eq(known, segment));
-        if segment.aborted_proof.lock().is_mended || !is_here {
-            return segment.aborted().map(drop);
-        }
-        let snapshots = ProducerSnapshots::list(self.storage(), &directory)?;
-        let start = self.ends.read().log_start_offset;
-        let mut producers = producers_before(self.storage(), &segments, &snapshots, start, base)?;
-        let index = aborted_in(segment, &mut producers)?;
-        segment.replace_aborted(index)?;
-        segment.aborted_proof.lock().is_mended = true;
-        Ok(())
-    }
-}
-
-/// The batch that holds `offset`; `None` if the offset falls into a gap.
-fn batch_holding(segment: &Segment, offset: i64) -> Result<Option<LocatedBatch>> {
-    let batch = segment.locate(offset)?;
-    Ok(batch.filter(|batch| batch.header.base_offset <= offset))
 }

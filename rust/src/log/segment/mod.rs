@@ -10,6 +10,7 @@
 //! were written. A reader pins the segment and then takes its file: where there are pins `truncate`
 //! leaves them the file that they read, and waits for nobody.
 
+mod active_indexes;
 pub(super) mod delayed_deletion;
 mod index_check;
 mod look_up;
@@ -18,6 +19,7 @@ pub mod offset_index;
 pub mod open_segments;
 pub(super) mod rebuild;
 pub(super) mod replay;
+pub mod room;
 pub mod scan;
 mod search;
 pub mod time_index;
@@ -30,20 +32,21 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
-use self::index_check::{AbortedProof, LargestTimestamp};
-use self::offset_index::{OffsetIndex, OffsetPosition};
+use self::active_indexes::ActiveIndexes;
+use self::offset_index::OffsetPosition;
 use self::open_segments::{OpenSegments, SegmentFiles};
-use self::rebuild::RebuiltIndexes;
-use self::time_index::{TimeIndex, TimestampOffset};
-use self::transaction_index::{AbortedIndex, AbortedTransaction};
+use self::room::{Room, can_hold};
+use self::time_index::{LargestTimestamp, TimestampOffset};
+use self::transaction_index::{AbortedIndex, AbortedProof};
 use crate::batch::BatchHeader;
 use crate::error::{Error, Result};
 use crate::limits::COPY_BYTES;
 use crate::log::config::LogConfig;
 use crate::log::names::{LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
+use crate::log::state::producers::AbortedTransaction;
 use crate::log::storage::{
-    OpenMode, Storage, StorageFile, read_exact_at, read_file, replace_file, replace_file_by,
-    replace_file_unsynced, write_all_at, write_all_vectored_at,
+    OpenMode, StorageFile, read_exact_at, replace_file, replace_file_by, write_all_at,
+    write_all_vectored_at,
 };
 
 /// Where a segment ends, as readers see it.
@@ -76,47 +79,6 @@ impl LogPosition {
 
     pub(super) fn is_resolved(self) -> bool {
         self.segment_base_offset >= 0
-    }
-}
-
-/// What a segment takes until something is written to it: whether an append has to go to a new one
-/// (`LogSegment.shouldRoll`) is asked for each request, and all but the request stays the same.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    base_offset: i64,
-    pub size_bytes: u64,
-    size_bytes_max: u64,
-    /// How much later than its first batch a batch may be.
-    ms_max: i64,
-    /// What is later than this has to go to another segment.
-    timestamp_max: i64,
-    /// Nothing has room any more: its time has passed, or its indexes are full.
-    is_over: bool,
-}
-
-impl Room {
-    /// Whether an append of `append_bytes` up to `last_offset` has its place here, behind
-    /// `staged_bytes` that are to be written before it. `max_timestamp` is that of the append.
-    pub fn holds(
-        &self,
-        staged_bytes: u64,
-        append_bytes: u64,
-        last_offset: i64,
-        max_timestamp: i64,
-    ) -> bool {
-        let start = self.size_bytes + staged_bytes;
-        let fits = start == 0 || start + append_bytes <= self.size_bytes_max;
-        fits && can_hold(self.base_offset, last_offset)
-            && !self.is_over
-            && max_timestamp <= self.timestamp_max
-    }
-
-    /// The first batch that is to be written, where the segment has none yet: rolling by time counts
-    /// from its largest timestamp.
-    pub fn begin(&mut self, timestamp: i64) {
-        if self.size_bytes == 0 && timestamp >= 0 {
-            self.timestamp_max = timestamp.saturating_add(self.ms_max);
-        }
     }
 }
 
@@ -157,22 +119,9 @@ pub struct Segment {
 
 pub(super) const UNKNOWN: i64 = i64::MIN;
 
-/// How a small file is replaced.
-type Replace = fn(&dyn Storage, &Path, &[u8]) -> std::io::Result<()>;
-
 struct EndAndPin {
     end: SegmentEnd,
     pin: Arc<Pin>,
-}
-
-/// Indexes of the active segment, in the format of their files.
-#[derive(Default)]
-pub(super) struct ActiveIndexes {
-    pub offset: Vec<u8>,
-    pub time: Vec<u8>,
-    offset_bytes_written: usize,
-    time_bytes_written: usize,
-    bytes_since_entry: u64,
 }
 
 /// Held by a reader of the file as it is; `truncate` puts another pin in its place.
@@ -386,16 +335,18 @@ impl Segment {
                 };
             }
             if let Some(indexes) = indexes.as_mut() {
-                if indexes.bytes_since_entry > self.index_interval_bytes {
-                    let entry = OffsetPosition {
-                        offset: batch.last_offset,
-                        position_byte: position,
-                    };
-                    offset_index::push_entry(&mut indexes.offset, self.base_offset, entry);
-                    time_index::push_entry(&mut indexes.time, self.base_offset, top);
-                    indexes.bytes_since_entry = 0;
-                }
-                indexes.bytes_since_entry += batch.size_bytes;
+                let place = OffsetPosition {
+                    offset: batch.last_offset,
+                    position_byte: position,
+                };
+                let interval_bytes = self.index_interval_bytes;
+                indexes.add(
+                    self.base_offset,
+                    interval_bytes,
+                    place,
+                    batch.size_bytes,
+                    top,
+                );
             }
             position += batch.size_bytes;
             next_offset = batch.last_offset + 1;
@@ -417,17 +368,11 @@ impl Segment {
         let ms_max = config.segment_ms_max() - self.roll_jitter_ms;
         // A first batch without a timestamp leaves the age of the segment to go by.
         let is_old = first < 0 && now_ms - self.created_ms.load(Ordering::Relaxed) > ms_max;
-        let is_full = match self.indexes.read().as_ref() {
-            Some(indexes) => {
-                // As it was when the segment was opened, as Kafka maps its indexes then.
-                let bytes = self.segment_index_bytes as usize;
-                let offset_max = bytes / offset_index::ENTRY_BYTES;
-                let time_max = bytes / time_index::ENTRY_BYTES;
-                indexes.offset.len() / offset_index::ENTRY_BYTES >= offset_max
-                    || indexes.time.len() / time_index::ENTRY_BYTES + 1 >= time_max
-            }
-            None => false,
-        };
+        // As it was when the segment was opened, as Kafka maps its indexes then.
+        let index_bytes = self.segment_index_bytes;
+        let indexes = self.indexes.read();
+        let is_full = (indexes.as_ref()).is_some_and(|indexes| indexes.are_full(index_bytes));
+        drop(indexes);
         Ok(Room {
             base_offset: self.base_offset,
             size_bytes,
@@ -452,29 +397,7 @@ impl Segment {
         if closing && let Some(known) = *self.largest_timestamp.lock() {
             time_index::push_entry(&mut indexes.time, self.base_offset, known.top);
         }
-        let parts = [
-            (
-                OFFSET_INDEX,
-                &indexes.offset,
-                &mut indexes.offset_bytes_written,
-            ),
-            (TIME_INDEX, &indexes.time, &mut indexes.time_bytes_written),
-        ];
-        for (kind, bytes, written) in parts {
-            if *written == bytes.len() {
-                continue;
-            }
-            let path = self.files.path(kind);
-            let file = self
-                .open_segments
-                .storage
-                .open(&path, OpenMode::CreateOrOpen);
-            let file = file.map_err(Error::io("open", &path))?;
-            write_all_at(&*file, &bytes[*written..], *written as u64)
-                .map_err(Error::io("pwrite", &path))?;
-            *written = bytes.len();
-        }
-        Ok(())
+        indexes.write(&*self.open_segments.storage, &self.files)
     }
 
     /// Adds aborted transactions to the `.txnindex`; on an error it is cut back to what it was.
@@ -559,39 +482,10 @@ impl Segment {
         self.put_indexes(offset, time, written);
     }
 
-    /// Takes over what a scan of the whole file has made (recovery), as the active segment. Its index
-    /// files are written when it is closed, from where they differ, like those of any active segment;
-    /// longer ones are replaced, and not synced: the recovery point lies before or in this segment.
-    pub fn activate_recovered(&self, rebuilt: RebuiltIndexes) -> Result<()> {
-        let written = |kind: &str, bytes: &[u8]| {
-            let (storage, path) = (&*self.open_segments.storage, self.files.path(kind));
-            match read_file(storage, &path).map_err(Error::io("read", &path))? {
-                Some(found) if bytes.starts_with(&found) => Ok(found.len()),
-                Some(found) if found.len() <= bytes.len() => Ok(0),
-                _ => {
-                    let replaced = replace_file_unsynced(storage, &path, bytes);
-                    replaced.map_err(Error::io("replace", &path))?;
-                    Ok(bytes.len())
-                }
-            }
-        };
-        let offset_bytes = written(OFFSET_INDEX, &rebuilt.offset)?;
-        let time_bytes = written(TIME_INDEX, &rebuilt.time)?;
-        *self.largest_timestamp.lock() = Some(LargestTimestamp::known(rebuilt.largest_timestamp));
-        self.put_indexes(rebuilt.offset, rebuilt.time, (offset_bytes, time_bytes));
-        Ok(())
-    }
-
     fn put_indexes(&self, offset: Vec<u8>, time: Vec<u8>, written: (usize, usize)) {
-        let last = OffsetIndex::new(self.base_offset, &offset).last();
-        let size = self.size_bytes();
-        *self.indexes.write() = Some(ActiveIndexes {
-            offset,
-            time,
-            offset_bytes_written: written.0,
-            time_bytes_written: written.1,
-            bytes_since_entry: size - last.map_or(0, |last| last.position_byte.min(size)),
-        });
+        let size_bytes = self.size_bytes();
+        let indexes = ActiveIndexes::new(self.base_offset, size_bytes, offset, time, written);
+        *self.indexes.write() = Some(indexes);
     }
 
     /// Its indexes are in memory.
@@ -621,7 +515,7 @@ impl Segment {
 
     /// Cuts the segment at `position_byte`, which starts the batch of `next_offset`, and makes it
     /// the active one. Readers that were here before keep their file, of which a copy is cut: they may
-    /// be clients that read slowly. Indexes are replaced, not cut: someone may have the old ones mapped.
+    /// be clients that read slowly.
     pub fn truncate(&self, position_byte: u64, next_offset: i64, now_ms: i64) -> Result<()> {
         let old_pin = {
             let mut end = self.end.write();
@@ -641,16 +535,8 @@ impl Segment {
         self.activate()?;
         let mut guard = self.indexes.write();
         let indexes = guard.get_or_insert_default();
-        truncate_offset_index(&mut indexes.offset, self.base_offset, position_byte);
-        truncate_time_index(&mut indexes.time, self.base_offset, next_offset);
-        for (kind, bytes) in [(OFFSET_INDEX, &indexes.offset), (TIME_INDEX, &indexes.time)] {
-            let path = self.files.path(kind);
-            replace_file(&*self.open_segments.storage, &path, bytes)
-                .map_err(Error::io("replace", &path))?;
-        }
-        indexes.offset_bytes_written = indexes.offset.len();
-        indexes.time_bytes_written = indexes.time.len();
-        indexes.bytes_since_entry = 0;
+        let storage = &*self.open_segments.storage;
+        indexes.truncate(storage, &self.files, position_byte, next_offset)?;
         drop(guard);
         self.files.forget_indexes();
         if position_byte == 0 {
@@ -681,65 +567,8 @@ impl Segment {
         replaced.map_err(Error::io("replace", &path))
     }
 
-    /// Puts rebuilt index files in the place of a closed segment's, durably. May run beside a rename of
-    /// the segment: they get its present name.
-    pub(super) fn replace_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
-        self.put_index_files(rebuilt, replace_file)
-    }
-
-    /// The same without a sync, for a segment at or above the recovery point.
-    pub(super) fn replace_indexes_unsynced(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
-        self.put_index_files(rebuilt, replace_file_unsynced)
-    }
-
-    fn put_index_files(&self, rebuilt: &RebuiltIndexes, replace: Replace) -> Result<()> {
-        let storage = &*self.open_segments.storage;
-        self.files.hold_name(|path_of| {
-            for (kind, bytes) in [(OFFSET_INDEX, &rebuilt.offset), (TIME_INDEX, &rebuilt.time)] {
-                let path = path_of(kind);
-                replace(storage, &path, bytes).map_err(Error::io("replace", &path))?;
-            }
-            Ok(())
-        })?;
-        self.files.forget_indexes();
-        let known = LargestTimestamp::known(rebuilt.largest_timestamp);
-        *self.largest_timestamp.lock() = Some(known);
-        Ok(())
-    }
-
     /// Publishes an end found by recovery.
     pub fn set_end(&self, end: SegmentEnd) {
         self.end.write().end = end;
     }
-}
-
-/// Whether an offset can stand in the indexes of a segment (31 bits above its base offset).
-fn can_hold(base_offset: i64, offset: i64) -> bool {
-    (0..=i64::from(i32::MAX)).contains(&(offset - base_offset))
-}
-
-fn truncate_offset_index(bytes: &mut Vec<u8>, base_offset: i64, position_byte: u64) {
-    let index = OffsetIndex::new(base_offset, bytes);
-    let mut count = index.len();
-    while count > 0
-        && index
-            .entry(count - 1)
-            .is_none_or(|e| e.position_byte >= position_byte)
-    {
-        count -= 1;
-    }
-    bytes.truncate(count * offset_index::ENTRY_BYTES);
-}
-
-fn truncate_time_index(bytes: &mut Vec<u8>, base_offset: i64, next_offset: i64) {
-    let index = TimeIndex::new(base_offset, bytes);
-    let mut count = index.len();
-    while count > 0
-        && index
-            .entry(count - 1)
-            .is_none_or(|e| e.offset >= next_offset)
-    {
-        count -= 1;
-    }
-    bytes.truncate(count * time_index::ENTRY_BYTES);
 }

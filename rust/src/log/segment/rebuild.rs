@@ -4,20 +4,23 @@
 //! The base offset lies outside a batch's CRC. A batch therefore counts once the one behind it, or
 //! the end, has confirmed its place in the chain of offsets.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::batch::BatchHeader;
+use crate::batch::EndTransactionMarker;
 use crate::batch::records::RecordReader;
 use crate::error::{Error, Result};
-use crate::log::names::LOG;
+use crate::log::names::{LOG, OFFSET_INDEX, TIME_INDEX};
 use crate::log::segment::offset_index::{self, OffsetPosition};
 use crate::log::segment::replay::{marker_of, replay};
 use crate::log::segment::scan::BatchScanner;
-use crate::log::segment::time_index::{self, TimestampOffset};
+use crate::log::segment::time_index::{self, LargestTimestamp, TimestampOffset};
 use crate::log::segment::transaction_index::AbortedIndex;
 use crate::log::segment::{Segment, SegmentEnd};
 use crate::log::state::epochs::LeaderEpochs;
-use crate::log::state::producers::{EndTransactionMarker, ProducerState};
+use crate::log::state::producers::ProducerState;
+use crate::log::storage::{Storage, read_file, replace_file, replace_file_unsynced};
 
 /// What the scans of a log's segments carry from one to the next.
 pub struct SegmentScan<'a> {
@@ -220,5 +223,59 @@ impl RebuiltIndexes {
     /// The last entry of the time index, as a segment gets it that was closed normally.
     pub fn finish(&mut self) {
         time_index::push_entry(&mut self.time, self.base_offset, self.largest_timestamp);
+    }
+}
+
+/// How a small file is replaced.
+type Replace = fn(&dyn Storage, &Path, &[u8]) -> std::io::Result<()>;
+
+impl Segment {
+    /// Takes over what a scan of the whole file has made (recovery), as the active segment. Its index
+    /// files are written when it is closed, from where they differ, like those of any active segment;
+    /// longer ones are replaced, and not synced: the recovery point lies before or in this segment.
+    pub fn activate_recovered(&self, rebuilt: RebuiltIndexes) -> Result<()> {
+        let written = |kind: &str, bytes: &[u8]| {
+            let (storage, path) = (&*self.open_segments.storage, self.files.path(kind));
+            match read_file(storage, &path).map_err(Error::io("read", &path))? {
+                Some(found) if bytes.starts_with(&found) => Ok(found.len()),
+                Some(found) if found.len() <= bytes.len() => Ok(0),
+                _ => {
+                    let replaced = replace_file_unsynced(storage, &path, bytes);
+                    replaced.map_err(Error::io("replace", &path))?;
+                    Ok(bytes.len())
+                }
+            }
+        };
+        let offset_bytes = written(OFFSET_INDEX, &rebuilt.offset)?;
+        let time_bytes = written(TIME_INDEX, &rebuilt.time)?;
+        *self.largest_timestamp.lock() = Some(LargestTimestamp::known(rebuilt.largest_timestamp));
+        self.put_indexes(rebuilt.offset, rebuilt.time, (offset_bytes, time_bytes));
+        Ok(())
+    }
+
+    /// Puts rebuilt index files in the place of a closed segment's, durably. May run beside a rename of
+    /// the segment: they get its present name.
+    pub(in crate::log) fn replace_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
+        self.put_index_files(rebuilt, replace_file)
+    }
+
+    /// The same without a sync, for a segment at or above the recovery point.
+    pub(in crate::log) fn replace_indexes_unsynced(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
+        self.put_index_files(rebuilt, replace_file_unsynced)
+    }
+
+    fn put_index_files(&self, rebuilt: &RebuiltIndexes, replace: Replace) -> Result<()> {
+        let storage = &*self.open_segments.storage;
+        self.files.hold_name(|path_of| {
+            for (kind, bytes) in [(OFFSET_INDEX, &rebuilt.offset), (TIME_INDEX, &rebuilt.time)] {
+                let path = path_of(kind);
+                replace(storage, &path, bytes).map_err(Error::io("replace", &path))?;
+            }
+            Ok(())
+        })?;
+        self.files.forget_indexes();
+        let known = LargestTimestamp::known(rebuilt.largest_timestamp);
+        *self.largest_timestamp.lock() = Some(known);
+        Ok(())
     }
 }

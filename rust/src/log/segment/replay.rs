@@ -3,16 +3,15 @@
 
 use crate::batch::BatchHeader;
 use crate::batch::records::{ControlRecord, RecordReader};
+use crate::batch::{AppendOrigin, EndTransactionMarker};
 use crate::error::{Error, Result};
-use crate::log::log::{Appender, Log};
 use crate::log::names::LOG;
 use crate::log::segment::Segment;
 use crate::log::segment::map::SegmentMap;
 use crate::log::segment::scan::BatchScanner;
-use crate::log::segment::transaction_index::{AbortedIndex, AbortedTransaction};
-use crate::log::state::producers::{
-    AppendOrigin, BatchOutcome, EndTransactionMarker, ProducerState,
-};
+use crate::log::segment::transaction_index::AbortedIndex;
+use crate::log::state::producers::AbortedTransaction;
+use crate::log::state::producers::{BatchOutcome, ProducerState};
 use crate::log::state::snapshots::ProducerSnapshots;
 use crate::log::storage::{Storage, read_exact_at};
 
@@ -31,32 +30,6 @@ pub fn producers_before(
     snapshots.load_latest(storage, &mut producers, start, offset)?;
     replay_segments(segments, &mut producers, offset)?;
     Ok(producers)
-}
-
-impl Log {
-    /// Producer state for a log that has been cut to end at `offset`.
-    pub(in crate::log) fn reload_producers(
-        &self,
-        appender: &mut Appender,
-        offset: i64,
-        now_ms: i64,
-    ) -> Result<()> {
-        let log_start_offset = self.ends.read().log_start_offset;
-        let expiration_ms = self.config.read().producer_id_expiration_ms;
-        let state = &mut *appender;
-        // What is in memory may know of batches that are gone.
-        state.producers.clear(log_start_offset);
-        state.snapshots.truncate_and_reload(
-            self.storage(),
-            &mut state.producers,
-            log_start_offset,
-            offset,
-            now_ms,
-            expiration_ms,
-        )?;
-        let segments = self.segments.read().clone();
-        replay_segments(&segments, &mut state.producers, offset)
-    }
 }
 
 /// Replays the batches from the state's map end offset up to `end_offset`.

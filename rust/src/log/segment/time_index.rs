@@ -87,6 +87,24 @@ pub fn push_entry(bytes: &mut Vec<u8>, base_offset: i64, entry: TimestampOffset)
     }
 }
 
+/// The largest timestamp of a segment, and how far that is proved.
+#[derive(Clone, Copy, Debug)]
+pub struct LargestTimestamp {
+    pub top: TimestampOffset,
+    /// No batch of the segment is later; else none of those that the first proof looked at.
+    pub is_of_all: bool,
+}
+
+impl LargestTimestamp {
+    /// Made from the records, not read from an index.
+    pub fn known(top: TimestampOffset) -> LargestTimestamp {
+        LargestTimestamp {
+            top,
+            is_of_all: true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,21 +15,15 @@
 //!
 //! The file is made with the first entry. Kafka: `TransactionIndex`, `AbortedTxn`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::log::state::producers::AbortedTransaction;
 
 /// Bytes of an entry.
 pub const ABORTED_ENTRY_BYTES: usize = 34;
 const VERSION: i16 = 0;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AbortedTransaction {
-    pub producer_id: i64,
-    pub first_offset: i64,
-    pub last_offset: i64,
-    pub last_stable_offset: i64,
-}
 
 impl AbortedTransaction {
     pub fn encode(&self) -> [u8; ABORTED_ENTRY_BYTES] {
@@ -231,5 +225,20 @@ impl AbortedIndex {
 
     fn last_offset(&self) -> Option<i64> {
         self.entries.last().map(|entry| entry.last_offset)
+    }
+}
+
+/// The entries of a `.txnindex` that have been held against the records, by their last offset.
+#[derive(Default)]
+pub struct AbortedProof {
+    pub good: BTreeSet<i64>,
+    /// The index was made from the records by this process.
+    pub is_mended: bool,
+}
+
+impl AbortedProof {
+    pub fn note(&mut self, entries: &[AbortedTransaction]) {
+        self.good
+            .extend(entries.iter().map(|entry| entry.last_offset));
     }
 }

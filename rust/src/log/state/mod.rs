@@ -2,5 +2,6 @@
 //! all: producers and their transactions, producer snapshots, leader epochs.
 
 pub mod epochs;
+pub mod producer_entry;
 pub mod producers;
 pub mod snapshots;

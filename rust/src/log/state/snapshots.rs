@@ -23,7 +23,8 @@
 
 use crate::error::{Error, Result};
 use crate::log::names;
-use crate::log::state::producers::{BatchMetadata, ProducerEntry, ProducerState};
+use crate::log::state::producer_entry::{BatchMetadata, ProducerEntry};
+use crate::log::state::producers::ProducerState;
 use crate::log::storage::{self, OpenMode, Storage};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

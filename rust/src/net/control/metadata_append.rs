@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::batch::AppendOrigin;
 use crate::error::Result;
-use crate::log::log::{AppendRequest, Log};
+use crate::log::append::AppendRequest;
+use crate::log::log::Log;
 use crate::net::control::log_calls::LogAnswer;
 use crate::net::control::queue::ControlQueue;
 use crate::net::storage_call::StorageCall;

@@ -1,0 +1,80 @@
+//! The leader epochs of a log that is being loaded: as their file says, or as the records do where it is
+//! wrong, and cut to the log.
+
+use crate::error::{Error, Result};
+use crate::log::names::{self, LOG};
+use crate::log::recover::Loader;
+use crate::log::segment::rebuild::note_epoch;
+use crate::log::segment::scan::BatchScanner;
+use crate::log::state::epochs::LeaderEpochs;
+
+impl Loader<'_> {
+    pub(super) fn read_epochs(&mut self) -> Result<()> {
+        let name = names::LEADER_EPOCH_CHECKPOINT;
+        if !self.is_there(name) {
+            self.written_epochs = Some(LeaderEpochs::default());
+            return Ok(());
+        }
+        let fault = match LeaderEpochs::read(self.storage, self.directory()) {
+            Ok(epochs) => {
+                let fault = if epochs.is_empty() && self.has_emptied_epochs()? {
+                    Some("it is empty".to_owned())
+                } else {
+                    self.epochs = epochs.clone();
+                    None
+                };
+                self.written_epochs = Some(epochs);
+                fault
+            }
+            Err(Error::CorruptFile { reason, .. }) => Some(reason),
+            Err(error) => return Err(error),
+        };
+        if let Some(fault) = fault {
+            self.report
+                .note(format!("made {name} anew from the records: {fault}"));
+            self.epochs = self.epochs_of_records()?;
+        }
+        Ok(())
+    }
+
+    /// The file is there without a byte, although the log has records.
+    fn has_emptied_epochs(&self) -> Result<bool> {
+        let path = self.directory().join(names::LEADER_EPOCH_CHECKPOINT);
+        let size = self.storage.file_size(&path);
+        let is_empty = size.map_err(Error::io("stat", &path))? == Some(0);
+        Ok(is_empty && self.segments.values().any(|one| one.size_bytes() > 0))
+    }
+
+    fn epochs_of_records(&self) -> Result<LeaderEpochs> {
+        let mut epochs = LeaderEpochs::default();
+        for segment in self.segments.values() {
+            let file = segment.file()?;
+            let path = segment.files().path(LOG);
+            let mut scanner = BatchScanner::new(&*file, &path, 0, segment.size_bytes());
+            // What is no batch is recovery's to judge; epochs behind it are found when it has.
+            while let Ok(Some((_, header))) = scanner.next_header() {
+                note_epoch(&mut epochs, &header)?;
+            }
+        }
+        Ok(epochs)
+    }
+
+    pub(super) fn settle_epochs(
+        &mut self,
+        log_start_offset: i64,
+        log_end_offset: i64,
+    ) -> Result<()> {
+        let on_disk = self.written_epochs.take();
+        self.epochs.truncate_from_end(log_end_offset);
+        self.epochs.truncate_from_start(log_start_offset);
+        // With none left, the next batch writes the file, whatever its epoch. So the start of an empty
+        // partition, whose last leader's epoch lies at its end, costs no fsync.
+        if on_disk.is_some() && self.epochs.is_empty() {
+            return Ok(());
+        }
+        if on_disk.as_ref() != Some(&self.epochs) {
+            self.epochs.write(self.storage, self.directory())?;
+        }
+        Ok(())
+    }
+}
