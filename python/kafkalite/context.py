@@ -69,7 +69,7 @@ class Context:
             from kafkalite.groups.coordinator import GroupCoordinator
 
             self._groups = GroupCoordinator(self)
-            self._groups.start()
+            self._groups.runtime.start()
         return self._groups
 
     def load_groups(self) -> None:
@@ -90,9 +90,9 @@ class Context:
     def on_topic_deleted(self, name: str) -> None:
         """A topic is gone: groups forget what they have read of it."""
         if name == OFFSETS_TOPIC and self._groups is not None:
-            self._groups.drop_topic()
+            self._groups.runtime.drop()
         elif name != OFFSETS_TOPIC and OFFSETS_TOPIC in self.image.topics:
-            self.groups.forget_topic(name)
+            self.groups.runtime.on_topics([name])
 
     def time_limit(self, wait_ms: int) -> TimeLimit:
         """Limits the time of a block of a coroutine (`kafkalite.tasks`)."""

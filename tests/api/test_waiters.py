@@ -105,7 +105,7 @@ def test_nothing_is_left_of_who_was_told_that_a_coordinator_takes_long() -> None
     assert [each() for each in late] == [None] * 100
     assert {each.error_code for each in host.answering.answers} == {codes.COORDINATOR_NOT_AVAILABLE}
     assert len(host.under_way) == 1
-    assert not host.groups._awaiting_topic
+    assert not host.groups.runtime._awaiting_topic
     assert not host.stops
     waiting = [find(host) for _ in range(2)]
     (made,) = host.under_way
@@ -122,12 +122,12 @@ def test_a_coordinator_whose_topic_others_could_not_make_is_not_there() -> None:
     host.image.topics[OFFSETS_TOPIC] = Topic((Partition(0),))
     host.turns.begin_change([OFFSETS_TOPIC], are_new=True)
     told: list[KafkaliteError | None] = []
-    host.groups.make_topic(told.append)
+    host.groups.runtime.make_topic(told.append)
     del host.image.topics[OFFSETS_TOPIC]
     assert not told
     host.turns.settle([OFFSETS_TOPIC])
     assert [type(each).__name__ for each in told] == ["ControllerError"]
-    assert not host.groups.has_topic
+    assert not host.groups.runtime.has_topic
 
 
 ASKED_MS = 5_000

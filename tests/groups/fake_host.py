@@ -43,6 +43,7 @@ class MemoryLog:
         self.high_watermark = 0
         self.reads = 0
         self.is_offline = False
+        self.directory = "one"
 
     @property
     def offsets(self) -> Offsets:
@@ -102,6 +103,8 @@ class FakeHost:
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
         self.waiting: list[tuple[int, KafkaliteError | None, Callback]] = []
+        self.background: list[tuple[Callable[[], None], Callable[[Any], None]]] = []
+        """What a thread of its own is to do, and whom it tells."""
         self.appends = 0
         self.stops: list[Callable[[], None]] = []
         self.turns = Turns(lambda callback: callback())
@@ -148,6 +151,11 @@ class FakeHost:
             log.append(records)
         self.waiting.append((offset, error, callback))
 
+    def in_background(
+        self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
+    ) -> None:
+        self.background.append((work, callback))
+
     # --- the test's side --------------------------------------------------------------------------
 
     def memory_log(self, partition: int) -> MemoryLog:
@@ -159,12 +167,20 @@ class FakeHost:
             callback()
 
     def flush(self) -> None:
-        """Everything that was appended is on disk."""
+        """Everything that was appended is on disk, and what threads were to do is done."""
         for each in self.logs.values():
             each.high_watermark = each.end
         waiting, self.waiting = self.waiting, []
         for offset, error, callback in waiting:
             callback(error, offset)
+        background, self.background = self.background, []
+        for work, told in background:
+            outcome = None
+            try:
+                work()
+            except KafkaliteError as failure:
+                outcome = failure
+            told(outcome)
 
     def run(self) -> None:
         """Turns and flushes until nothing is left to do at this time."""
@@ -174,8 +190,12 @@ class FakeHost:
 
     def pass_time(self, by_ms: int) -> None:
         end_ms = self.time_ms + by_ms
-        while (next_ms := self.timers.next_ms()) is not None and next_ms <= end_ms:
-            self.time_ms = max(self.time_ms, next_ms)
+        while True:
+            next_ms = self.timers.next_ms()
+            if next_ms is not None and next_ms <= end_ms:
+                self.time_ms = max(self.time_ms, next_ms)
+            elif not self.background:
+                break
             self.run()
         self.time_ms = end_ms
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kafkalite.coordinator.machine import Moment, Reply
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.events import (
-    Effect,
+    GroupEffect,
     JoinAnswer,
     JoinRequest,
     Limits,
-    Moment,
-    Reply,
     Store,
     SyncAnswer,
     SyncRequest,
@@ -39,7 +38,7 @@ class Play:
     def moment(self) -> Moment:
         return Moment(self.now_ms, WALL_MS + self.now_ms)
 
-    def take(self, effects: Iterable[Effect]) -> None:
+    def take(self, effects: Iterable[GroupEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
                 effect.send()

@@ -8,11 +8,18 @@ import pytest
 from groups.fake_host import FakeHost, MemoryLog, make_host
 from groups.play import subscription
 from kafkalite import _native
+from kafkalite.coordinator.frame import Frame
 from kafkalite.errors import MessageTooLargeError, StorageError
 from kafkalite.groups import records
-from kafkalite.groups.coordinator import GroupCoordinator, OffsetToCommit
-from kafkalite.groups.events import JoinAnswer, JoinRequest, SyncRequest
-from kafkalite.groups.offsets import CommittedOffset
+from kafkalite.groups.coordinator import GroupCoordinator
+from kafkalite.groups.events import (
+    CommitRequest,
+    JoinAnswer,
+    JoinRequest,
+    OffsetToCommit,
+    SyncRequest,
+)
+from kafkalite.groups.offsets import CommittedOffset, OffsetsAnswer
 from kafkalite.protocol import codes, messages
 
 ID = b"i" * 16
@@ -20,13 +27,13 @@ ID = b"i" * 16
 
 def started(host: FakeHost) -> GroupCoordinator:
     coordinator = GroupCoordinator(host)
-    coordinator.start()
+    coordinator.runtime.start()
     return coordinator
 
 
 def made(host: FakeHost) -> GroupCoordinator:
     coordinator = started(host)
-    coordinator.make_topic(lambda _: None)
+    coordinator.runtime.make_topic(lambda _: None)
     return coordinator
 
 
@@ -36,24 +43,24 @@ def commit(
     """Where the codes arrive."""
     arrived: list[list[int]] = []
     given = {"member_id": "", "generation_id": -1, "metadata": "", "retention_ms": -1, **fields}
-    coordinator.commit(
-        group,
+    request = CommitRequest(
         member_id=given["member_id"],
         group_instance_id=None,
         generation_id=given["generation_id"],
-        api_version=9,
         retention_time_ms=given["retention_ms"],
+        knows_missing_groups=True,
         offsets=[OffsetToCommit("t", ID, partition, offset, -1, given["metadata"])],
-        reply=arrived.append,
     )
+    coordinator.commit(group, request, arrived.append)
     return arrived
 
 
 def fetched(coordinator: GroupCoordinator, group: str, stable: bool = False) -> dict[int, int]:
     found: list[dict[int, int]] = []
 
-    def reply(_code: int, offsets: Any, _is_unstable: Any) -> None:
-        found.append({index: each.offset for index, each in offsets.get("t", {}).items()})
+    def reply(answer: OffsetsAnswer) -> None:
+        offsets = answer.offsets.get("t", {})
+        found.append({index: each.offset for index, each in offsets.items()})
 
     coordinator.fetch_offsets(group, stable, reply)
     return found[0] if found else {}
@@ -134,16 +141,8 @@ def test_answers_to_what_one_batch_has_written_leave_together() -> None:
         held_back.append(plane.gathers_answers)
 
     for partition in range(3):
-        coordinator.commit(
-            "g",
-            member_id="",
-            group_instance_id=None,
-            generation_id=-1,
-            api_version=9,
-            retention_time_ms=-1,
-            offsets=[OffsetToCommit("t", ID, partition, 1, -1, "")],
-            reply=reply,
-        )
+        offset = OffsetToCommit("t", ID, partition, 1, -1, "")
+        coordinator.commit("g", CommitRequest("", None, -1, -1, True, [offset]), reply)
     host.run()
     assert held_back == [True, True, True]
     assert not plane.gathers_answers
@@ -154,7 +153,7 @@ def test_a_stable_fetch_waits_for_what_is_being_written() -> None:
     coordinator = made(host)
     commit(coordinator, "g", 7)
     found: list[int] = []
-    coordinator.fetch_offsets("g", True, lambda _c, offsets, _u: found.append(len(offsets)))
+    coordinator.fetch_offsets("g", True, lambda answer: found.append(len(answer.offsets)))
     host.turn()
     assert found == []
     host.flush()
@@ -164,14 +163,14 @@ def test_a_stable_fetch_waits_for_what_is_being_written() -> None:
 def test_the_topic_is_made_with_kafkas_configs() -> None:
     host = make_host()
     coordinator = started(host)
-    assert coordinator.refusal("g") == codes.NOT_COORDINATOR
-    coordinator.make_topic(lambda _: None)
+    assert coordinator.runtime.find("g")[1] == codes.NOT_COORDINATOR
+    coordinator.runtime.make_topic(lambda _: None)
     assert host.topic_configs == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": str(1 << 20),
     }
-    assert coordinator.refusal("g") == codes.NONE
+    assert coordinator.runtime.find("g")[1] == codes.NONE
 
 
 def test_a_record_that_is_too_large_does_not_take_others_of_its_turn_with_it() -> None:
@@ -203,7 +202,7 @@ def test_a_disk_that_fails_answers_everybody_and_the_partition_is_given_up(
     host.run()
     assert arrived == [[codes.NOT_COORDINATOR]]
     assert {each[0].error_code for each in (waiting, extra) if each} <= {0, codes.NOT_COORDINATOR}
-    assert coordinator.refusal("g") == codes.NOT_COORDINATOR
+    assert coordinator.runtime.find("g")[1] == codes.NOT_COORDINATOR
     assert coordinator.heartbeat("members", member_id, None, 1) == codes.NOT_COORDINATOR
     assert commit(coordinator, "g", 3) == [[codes.NOT_COORDINATOR]]
 
@@ -220,7 +219,7 @@ def test_a_write_without_room_is_refused_and_the_next_one_is_tried() -> None:
         refused = commit(coordinator, "g", 2), commit(coordinator, "g", 3)
         host.run()
         assert refused == ([[codes.NOT_COORDINATOR]], [[codes.NOT_COORDINATOR]])
-    assert coordinator.refusal("g") == codes.NONE
+    assert coordinator.runtime.find("g")[1] == codes.NONE
     assert coordinator.heartbeat("members", member_id, None, 1) == codes.NONE
     assert fetched(coordinator, "g") == {0: 1}
     assert len([line for line in host.log.lines if "No space left" in line]) == 1
@@ -234,8 +233,8 @@ def test_a_write_without_room_is_refused_and_the_next_one_is_tried() -> None:
 def test_a_failing_partition_leaves_the_others_alone() -> None:
     host = make_host()
     coordinator = made(host)
-    other = next(f"g{n}" for n in range(99) if coordinator.partition_of(f"g{n}") == 1)
-    first = next(f"g{n}" for n in range(99) if coordinator.partition_of(f"g{n}") == 0)
+    other = next(f"g{n}" for n in range(99) if coordinator.runtime.partition_of(f"g{n}") == 1)
+    first = next(f"g{n}" for n in range(99) if coordinator.runtime.partition_of(f"g{n}") == 0)
     commit(coordinator, other, 5)
     host.run()
     lost = commit(coordinator, first, 5)
@@ -243,7 +242,7 @@ def test_a_failing_partition_leaves_the_others_alone() -> None:
     host.fail_disk()
     assert lost == [[codes.NOT_COORDINATOR]]
     assert fetched(coordinator, other) == {0: 5}
-    assert coordinator.refusal(other) == codes.NONE
+    assert coordinator.runtime.find(other)[1] == codes.NONE
 
 
 def test_topics_that_are_deleted_later_are_no_concern_of_a_failed_partition() -> None:
@@ -253,10 +252,10 @@ def test_topics_that_are_deleted_later_are_no_concern_of_a_failed_partition() ->
     commit(coordinator, "g", 5)
     host.fail_disk()
     host.run()
-    assert coordinator.refusal("g") == codes.NOT_COORDINATOR
+    assert coordinator.runtime.find("g")[1] == codes.NOT_COORDINATOR
     topic = "-".join(["a", "topic"])
     references = sys.getrefcount(topic)
-    coordinator.forget_topic(topic)
+    coordinator.runtime.on_topics([topic])
     assert sys.getrefcount(topic) == references
 
 
@@ -295,7 +294,7 @@ def test_groups_members_and_offsets_come_back_out_of_the_log() -> None:
 def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are_not() -> None:
     host = make_host(**{"offsets.topic.num.partitions": 2})
     coordinator = made(host)
-    names = {coordinator.partition_of(f"g{n}"): f"g{n}" for n in range(20)}
+    names = {coordinator.runtime.partition_of(f"g{n}"): f"g{n}" for n in range(20)}
     for partition in (0, 1):
         for offset in range(3000):
             commit(coordinator, names[partition], offset, offset, metadata="m" * 600)
@@ -305,13 +304,14 @@ def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are
     again = make_host(host.logs, **dict(host.config))
     coordinator = started(again)
     late = names[1]
-    assert coordinator.refusal(late) == codes.COORDINATOR_LOAD_IN_PROGRESS
+    assert coordinator.runtime.find(late)[1] == codes.COORDINATOR_LOAD_IN_PROGRESS
     assert commit(coordinator, late, 1) == [[codes.COORDINATOR_LOAD_IN_PROGRESS]]
     assert coordinator.heartbeat(late, "m", None, 1) == codes.NONE
     assert coordinator.list_groups()[0] == codes.COORDINATOR_LOAD_IN_PROGRESS
-    while coordinator.refusal(late):
-        again.pass_time(1)
-    assert coordinator.refusal(names[0]) == codes.COORDINATOR_LOAD_IN_PROGRESS
+    while coordinator.runtime.find(late)[1]:
+        again.turn()
+        again.flush()
+    assert coordinator.runtime.find(names[0])[1] == codes.COORDINATOR_LOAD_IN_PROGRESS
     assert len(fetched(coordinator, late)) == 3000
     again.pass_time(1000)
     assert len(fetched(coordinator, names[0])) == 3000
@@ -351,10 +351,15 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
     coordinator = started(host)
     host.pass_time(100)
     assert fetched(coordinator, "g") == {1: 10, 3: 33}
-    unstable: list[bool] = []
-    coordinator.fetch_offsets("g", True, lambda _c, _o, check: unstable.append(check("t", 4)))
-    coordinator.fetch_offsets("g", False, lambda _c, _o, check: unstable.append(check("t", 4)))
-    assert unstable == [True, False]
+    unstable: list[bool | None] = []
+
+    def tell(answer: OffsetsAnswer) -> None:
+        check = answer.is_unstable
+        unstable.append(None if check is None else check("t", 4))
+
+    coordinator.fetch_offsets("g", True, tell)
+    coordinator.fetch_offsets("g", False, tell)
+    assert unstable == [True, None]
 
 
 def test_records_of_newer_kinds_are_passed_over_and_their_groups_not_taken_over() -> None:
@@ -477,7 +482,7 @@ def test_offsets_of_an_empty_group_last_from_when_it_became_empty() -> None:
     for _ in range(200):
         host.pass_time(9_000)
         coordinator.heartbeat("g", member_id, None, 1)
-    coordinator.leave("g", [(member_id, None, None)], lambda _c, _r: None)
+    coordinator.leave("g", [(member_id, None, None)], lambda _answer: None)
     host.pass_time(50 * 60_000)
     assert fetched(coordinator, "g") == {0: 1}
     host.pass_time(20 * 60_000)
@@ -491,7 +496,7 @@ def test_a_topic_that_is_deleted_takes_its_offsets_with_it() -> None:
         commit(coordinator, f"g{index}", index)
     host.run()
     commit(coordinator, "g0", 99, 1)
-    coordinator.forget_topic("t")
+    coordinator.runtime.on_topics(["t"])
     host.run()
     assert [fetched(coordinator, f"g{index}") for index in range(10)] == [{}] * 10
     assert [fetched(restarted(host)[1], f"g{index}") for index in range(3)] == [{}] * 3
@@ -513,13 +518,12 @@ def test_a_new_group_is_written_before_its_first_generation() -> None:
     coordinator = made(host)
     join(coordinator, "g")
     host.run()
-    log = host.logs[coordinator.partition_of("g")]
+    log = host.logs[coordinator.runtime.partition_of("g")]
     (batch,) = _native.read_batches(log.batches[0][1])
     _, _, key, value, _ = batch.records[0]
-    change = records.parse(key, value, 0)
-    assert isinstance(change, records.GroupChange)
-    assert change.record is not None
-    assert (change.record.generation_id, change.record.protocol_type) == (0, "")
+    frame = records.FRAMES.read(key, value)
+    assert isinstance(frame, Frame)
+    assert (frame.kind, frame.value.generation, frame.value.protocol_type) == (2, 0, "")
 
 
 # --- what waits for a disk that does not answer ---------------------------------------------------
@@ -575,12 +579,12 @@ def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
         assert commit(coordinator, group, 3) == [[refused]]
         assert join(coordinator, group)[0].error_code == refused
         told: list[Any] = []
-        coordinator.leave(group, [("m", None, None)], lambda *answer: told.append(answer))  # noqa: B023
-        coordinator.delete_offsets(group, [("t", 0)], lambda *answer: told.append(answer))  # noqa: B023
+        coordinator.leave(group, [("m", None, None)], told.append)
+        coordinator.delete_offsets(group, [("t", 0)], told.append)
         coordinator.delete_group(group, told.append)
         request = SyncRequest("m", None, 1, None, None, {})
         coordinator.sync(group, request, told.append)
-        coordinator.fetch_offsets(group, True, lambda code, *_: told.append(code))  # noqa: B023
+        coordinator.fetch_offsets(group, True, lambda answer: told.append(answer.error_code))  # noqa: B023
         assert told[:3] == [(refused, []), (refused, []), refused]
         # Clients know no other word for offsets.
         assert (told[3].error_code, told[4]) == (refused, codes.NOT_COORDINATOR)
@@ -598,4 +602,4 @@ def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
 
 
 def on_one_disk(coordinator: GroupCoordinator, one: str, other: str) -> bool:
-    return coordinator.partition_of(one) == coordinator.partition_of(other)
+    return coordinator.runtime.partition_of(one) == coordinator.runtime.partition_of(other)

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groups.fake_host import MemoryLog, make_host
-from kafkalite.groups.coordinator import GroupCoordinator, OffsetToCommit
+from kafkalite.groups.coordinator import GroupCoordinator
+from kafkalite.groups.events import CommitRequest, OffsetToCommit
+from kafkalite.groups.offsets import OffsetsAnswer
 from kafkalite.protocol import codes
 
 # As often as they stand here: a history of crashes alone tells nothing.
@@ -44,9 +46,9 @@ class History:
     def start(self) -> None:
         self.host = make_host({0: self.log}, **{"offsets.topic.num.partitions": 1})
         self.coordinator = GroupCoordinator(self.host)
-        self.coordinator.start()
+        self.coordinator.runtime.start()
         self.host.pass_time(100)
-        assert self.coordinator.refusal("a") == codes.NONE
+        assert self.coordinator.runtime.find("a")[1] == codes.NONE
 
     def note(self, kind: str, what: Any) -> Any:
         """Takes the change down; what answers its request."""
@@ -82,16 +84,7 @@ class History:
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         reply = self.note("commit", (group, (topic, partition), offset))
         what = OffsetToCommit(topic, bytes(16), partition, offset, -1, "")
-        self.coordinator.commit(
-            group,
-            member_id="",
-            group_instance_id=None,
-            generation_id=-1,
-            api_version=9,
-            retention_time_ms=-1,
-            offsets=[what],
-            reply=reply,
-        )
+        self.coordinator.commit(group, CommitRequest("", None, -1, -1, True, [what]), reply)
 
     def delete_group(self, group: str, *_: Any) -> None:
         if self.coordinator.describe(group)[1] is not None:
@@ -105,7 +98,7 @@ class History:
 
     def delete_topic(self, _: str, topic: str, *__: Any) -> None:
         self.note("delete topic", topic)
-        self.coordinator.forget_topic(topic)
+        self.coordinator.runtime.on_topics([topic])
 
     # --- the disk ---------------------------------------------------------------------------------
 
@@ -147,9 +140,9 @@ class History:
         for group in ("a", "b"):
             found: dict[tuple[str, int], int] = {}
 
-            def reply(code: int, offsets: Any, _unstable: Any, found: Any = found) -> None:
-                assert code == codes.NONE
-                for topic, partitions in offsets.items():
+            def reply(answer: OffsetsAnswer, found: Any = found) -> None:
+                assert answer.error_code == codes.NONE
+                for topic, partitions in answer.offsets.items():
                     for index, each in partitions.items():
                         found[topic, index] = each.offset
 

@@ -274,7 +274,7 @@ def test_groups_and_offsets_are_the_same_from_either_log(
     host = make_host({}, **{"offsets.topic.num.partitions": 3})
     host.plane = DirectoryPlane(directory)  # type: ignore[assignment]
     coordinator = GroupCoordinator(host)
-    coordinator.start()
+    coordinator.runtime.start()
     host.pass_time(5000)
     assert not [line for line in host.log.lines if "not taken" in line]
     states = {
@@ -293,11 +293,11 @@ def test_groups_and_offsets_are_the_same_from_either_log(
         coordinator.fetch_offsets(
             group,
             False,
-            lambda _code, offsets, _unstable, group=group: found.update(
+            lambda answer, group=group: found.update(
                 {
                     group: {
                         index: (each.offset, each.leader_epoch, each.metadata)
-                        for index, each in offsets.get("story", {}).items()
+                        for index, each in answer.offsets.get("story", {}).items()
                     }
                 }
             ),

@@ -33,7 +33,9 @@ RUST_ORDER = [
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
     {"calls", "config", "disks", "metrics", "protocol", "stderr_log", "tasks", "timers"},
-    {"listeners", "metadata", "groups"},
+    {"listeners", "metadata"},
+    {"coordinator"},
+    {"groups"},
     {"context"},
     {"api"},
     {"server", "loading", "supervisor"},

@@ -52,8 +52,8 @@ def handle(context: Context, request: Any, message: Any) -> None:
     if not (missing or is_changing) or context.plane.is_change_held_up():
         answer()
     elif OFFSETS_TOPIC in missing:
-        groups = context.groups
-        groups.make_topic(wait(groups.forget_waiter, make_in_turn).end)
+        runtime = context.groups.runtime
+        runtime.make_topic(wait(runtime.forget_waiter, make_in_turn).end)
     else:
         make_in_turn()
 

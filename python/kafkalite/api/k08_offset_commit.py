@@ -21,7 +21,7 @@ from typing import Any
 
 from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
-from kafkalite.groups.coordinator import OffsetToCommit
+from kafkalite.groups.events import CommitRequest, OffsetToCommit
 from kafkalite.protocol import codes, messages
 
 NAME = "OffsetCommit"
@@ -69,13 +69,12 @@ def handle(context: Context, request: Any, message: Any) -> None:
     if not taken:
         reply([])
         return
-    context.groups.commit(
-        message.group_id,
+    commit = CommitRequest(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
         generation_id=message.generation_id_or_member_epoch,
-        api_version=request.api_version,
         retention_time_ms=message.retention_time_ms,
+        knows_missing_groups=request.api_version >= 9,
         offsets=taken,
-        reply=reply,
     )
+    context.groups.commit(message.group_id, commit, reply)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.groups.offsets import CommittedOffset, GroupOffsets
+from kafkalite.groups.offsets import CommittedOffset, GroupOffsets, OffsetsAnswer
 from kafkalite.protocol import codes, messages
 
 NAME = "OffsetFetch"
@@ -46,10 +46,9 @@ def handle(context: Context, request: Any, message: Any) -> None:
     def answer_for(group: tuple[str, Any, Any]) -> Callable[..., None]:
         group_id, topics, place = group
 
-        def answer(
-            code: int, offsets: GroupOffsets, is_unstable: Callable[[str, int], bool]
-        ) -> None:
+        def answer(told: OffsetsAnswer) -> None:
             nonlocal waiting
+            code, offsets, is_unstable = told
             place.error_code = code
             if code == codes.NONE or version < 2:
                 found = whole_groups.get(group_id) if topics is None else None
@@ -75,7 +74,7 @@ def _topics(
     version: int,
     asked: Any,
     offsets: GroupOffsets,
-    is_unstable: Callable[[str, int], bool],
+    is_unstable: Callable[[str, int], bool] | None,
     code: int,
 ) -> Iterator[tuple[Any, ...]]:
     """The answer for each topic, as tuples of the fields that the table has for it; `code` is that
@@ -89,7 +88,7 @@ def _topics(
             error_code = code
             if name is None:
                 error_code = codes.UNKNOWN_TOPIC_ID
-            elif is_unstable(name, index):
+            elif is_unstable is not None and is_unstable(name, index):
                 found, error_code = NO_OFFSET, codes.UNSTABLE_OFFSET_COMMIT
             offset, leader_epoch, metadata = found[:3]
             partitions.append((index, offset, leader_epoch, metadata, error_code))

@@ -40,13 +40,13 @@ def handle(context: Context, request: Any, message: Any) -> None:
     def answer() -> None:
         context.plane.respond(request, _response(context, request, message))
 
-    is_there = message.key_type != GROUP or context.groups.has_topic
+    is_there = message.key_type != GROUP or context.groups.runtime.has_topic
     if is_there or context.plane.is_change_held_up():
         answer()
         return
-    groups = context.groups
-    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, groups.forget_waiter)
-    groups.make_topic(waiter.end)
+    runtime = context.groups.runtime
+    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, runtime.forget_waiter)
+    runtime.make_topic(waiter.end)
 
 
 def _response(context: Context, request: Any, message: Any) -> Any:
@@ -85,9 +85,9 @@ def _find(
         return codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
     if key_type != GROUP:
         return codes.INVALID_REQUEST, NO_NODE
-    if context.groups.refusal(key) == codes.NOT_COORDINATOR:
+    if context.groups.runtime.find(key)[1] == codes.NOT_COORDINATOR:
         return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
-    partition = context.groups.partition_of(key)
+    partition = context.groups.runtime.partition_of(key)
     broker = context.cluster.coordinator_of(OFFSETS_TOPIC, partition)
     endpoint = broker and broker.endpoint(request.listener_name)
     if broker is None or endpoint is None:

@@ -14,6 +14,7 @@ Version notes: up to v2 one member, whose code is the answer's; v3 several (KIP-
 from typing import Any
 
 from kafkalite.context import Context
+from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import messages
 
 NAME = "LeaveGroup"
@@ -30,7 +31,8 @@ def handle(context: Context, request: Any, message: Any) -> None:
             (each.member_id, each.group_instance_id, each.reason) for each in message.members
         ]
 
-    def reply(code: int, results: list[int]) -> None:
+    def reply(answer: GroupAnswer) -> None:
+        code, results = answer
         response = kind(error_code=code)
         if version < 3:
             response.error_code = code or results[0]

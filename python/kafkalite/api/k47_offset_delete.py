@@ -12,6 +12,7 @@ from typing import Any
 
 from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
+from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import codes, messages
 
 NAME = "OffsetDelete"
@@ -34,7 +35,8 @@ def handle(context: Context, request: Any, message: Any) -> None:
                 known.append((asked.name, index))
         judged.append((asked.name, topic is not None, partitions))
 
-    def reply(code: int, results: list[int]) -> None:
+    def reply(answer: GroupAnswer) -> None:
+        code, results = answer
         response: Any = messages.OffsetDeleteResponse(error_code=code)
         if code == codes.NONE:
             response.topics = put_together(judged, results)

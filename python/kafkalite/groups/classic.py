@@ -20,21 +20,19 @@ it is answered here, since a request without an answer holds its connection.
 from collections.abc import Callable
 from typing import Final
 
+from kafkalite.coordinator.machine import Moment, Note, Reply
 from kafkalite.errors import KafkaliteError
 from kafkalite.groups.events import (
     Answer,
     AssignmentStored,
-    Effect,
+    GroupEffect,
     GroupRecord,
     JoinAnswer,
     JoinReply,
     JoinRequest,
     Limits,
     MemberRecord,
-    Moment,
-    Note,
     Protocols,
-    Reply,
     StaticMemberStored,
     Store,
     SyncAnswer,
@@ -97,13 +95,11 @@ class ClassicGroup:
         self._sync_deadline_ms: int | None = None
         self._initial_delay: tuple[int, int] | None = None
         """Length of the present wait for the first rebalance, and what may still follow."""
-        self._effects: list[Effect] = []
+        self._effects: list[GroupEffect] = []
 
     @classmethod
-    def from_record(
-        cls, group_id: str, record: GroupRecord, limits: Limits, moment: Moment
-    ) -> "ClassicGroup":
-        """The group as the log knows it; its members have one session to be heard of."""
+    def from_record(cls, group_id: str, record: GroupRecord, limits: Limits) -> "ClassicGroup":
+        """The group as the log knows it."""
         group = cls(group_id, limits, record.state_timestamp_ms)
         group.generation_id = record.generation_id
         group.protocol_type = record.protocol_type or None
@@ -121,7 +117,6 @@ class ClassicGroup:
                 assignment=each.assignment,
             )
             group.members.add(member)
-            group._extend_session(member, moment.now_ms)
         if record.members:
             group.state = STABLE
             is_known = record.leader is not None and record.leader in group.members
@@ -129,9 +124,11 @@ class ClassicGroup:
         group.subscribed_topics = group._parse_subscriptions()
         return group
 
-    def on_loaded(self, moment: Moment) -> list[Effect]:
-        """The whole log has been read: a group that has grown too large since is made to join
-        again."""
+    def on_loaded(self, moment: Moment) -> list[GroupEffect]:
+        """The whole log has been read: members have one session to be heard of. A group that has
+        grown too large since is made to join again."""
+        for member in self.members:
+            self._extend_session(member, moment.now_ms)
         if len(self.members) > self._limits.size_max:
             self._prepare_rebalance("the group is larger than group.max.size", moment)
         return self._take_effects()
@@ -181,7 +178,7 @@ class ClassicGroup:
 
     def join(
         self, request: JoinRequest, fresh_member_id: str, reply: JoinReply, moment: Moment
-    ) -> list[Effect]:
+    ) -> list[GroupEffect]:
         """A client wants to be, or to stay, a member; answered when the rebalance is complete.
         `fresh_member_id` is for a client that has no id."""
         member_id = request.member_id
@@ -207,7 +204,7 @@ class ClassicGroup:
             self._rejoin(request, self.members[member_id], reply, moment)
         return self._take_effects()
 
-    def sync(self, request: SyncRequest, reply: SyncReply) -> list[Effect]:
+    def sync(self, request: SyncRequest, reply: SyncReply) -> list[GroupEffect]:
         """A member asks for its assignment; the leader's request brings everyone's."""
         member_id = request.member_id
         if error_code := self._check_sync(request):
@@ -248,7 +245,7 @@ class ClassicGroup:
 
     def leave(
         self, leaving: list[tuple[str, str | None, str | None]], moment: Moment
-    ) -> tuple[list[int], list[Effect]]:
+    ) -> tuple[list[int], list[GroupEffect]]:
         """Members go: id, instance id and reason of each. An empty id with an instance id is an
         operator who removes a static member. One code each."""
         results = [self._leave_one(*each) for each in leaving]
@@ -279,7 +276,7 @@ class ClassicGroup:
         self._extend_session(member, now_ms)
         return codes.NONE
 
-    def on_time(self, moment: Moment) -> list[Effect]:
+    def on_time(self, moment: Moment) -> list[GroupEffect]:
         """Time has passed: rebalances go on without those who did not come, silent members go."""
         now_ms = moment.now_ms
         if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
@@ -300,7 +297,7 @@ class ClassicGroup:
 
     def on_stored(
         self, what: AssignmentStored | StaticMemberStored, error_code: int, moment: Moment
-    ) -> list[Effect]:
+    ) -> list[GroupEffect]:
         """What was to be written is on disk, or could not be written (`error_code` for clients)."""
         if isinstance(what, AssignmentStored):
             self._on_assignment_stored(what, error_code, moment)
@@ -308,7 +305,7 @@ class ClassicGroup:
             self._on_static_member_stored(what, error_code, moment)
         return self._take_effects()
 
-    def unload(self) -> list[Effect]:
+    def unload(self) -> list[GroupEffect]:
         """The group is no longer coordinated here: whoever waits is told to look elsewhere."""
         self._set_state(DEAD, self.state_timestamp_ms)
         for member in self.members:
@@ -753,7 +750,7 @@ class ClassicGroup:
     def _note(self, sentence: str) -> None:
         self._effects.append(Note(f"group {self.group_id} {sentence}"))
 
-    def _take_effects(self) -> list[Effect]:
+    def _take_effects(self) -> list[GroupEffect]:
         effects, self._effects = self._effects, []
         return effects
 

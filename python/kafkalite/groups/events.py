@@ -1,18 +1,13 @@
-"""What a classic group is told and what it asks for: requests and their answers, what is written
-and what came of it. `classic.py` is the state machine between them."""
+"""What groups are told and what they ask for: requests and their answers, what is written and what
+came of it. `classic.py` is the state machine between them."""
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
+
+from kafkalite.coordinator.machine import Note, Reply
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Name and metadata of each protocol that a member can do, in its order of preference."""
-
-
-class Moment(NamedTuple):
-    """When an event happens: monotonic, for time-outs, and since 1970, for records."""
-
-    now_ms: int
-    wall_ms: int
 
 
 class Limits(NamedTuple):
@@ -20,6 +15,16 @@ class Limits(NamedTuple):
 
     size_max: int
     initial_rebalance_delay_ms: int
+
+
+class OffsetLimits(NamedTuple):
+    """Limits of committed offsets, by the broker's configuration."""
+
+    metadata_bytes_max: int
+    retention_ms: int
+    """Offsets are kept so long after their group became empty, or after the commit."""
+    expiry_interval_ms: int
+    """Between two looks for what is to be forgotten."""
 
 
 class JoinRequest(NamedTuple):
@@ -90,25 +95,47 @@ class GroupRecord(NamedTuple):
     members: tuple[MemberRecord, ...]
 
 
+class OffsetToCommit(NamedTuple):
+    """One partition of an OffsetCommit request."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class CommitRequest(NamedTuple):
+    """`generation_id` is -1 and `member_id` empty where no member commits."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    retention_time_ms: int
+    """-1 where the broker says how long the offsets last."""
+    knows_missing_groups: bool
+    """From version 9 the client knows GROUP_ID_NOT_FOUND."""
+    offsets: list[OffsetToCommit]
+
+
+Leaving = list[tuple[str, str | None, str | None]]
+"""Id, instance id and reason of each member that leaves."""
+
+
+class GroupAnswer(NamedTuple):
+    """A code for the whole request and one for each of its parts, none where all is refused."""
+
+    error_code: int
+    results: list[int]
+
+
 JoinReply = Callable[[JoinAnswer], None]
 SyncReply = Callable[[SyncAnswer], None]
 """Whoever asked, to be told once."""
 
+
 Answer = TypeVar("Answer", JoinAnswer, SyncAnswer)
-
-
-class Reply(Generic[Answer]):
-    """The answer to a request."""
-
-    __slots__ = ("_to", "answer")
-
-    def __init__(self, to: Callable[[Answer], None], answer: Answer) -> None:
-        self._to: Callable[[Answer], None] = to
-        self.answer: Answer = answer
-
-    def send(self) -> None:
-        """Tells whoever asked."""
-        self._to(self.answer)
 
 
 class AssignmentStored(NamedTuple):
@@ -137,10 +164,4 @@ class Store(NamedTuple):
     what: AssignmentStored | StaticMemberStored | None
 
 
-class Note(NamedTuple):
-    """A sentence for the log."""
-
-    sentence: str
-
-
-Effect = Reply[JoinAnswer] | Reply[SyncAnswer] | Store | Note
+GroupEffect = Reply[JoinAnswer] | Reply[SyncAnswer] | Store | Note

@@ -5,7 +5,7 @@ that a power cut could take back. Offsets that were committed within a transacti
 for its marker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kafkalite.groups.classic import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE, ClassicGroup
@@ -31,6 +31,15 @@ Commit = tuple[str, int, CommittedOffset]
 
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 """Topic -> partition -> offset."""
+
+
+class OffsetsAnswer(NamedTuple):
+    """The answer to OffsetFetch for one group."""
+
+    error_code: int
+    offsets: GroupOffsets
+    is_unstable: Callable[[str, int], bool] | None
+    """Asked of a topic and a partition; None where nobody wants to know."""
 
 
 class Offsets:

@@ -1,0 +1,1 @@
+"""Coordinators: state machines whose state is the records of an internal topic's partitions."""

@@ -1,0 +1,90 @@
+"""The records of coordinators' topics: kind and message, both ways, by the schema table.
+
+key     kind: int16, then a message of that kind, version 0
+value   version: int16, then the message; null is a tombstone
+
+Kinds and versions that are not in the table are left in the log as they are: a newer broker has
+written them, and may read them again.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from kafkalite import _native
+from kafkalite.errors import MalformedRequestError
+from kafkalite.protocol import messages
+
+Record = tuple[bytes, bytes | None]
+"""Key and value."""
+
+_SHORT: Final = struct.Struct(">h")
+
+
+class Unread(NamedTuple):
+    """A value that is there and cannot be read here: of a version that is not known, or torn."""
+
+    data: bytes
+    why: str
+
+
+class Frame(NamedTuple):
+    """A record taken apart. `value` is None for a tombstone."""
+
+    kind: int
+    key: Any
+    value: Any
+
+
+class Frames:
+    """The kinds of records of one topic: number -> names of key and value in the schema table."""
+
+    def __init__(self, kinds: Mapping[int, tuple[str, str]]) -> None:
+        self._names = dict(kinds)
+        self._classes: dict[int, tuple[Any, Any, int]] = {}
+        """By kind, those that have come up: the classes of key and value, and the latter's
+        highest version."""
+
+    def record(
+        self, kind: int, key: tuple[Any, ...], value: Any | None, version: int = 0
+    ) -> Record:
+        """Key and value of a record. `key` is a tuple of fields, `value` one or a message; None is
+        a tombstone."""
+        key_class, value_class, _ = self._classes.get(kind) or self._make(kind)
+        head: bytes = _SHORT.pack(kind) + key_class.pack(key, 0)
+        if value is None:
+            return head, None
+        return head, _SHORT.pack(version) + value_class.pack(value, version)
+
+    def read(self, key: bytes | None, value: bytes | None) -> Frame | int:
+        """Takes a record apart; gives the number of a kind that is not in the table. A value that
+        cannot be read is `Unread`.
+
+        Raises MalformedRequestError where a key of a known kind cannot be read, or has no kind.
+        """
+        if key is None or len(key) < 2:
+            raise MalformedRequestError("a record without a kind")
+        kind: int = _SHORT.unpack_from(key)[0]
+        if kind not in self._names:
+            return kind
+        key_class, value_class, version_max = self._classes.get(kind) or self._make(kind)
+        read = key_class.decode(key[2:], 0)
+        if value is None:
+            return Frame(kind, read, None)
+        if len(value) < 2:
+            return Frame(kind, read, Unread(value, "a value without a version"))
+        version: int = _SHORT.unpack_from(value)[0]
+        if not 0 <= version <= version_max:
+            why = f"a value of version {version}, which is not known"
+            return Frame(kind, read, Unread(value, why))
+        try:
+            return Frame(kind, read, value_class.decode(value[2:], version))
+        except MalformedRequestError as error:
+            return Frame(kind, read, Unread(value, str(error)))
+
+    def _make(self, kind: int) -> tuple[Any, Any, int]:
+        key, value = self._names[kind]
+        _, _, version_max, _ = _native.message_versions(value)
+        made = (getattr(messages, key), getattr(messages, value), version_max)
+        self._classes[kind] = made
+        return made

@@ -1,0 +1,227 @@
+"""A coordinator's topic and its shards: made when they are first asked for, loaded in the order in
+which they are asked for, one at a time of each log directory, so that a directory that does not
+answer holds up its own only.
+
+    key ──► partition_of ──► Shard ──► its machine          topic ──► logs ──► loading ──► served
+"""
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol
+
+from kafkalite.coordinator.frame import Frames
+from kafkalite.coordinator.shard import LOADING, Host, Loading, M, Shard
+from kafkalite.errors import KafkaliteError
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.active import Controller, Then
+from kafkalite.metadata.controller.topics import NewTopic
+from kafkalite.metadata.image import AlikeNames, Image
+from kafkalite.protocol import codes
+from kafkalite.protocol.java import java_hash
+
+PARTITIONS_KNOWN_MAX = 10_000
+"""Keys whose partition is remembered; beyond, all are worked out anew."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By their numbers, in which `…topic.compression.codec` names them."""
+
+MadeTopic = Callable[[KafkaliteError | None], None]
+"""Told that the topic is there, or why it is not."""
+
+
+class RuntimeHost(Host, Protocol):
+    """What the broker offers to a coordinator (`kafkalite.context.Context`)."""
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def image(self) -> Image: ...
+    @property
+    def controller(self) -> Controller: ...
+    def on_stop(self, callback: Callable[[], None]) -> None: ...
+    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> dict[str, bytes]: ...
+
+
+class InternalTopic(NamedTuple):
+    """The topic as it is made, and what its records are."""
+
+    name: str
+    partition_count: int
+    configs: Mapping[str, str]
+    frames: Frames
+    codec: int
+    """The number of its batches' compression."""
+
+
+class Runtime(Generic[M]):
+    """The shards of one topic. Used by the control thread only."""
+
+    def __init__(
+        self, host: RuntimeHost, topic: InternalTopic, make_machine: Callable[[], M]
+    ) -> None:
+        self.shards: list[Shard[M]] = []
+        self._host = host
+        self._topic = topic
+        self._make_machine = make_machine
+        self._codec = CODECS[topic.codec] if 0 <= topic.codec < len(CODECS) else CODECS[0]
+        self._loading: list[list[Loading[M]]] = []
+        """What is to be loaded from each log directory, in this order."""
+        self._is_making_topic = False
+        self._awaiting_topic: dict[MadeTopic, None] = {}
+        """Who waits for the topic, in this order."""
+        self._partitions: dict[str, int] = {}
+        """Key -> partition, of keys that were asked for lately."""
+
+    # --- the topic --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to load what there is. Returns at once; called once, when the broker serves."""
+        self._host.on_stop(self._unload)
+        if self._topic.name in self._host.image.topics:
+            self.make_topic()
+
+    @property
+    def has_topic(self) -> bool:
+        """The topic is there, though its shards may not be loaded yet."""
+        return bool(self.shards)
+
+    def make_topic(self, then: MadeTopic | None = None) -> None:
+        """Has the topic made if it is not there: `then(None)`, maybe at once, or `then(error)` if
+        it cannot be, of which the log is told too."""
+        if self.shards:
+            return None if then is None else then(None)
+        if then is not None:
+            self._awaiting_topic[then] = None
+        if self._is_making_topic:
+            return None
+        self._is_making_topic = True
+        turns = self._host.controller.turns
+        name = self._topic.name
+        if name in self._host.image.topics:
+            # Others may be making it.
+            return turns.when_settled([name], self._end_making)
+        return turns.in_turn([name], self._make_in_turn)
+
+    def _make_in_turn(self) -> None:
+        topic = self._topic
+        if topic.name in self._host.image.topics:
+            self._end_making()
+            return
+        try:
+            self._host.controller.check_new_topic(topic.name, AlikeNames())
+            wanted = [NewTopic(topic.name, topic.partition_count, dict(topic.configs))]
+            self._host.create_topics(wanted, self._end_making)
+        except KafkaliteError as error:
+            self._end_making(error)
+
+    def forget_waiter(self, then: MadeTopic) -> None:
+        """`then` of `make_topic` is not called any more. Nothing happens if it was."""
+        self._awaiting_topic.pop(then, None)
+
+    def _end_making(self, error: KafkaliteError | None = None) -> None:
+        self._is_making_topic = False
+        awaiting, self._awaiting_topic = self._awaiting_topic, {}
+        topic = self._host.image.topics.get(self._topic.name)
+        if topic is not None:
+            self._take_shards(len(topic.partitions))
+        elif error is None:
+            sentence = "who was making it has failed"
+            error = ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, sentence)
+        if error is not None:
+            self._host.log.error(f"topic {self._topic.name} is not created: {error}")
+        for then in awaiting:
+            then(error)
+
+    def drop(self) -> None:
+        """The topic itself was deleted, and everything with it."""
+        self._unload()
+        self.shards = []
+        self._loading = []
+
+    def _unload(self) -> None:
+        for shard in self.shards:
+            shard.unload()
+
+    def on_topics(self, deleted: Sequence[str]) -> None:
+        """Other topics were deleted."""
+        for shard in self.shards:
+            shard.on_topics(deleted)
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def _take_shards(self, count: int) -> None:
+        topic = self._topic
+        self._partitions.clear()
+        self.shards = [
+            Shard(self._host, topic.name, index, self._make_machine(), topic.frames, self._codec)
+            for index in range(count)
+        ]
+        by_directory: dict[str, list[Loading[M]]] = {}
+        for shard in self.shards:
+            loading = shard.load()
+            if loading is not None:
+                by_directory.setdefault(loading.directory, []).append(loading)
+        self._loading = list(by_directory.values())
+        for queue in self._loading:
+            self._load_next(queue)
+
+    def _load_next(self, queue: list[Loading[M]]) -> None:
+        """One piece of one log, then other work, then the next."""
+        while queue and queue[0].shard.state != LOADING:
+            del queue[0]
+        if queue:
+            queue[0].go_on(partial(self._load_next, queue))
+        elif not any(self._loading):
+            gc.freeze()  # as in `loader.py`
+
+    def _load_first(self, shard: Shard[M]) -> None:
+        """Somebody asks for the shard."""
+        for queue in self._loading:
+            for index, loading in enumerate(queue):
+                if loading.shard is shard:
+                    queue.insert(0, queue.pop(index))
+
+    # --- shards -----------------------------------------------------------------------------------
+
+    def partition_of(self, key: str) -> int:
+        """The partition that a key belongs to, as in Kafka's `partitionFor`."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            count = len(self.shards) or self._topic.partition_count
+            partition = java_hash(key) % count
+            if len(self._partitions) >= PARTITIONS_KNOWN_MAX:
+                self._partitions.clear()
+            self._partitions[key] = partition
+        return partition
+
+    def shard_of(self, key: str) -> Shard[M] | None:
+        """The key's shard, whatever its state; one that is asked for is loaded before others."""
+        if not self.shards:
+            return None
+        shard = self.shards[self.partition_of(key)]
+        if shard.state == LOADING:
+            self._load_first(shard)
+        return shard
+
+    def find(self, key: str) -> tuple[Shard[M] | None, int]:
+        """The key's shard, or None and what to refuse with."""
+        shard = self.shard_of(key)
+        if shard is None:
+            return None, codes.NOT_COORDINATOR
+        code = shard.refusal()
+        return (None, code) if code else (shard, codes.NONE)
+
+    def find_to_write(
+        self, key: str, held_up: int = codes.COORDINATOR_NOT_AVAILABLE
+    ) -> tuple[Shard[M] | None, int]:
+        """As `find`, for what is written, or waits for what is being written. The refusal of a
+        partition that is held up is that of Kafka for a write that took too long."""
+        shard, code = self.find(key)
+        if shard is not None and shard.is_held_up:
+            return None, held_up
+        return shard, code
+
+    @property
+    def is_loading(self) -> bool:
+        """Some shards are not loaded yet."""
+        return any(shard.state == LOADING for shard in self.shards)

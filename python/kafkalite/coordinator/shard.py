@@ -1,0 +1,399 @@
+"""One partition of a coordinator's topic: its machine is loaded from it and writes to it.
+
+    request ──► machine ──► records ──► one batch at the end of the turn ──► append, flush
+                                                                                  │
+    answer  ◄── `then`, in the order of the log ◄── on disk, or taken back ◄──────┘
+
+A request is answered once what it has written is on disk; several writes of a turn are one batch,
+and all that come while a batch is under way are the next. The append is the log directory's own
+affair (`rust/src/net/control/log_calls.rs`): while that does not answer, the machines of its
+partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
+used, further ones are refused (`is_held_up`). A write that fails is refused, what it had changed is
+taken back, and the next one is tried: there may be room again. A partition whose log directory has
+failed answers NOT_COORDINATOR from then on: whoever waits is told.
+
+Loading (`loader.py`) goes in small pieces, with the reads beside the control thread; requests get
+COORDINATOR_LOAD_IN_PROGRESS meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from kafkalite import _native
+from kafkalite.coordinator.frame import Frames, Record
+from kafkalite.coordinator.journal import Steps, dependents, undo
+from kafkalite.coordinator.loader import STEP_COUNT, Loader
+from kafkalite.coordinator.machine import Append, Effect, Machine, Moment, Reply, Then
+from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.protocol import codes
+from kafkalite.timers import Timer, Timers
+
+LOADING: Final = "loading"
+ACTIVE: Final = "active"
+FAILED: Final = "failed"
+
+LOAD_RETRY_MS: Final = 1_000
+"""Until a log is read where no thread could be started for it."""
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""Writes beyond so many bytes are left to the next batch."""
+BASE_SEQUENCE: Final = 0
+"""That of every batch, though it has no producer, as Kafka's (`CoordinatorRuntime`)."""
+WRITE_BYTES: Final = 512
+RECORD_BYTES: Final = 640
+"""The memory of a write that waits, and of each of its records beside its key and value: they are
+there as they were asked for, as they will be seen, and as the answer."""
+
+M = TypeVar("M", bound=Machine)
+
+
+class Lines(Protocol):
+    """The broker's log (`kafkalite.stderr_log.Log`)."""
+
+    def info(self, sentence: str) -> None: ...
+    def error(self, sentence: str) -> None: ...
+
+
+class Host(Protocol):
+    """What the broker offers to a shard (`kafkalite.context.Context`)."""
+
+    @property
+    def plane(self) -> _native.BrokerPlane: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def log(self) -> Lines: ...
+    def now_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        callback: Callable[[KafkaliteError | None, int], None],
+    ) -> None: ...
+    def in_background(
+        self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
+    ) -> None: ...
+
+
+class _Write(NamedTuple):
+    """Records that stand or fall together; none at all waits for those before it."""
+
+    records: Sequence[Record]
+    size_bytes: int
+    memory_bytes: int
+    """The memory that it takes while it waits."""
+    then: Then | None
+    steps: Steps
+    """Changes to be taken back if it fails."""
+    is_alone: bool = False
+    """Has a batch of its own."""
+
+
+class Shard(Generic[M]):
+    """One partition. Used by the control thread only."""
+
+    def __init__(
+        self, host: Host, topic: str, partition: int, machine: M, frames: Frames, codec: str
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.machine = machine
+        self.state: str = LOADING
+        self._host = host
+        self._frames = frames
+        self._codec = codec
+        self._name = f"{topic}-{partition}"
+        self._timer: tuple[int, Timer] | None = None
+        self._gathered: deque[_Write] = deque()
+        """Writes for the batches after the one that is under way."""
+        self._under_way: list[_Write] = []
+        self._is_end_of_turn_due = False
+        self._last_failure = ""
+        """Why the last write failed, so that the log says it once and not for each."""
+        self._deleted_topics: list[str] = []
+        """While it loads: topics of which the machine is to hear afterwards."""
+
+    def moment(self) -> Moment:
+        """The present time."""
+        return Moment(self._host.now_ms(), self._host.wall_ms())
+
+    def refusal(self) -> int:
+        """Why nobody can be served here at present; NONE if they can."""
+        if self.state == LOADING:
+            return codes.COORDINATOR_LOAD_IN_PROGRESS
+        return codes.NOT_COORDINATOR if self.state == FAILED else codes.NONE
+
+    @property
+    def is_held_up(self) -> bool:
+        """Writes wait for a log directory that does not answer, and are so many that no further
+        ones may wait with them."""
+        if not self.is_writing:
+            return False
+        held_up: bool = self._host.plane.logs.is_held_up(self.topic, self.partition)
+        return held_up
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def load(self) -> "Loading[M] | None":
+        """Begins to load; None if it has ended already: there is nothing to read, or no log."""
+        log = self._host.plane.logs.find(self.topic, self.partition)
+        if log is None:
+            self.state = FAILED
+            return None
+        loading = Loading(self, self._host, log, Loader(log, self._frames, self.machine))
+        if log.offsets.log_end_offset == log.offsets.log_start_offset:
+            loading.end()
+            return None
+        return loading
+
+    def fail_loading(self, error: KafkaliteError) -> None:
+        """The log cannot be read."""
+        self._host.log.error(f"{self._name} cannot be loaded: {error}")
+        self.state = FAILED
+
+    def finish_loading(self, loader: Loader) -> None:
+        """The machine has everything: from now on requests are served."""
+        for problem in loader.problems:
+            self._host.log.error(f"{self._name}: {problem}")
+        if loader.problem_count > len(loader.problems):
+            self._host.log.error(f"{self._name}: {loader.problem_count} records are not taken")
+        for kind, count in loader.unknown.items():
+            what = f"{count} record(s) of kind {kind}, which is not known"
+            self._host.log.info(f"{self._name}: {what}, are left as they are")
+        if loader.record_count:
+            self._host.log.info(f"{self._name}: loaded {loader.record_count} record(s)")
+        self.state = ACTIVE
+        deleted, self._deleted_topics = self._deleted_topics, []
+        if deleted:
+            self.on_topics(deleted)
+        self.arm()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def perform(self, effects: Sequence[Effect]) -> None:
+        """Carries out what the machine asks for, in its order."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                effect.send()
+            elif isinstance(effect, Append):
+                self._gather(effect)
+            else:
+                self._host.log.info(effect.sentence)
+        self.arm()
+
+    def arm(self) -> None:
+        """Sees to it that the machine hears of time in time; a timer that is early is left alone:
+        a heartbeat mostly moves a deadline away."""
+        wake_ms = self.machine.next_wake_ms()
+        if wake_ms is None or self.state != ACTIVE:
+            return
+        if self._timer is not None:
+            if self._timer[0] <= wake_ms:
+                return
+            self._timer[1].cancel()
+        self._timer = (wake_ms, self._host.timers.call_at(wake_ms, self._on_time))
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.perform(self.machine.on_time(self.moment()))
+
+    def on_topics(self, deleted: Sequence[str]) -> None:
+        """Topics were deleted; while it loads the machine hears of it afterwards."""
+        if self.state == LOADING:
+            self._deleted_topics += deleted
+        elif self.state == ACTIVE:
+            self.perform(self.machine.on_topics(deleted, self.moment()))
+
+    def unload(self) -> None:
+        """Answers whoever waits here, and serves nobody any longer."""
+        was_active = self.state == ACTIVE
+        self.state = FAILED
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+        if was_active:
+            self.perform(self.machine.unload())
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is not on disk yet."""
+        return bool(self._gathered or self._under_way)
+
+    def _gather(self, append: Append) -> None:
+        """Has records appended at the end of this turn; `then` is told once they are on disk, in
+        the order of the calls, or why they are not. Never from within this call."""
+        size_bytes = 0
+        for key, value in append.records:
+            size_bytes += len(key) + len(value or b"") + 16
+        memory_bytes = WRITE_BYTES + RECORD_BYTES * len(append.records) + size_bytes
+        self._host.plane.requests.hold(memory_bytes)
+        self._gathered.append(
+            _Write(append.records, size_bytes, memory_bytes, append.then, append.steps)
+        )
+        self._append_at_end_of_turn()
+
+    def _append_at_end_of_turn(self) -> None:
+        if not self._is_end_of_turn_due:
+            self._is_end_of_turn_due = True
+            self._host.timers.call_at(self._host.now_ms(), self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_end_of_turn_due = False
+        while self._gathered and not self._under_way:
+            self._append(self._take_next())
+
+    def _take_next(self) -> list[_Write]:
+        """The writes of the next batch."""
+        gathered = self._gathered
+        writes = [gathered.popleft()]
+        size_bytes = writes[0].size_bytes
+        while gathered and not writes[0].is_alone and not gathered[0].is_alone:
+            size_bytes += gathered[0].size_bytes
+            if size_bytes > BATCH_BYTES_MAX:
+                break
+            writes.append(gathered.popleft())
+        return writes
+
+    def _append(self, writes: list[_Write]) -> None:
+        """Has one batch of them appended. Nothing is under way before."""
+        if self.state == FAILED:
+            self._end(writes, codes.NOT_COORDINATOR, -1)
+            return
+        if not any(each.records for each in writes):
+            # All that was before them is on disk.
+            self._end(writes, codes.NONE, -1)
+            return
+        wall_ms = self._host.wall_ms()
+        builder = _native.BatchBuilder(self._codec, base_sequence=BASE_SEQUENCE)
+        for write in writes:
+            builder.extend(wall_ms, write.records)
+        self._under_way = writes
+        try:
+            batch = builder.finish()
+            self._host.append(self.topic, self.partition, batch, self._on_appended)
+        except KafkaliteError as error:
+            self._on_appended(error, -1)
+
+    def _on_appended(self, error: KafkaliteError | None, offset: int) -> None:
+        """The batch under way is on disk, or will never be."""
+        writes, self._under_way = self._under_way, []
+        if self._gathered:
+            self._append_at_end_of_turn()
+        if error is not None:
+            self._on_append_failed(writes, error)
+            return
+        self._last_failure = ""
+        self._end(writes, codes.NONE, offset)
+
+    def _end(self, writes: Sequence[_Write], error_code: int, offset: int) -> None:
+        """Tells who wrote them what became of that; `offset` of the first record, or -1."""
+        plane = self._host.plane
+        plane.requests.hold(-sum(each.memory_bytes for each in writes))
+        plane.requests.gather_answers()
+        moment = self.moment()
+        for write in writes:
+            if write.then is not None:
+                self.perform(write.then(error_code, offset, moment))
+            offset += len(write.records) if offset >= 0 else 0
+        plane.requests.send_answers()
+
+    def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
+        code = _client_code(error.kafka_code)
+        if self._is_offline():
+            self._host.log.error(f"{self._name} is lost: {error}")
+            self.unload()
+            self._end(writes, code, -1)
+            return
+        if len(writes) > 1:
+            # One batch each, so that one that is too large does not take others with it.
+            self._gathered.extendleft(each._replace(is_alone=True) for each in reversed(writes))
+            self._append_at_end_of_turn()
+            return
+        if str(error) != self._last_failure:
+            self._last_failure = str(error)
+            self._host.log.error(f"{self._name} takes no record: {error}")
+        self._end([writes[0], *self._take_back(writes[0])], code, -1)
+
+    def _take_back(self, failed: _Write) -> list[_Write]:
+        """Takes back what a write has changed and what others, not written yet, have built upon
+        that: these fail with it."""
+        builds_upon = dependents(failed.steps, (each.steps for each in self._gathered))
+        falling = [each for each, falls in zip(self._gathered, builds_upon, strict=True) if falls]
+        for each in reversed(falling):
+            undo(each.steps)
+        undo(failed.steps)
+        if falling:
+            self._gathered = deque(
+                each for each, falls in zip(self._gathered, builds_upon, strict=True) if not falls
+            )
+        return falling
+
+    def _is_offline(self) -> bool:
+        """The log's directory has failed, and takes nothing until the next start."""
+        log = self._host.plane.logs.find(self.topic, self.partition)
+        return log is not None and log.is_offline
+
+
+class Loading(Generic[M]):
+    """The loading of one shard, a piece at a time: `go_on` until it has ended."""
+
+    def __init__(self, shard: Shard[M], host: Host, log: _native.Log, loader: Loader) -> None:
+        self.shard = shard
+        self.directory = log.directory
+        self._host = host
+        self._loader = loader
+        self._is_replayed = False
+
+    def go_on(self, then: Callable[[], None]) -> None:
+        """Does the next piece; `then()` when other work has had its turn."""
+        now_ms = self._host.now_ms()
+        if not self._loader.has_to_read:
+            self._replay()
+            self._host.timers.call_at(now_ms, then)
+            return
+        try:
+            self._host.in_background(self._loader.read, partial(self._on_read, then))
+        except StorageError:
+            self._host.timers.call_at(now_ms + LOAD_RETRY_MS, then)
+
+    def end(self) -> None:
+        """Does the rest at once: there is nothing to read."""
+        while self.shard.state == LOADING:
+            self._replay()
+
+    def _on_read(self, then: Callable[[], None], error: KafkaliteError | None) -> None:
+        if self.shard.state == LOADING:
+            if error is None:
+                self._replay()
+            else:
+                self.shard.fail_loading(error)
+        then()
+
+    def _replay(self) -> None:
+        if not self._is_replayed:
+            self._is_replayed = self._loader.replay()
+            return
+        shard = self.shard
+        effects, is_ready = shard.machine.on_loaded(shard.moment(), STEP_COUNT)
+        shard.perform(effects)
+        if is_ready:
+            shard.finish_loading(self._loader)
+
+
+def _client_code(kafka_code: int) -> int:
+    """What a client is told of a write that failed
+    (`GroupMetadataManager.appendGroupMetadataErrorToResponseError`). Kafka hands any other code on.
+    What else can fail is a batch that was made wrongly here, and a client would take its code for
+    one about the request: so it is UNKNOWN_SERVER_ERROR, as for a batch that is too large."""
+    match kafka_code:
+        case codes.UNKNOWN_TOPIC_OR_PARTITION | codes.NOT_ENOUGH_REPLICAS | codes.REQUEST_TIMED_OUT:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        case codes.NOT_LEADER_OR_FOLLOWER | codes.KAFKA_STORAGE_ERROR:
+            return codes.NOT_COORDINATOR
+        case _:
+            return codes.UNKNOWN_SERVER_ERROR
