@@ -78,10 +78,15 @@ class ControlServer:
 
     def _call_ready(self) -> None:
         """Has the tasks go on that the last callback or request has made ready, and those that they
-        make ready."""
+        make ready. The answers of several leave together."""
         ready = self._context.tasks.ready
+        requests = self._context.plane.requests if len(ready) > 1 else None
+        if requests is not None:
+            requests.gather_answers()
         while ready:
             self._call(ready.popleft())
+        if requests is not None:
+            requests.send_answers()
 
     def _call(self, callback: Callable[..., object], *arguments: int) -> None:
         try:

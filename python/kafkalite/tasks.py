@@ -145,7 +145,7 @@ class Task(Future[T]):
                 awaited = coroutine.send(None) if error is None else coroutine.throw(error)
                 if not isinstance(awaited, Future) or awaited.is_done:
                     raise RuntimeError(f"a task awaits {awaited!r}")
-                error = self._error_of_limits()
+                error = self._error_of_limits() if self._limits else None
                 if error is None:
                     break
             self._awaited = awaited
@@ -170,7 +170,7 @@ class Task(Future[T]):
     def _wake(self) -> None:
         """What it waits for is there."""
         self._awaited = None
-        self._tasks.soon(self._step)
+        self._tasks.ready.append(self._step)
 
     def interrupt(self) -> None:
         """One of its limits is over. A task that is about to go on does so first."""

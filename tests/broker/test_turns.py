@@ -47,6 +47,39 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
     assert done == [each for name in turns for each in (name, f"after {name}")]
 
 
+def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
+    """Each woke its network thread by itself: of a hundred commits in a batch, a hundred times."""
+    done: list[str] = []
+    kind = messages.DescribeClusterRequest
+    asked = [
+        SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind())
+        for _ in range(3)
+    ]
+    turns = iter([(asked, [], None), ([], [1], None)])
+    requests = SimpleNamespace(
+        wait=lambda _timeout_ms: next(turns),
+        wake=None,
+        gather_answers=lambda: done.append("gather"),
+        send_answers=lambda: done.append("send"),
+        respond=lambda _request, answer: done.append(answer),
+    )
+    logs = SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
+    plane: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
+    config: Any = {"node.id": 1}
+    controller: Any = SimpleNamespace(change_files_by=lambda _: None)
+    context = Context(plane, config, Log("error"), controller)
+    written = context.logs.make({})
+
+    async def handle(_context: Context, _request: Any, _message: Any) -> Any:
+        return await written
+
+    handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=handle)
+    server = ControlServer(context, {KEY: handler}, lambda: None)
+    for _ in range(2):
+        assert server._take_turn(0)
+    assert done == ["gather", "written", "written", "written", "send"]
+
+
 def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     """Its partitions were told as offline, by which operators are called: for as long as a log
     directory hung."""
