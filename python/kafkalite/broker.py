@@ -36,11 +36,11 @@ from kafkalite.listeners import (
     socket_buffers,
 )
 from kafkalite.loading import loading_told
+from kafkalite.metadata import solo
 from kafkalite.metadata.activation import Registration
-from kafkalite.metadata.controller.active import Controller
-from kafkalite.metadata.controller.active import start as start_controller
 from kafkalite.metadata.image import BROKER
 from kafkalite.metadata.image import Endpoint as BrokerEndpoint
+from kafkalite.metadata.solo import Metadata
 from kafkalite.metadata.store import Limits
 from kafkalite.server import ControlServer
 from kafkalite.stderr_log import Log
@@ -145,11 +145,11 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     except LoadStoppedError:
         log.info("stopped before the logs were loaded: the next start loads them")
         return 0
-    plane, controller = opened
+    plane, metadata = opened
     _start_plane(plane, config, handlers, listening)
     obey = partial(_obey_changes, plane, config, listening.names, log)
     obey()
-    controller.on_broker_configs(obey)
+    metadata.publisher.on_broker_configs(obey)
     arrow_server = _serve_arrow(plane, config, listening)
     for bound, told in zip(listening.bound, listening.advertised, strict=True):
         log.info(f"listener {bound.name} on {bound}, clients are told {told}")
@@ -158,8 +158,9 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     if listening.metrics_endpoint is not None:
         log.info(f"metrics on http://{listening.metrics_endpoint}/metrics")
     failure = _Failure(log)
-    controller.on_failure(failure.on_metadata_failure)
-    context = Context(plane, config, log, controller)
+    metadata.writer.on_failure(failure.on_metadata_failure)
+    context = Context(plane, config, log, metadata)
+    metadata.change_by(context)
     context.timers.call_at(context.now_ms(), context.load_groups)
     control = _start_control(ControlServer(context, handlers, failure.on_control_end))
     metrics_server = _serve_metrics(listening.metrics_socket, context, handlers)
@@ -178,7 +179,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     plane.stop()
     for thread in control:
         thread.join()
-    is_clean = _close(plane, controller, log)
+    is_clean = _close(plane, metadata, log)
     log.info("stopped")
     return 1 if is_broken or not is_clean else 0
 
@@ -279,7 +280,7 @@ def _obey_changes(
     plane: _native.BrokerPlane, config: Config, listeners: Sequence[str], log: Log
 ) -> None:
     """Has the plane obey what is set for this broker, or for all, while it runs; what topics
-    inherit, the controller tells their logs."""
+    inherit, the publisher tells their logs."""
     plane.set_cleaner(_cleaner_settings(config))
     try:
         plane.set_connection_limits(connection_limits(config, listeners))
@@ -287,13 +288,13 @@ def _obey_changes(
         log.warning(f"the limits of connections stay as they were: {error}")
 
 
-def _close(plane: _native.BrokerPlane, controller: Controller, log: Log) -> bool:
+def _close(plane: _native.BrokerPlane, metadata: Metadata, log: Log) -> bool:
     """The end of a clean stop, after all requests. Each directory has its turn, whatever became of
     the others; the log names those that could not be stopped cleanly. Returns whether all were."""
     reasons = []
-    broker_epoch = controller.broker.epoch
+    broker_epoch = metadata.cluster.broker.epoch
     try:
-        controller.stop()
+        metadata.writer.stop(plane)
     except KafkaliteError as error:
         reasons.append(str(error))
     failed = plane.close(broker_epoch)
@@ -361,7 +362,7 @@ def _open(
     handlers: Mapping[int, Handler],
     advertised: list[Endpoint],
     stop_signals: set[signal.Signals],
-) -> tuple[_native.BrokerPlane, Controller]:
+) -> tuple[_native.BrokerPlane, Metadata]:
     """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
     log. Raises LoadStoppedError if one of `stop_signals` comes meanwhile."""
     config.check_directories()
@@ -392,7 +393,7 @@ def _open(
         config["metadata.log.max.snapshot.interval.ms"],
         config["metadata.log.segment.bytes"],
     )
-    controller, repairs = start_controller(
+    metadata, repairs = solo.start(
         claimed,
         metadata_dir,
         registration,
@@ -404,24 +405,28 @@ def _open(
     node_name = str(config["node.id"])
 
     def obey() -> list[str]:
-        configs = controller.image.configs
+        configs = metadata.writer.image.configs
         layers = configs.get((BROKER, ""), {}), configs.get((BROKER, node_name), {})
         return config.set_dynamic(*layers)
 
     # It stays until somebody removes it: told once, as what is wrong in the file.
     repairs += obey()
-    controller.on_broker_configs(obey)
-    states, settings = controller.topic_states(), config.settings()
-    partition_count = sum(len(each.partitions) for each in controller.image.topics.values())
+    metadata.publisher.on_broker_configs(obey)
+    image = metadata.writer.image
+    states = metadata.publisher.states(image, image.topics.values())
+    partition_count = sum(len(each.partitions) for each in image.topics.values())
     with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
         plane = _native.BrokerPlane(
-            claimed=claimed, topics=states, settings=settings, cleaner=_cleaner_settings(config)
+            claimed=claimed,
+            topics=states,
+            settings=config.settings(),
+            cleaner=_cleaner_settings(config),
         )
-    controller.serve(plane)
+    metadata.serve(plane)
     for sentence in [*repairs, *plane.repairs]:
         log.warning(sentence)
-    log.info(f"{len(controller.image.topics)} topics; {len(handlers)} keys are answered by Python")
-    return plane, controller
+    log.info(f"{len(image.topics)} topics; {len(handlers)} keys are answered by Python")
+    return plane, metadata
 
 
 def _wall_ms() -> int:

@@ -2,18 +2,17 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkalite import _native
 from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
 from kafkalite.config import Config, EffectiveConfig
 from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.controller import ControllerError
-from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
+from kafkalite.metadata.solo import Metadata
 from kafkalite.protocol import codes
 from kafkalite.stderr_log import Log
 from kafkalite.tasks import Future, Tasks, TimeLimit
@@ -34,13 +33,14 @@ class Context:
         plane: _native.BrokerPlane,
         config: Config,
         log: Log,
-        controller: Controller,
+        metadata: Metadata,
     ) -> None:
         self.plane = plane
-        self.controller = controller
+        self.cluster = metadata.cluster
+        self.controller = metadata.controller
+        self.write_lock = metadata.lock
         self.config = config
         self.log = log
-        self.cluster = Cluster(config["node.id"], controller)
         self.cluster_id: str = plane.cluster_id
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._report)
@@ -52,7 +52,6 @@ class Context:
         """Called in this order."""
         self._is_stopping = False
         self._groups: GroupCoordinator | None = None
-        controller.change_files_by(self)
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, the clock of `timers`."""
@@ -79,7 +78,7 @@ class Context:
 
     def topic_counts(self) -> tuple[int, int]:
         """Topics whose logs have been made, and partitions of all of them. Any thread may ask."""
-        is_being_made = self.controller.turns.is_being_made
+        is_being_made = self.write_lock.is_being_made
         topics = [each for each in self.image.topics.values() if not is_being_made(each.name)]
         return len(topics), sum(len(topic.partitions) for topic in topics)
 
@@ -120,28 +119,6 @@ class Context:
         raises KafkaliteError if there is no such partition."""
         self._tell(self.logs.append(topic, partition, records), -1, callback)
 
-    def make_logs(
-        self, topics: Mapping[str, Any], callback: Callable[[KafkaliteError | None], None]
-    ) -> None:
-        """As `append`."""
-        self._tell_change(self.logs.make(topics), callback)
-
-    def delete_logs(
-        self, names: Sequence[str], callback: Callable[[KafkaliteError | None], None]
-    ) -> None:
-        """As `append`."""
-        self._tell_change(self.logs.delete(names), callback)
-
-    def append_metadata(
-        self,
-        log: _native.Log,
-        batches: Sequence[bytes],
-        leader_epoch: int,
-        callback: Callable[[KafkaliteError | None], None],
-    ) -> None:
-        """As `append`."""
-        self._tell_change(self.logs.append_metadata(log, batches, leader_epoch), callback)
-
     def in_background(
         self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
     ) -> None:
@@ -171,10 +148,6 @@ class Context:
             future.result()
         future.watch(tell)
 
-    def soon(self, callback: Callable[[], None]) -> None:
-        """`callback()` before another request is looked at, never from within this call."""
-        self.tasks.soon(callback)
-
     def on_stop(self, callback: Callable[[], None]) -> None:
         """`callback()` when the broker begins to stop, at once if it has begun: requests that wait
         are to be answered."""
@@ -182,10 +155,6 @@ class Context:
             callback()
         else:
             self._stop_callbacks[callback] = None
-
-    def forget_on_stop(self, callback: Callable[[], None]) -> None:
-        """Takes back what `on_stop` was given. Nothing happens if the stop has begun."""
-        self._stop_callbacks.pop(callback, None)
 
     def begin_stop(self) -> None:
         """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
@@ -205,7 +174,7 @@ class Context:
     @property
     def image(self) -> Image:
         """All metadata as it is now."""
-        return self.controller.image
+        return self.cluster.image
 
     def log_refusal(self, topic: str, partition: int) -> int:
         """Why the log of a partition cannot be asked for anything; NONE if it can
@@ -214,7 +183,7 @@ class Context:
         if log is not None:
             return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
         known = self.image.topics.get(topic)
-        if self.controller.turns.is_being_made(topic):
+        if self.write_lock.is_being_made(topic):
             return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
         if known is None or not 0 <= partition < len(known.partitions):
             return codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -237,14 +206,9 @@ class Context:
         """Every config of a topic with `own` set, as CreateTopics answers them."""
         return self.config.topic_configs(own, as_written=True)
 
-    def create_topics(
-        self, wanted: Sequence[NewTopic], then: Callable[[ControllerError | None], None]
-    ) -> dict[str, bytes]:
-        """Has topics made that were checked, all of them or none (`Controller.create_topics`)."""
-
-        def made(error: ControllerError | None) -> None:
-            for each in () if error else wanted:
-                self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
-            then(error)
-
-        return self.controller.create_topics(wanted, made)
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
+        """Makes topics that were checked, all of them or none (`Controller.create_topics`)."""
+        topic_ids = await self.controller.create_topics(wanted)
+        for each in wanted:
+            self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
+        return topic_ids

@@ -1,9 +1,9 @@
 """Requests that wait for topics which others make, in a log directory that hangs: what is left of
 them, and for how long they wait."""
 
-import gc
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,13 +21,13 @@ from kafkalite.api import (
     k57_update_features,
 )
 from kafkalite.api.deadline import CHANGE_WAIT_MS, IMPATIENT_WAIT_MS
-from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.errors import StorageError
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 from kafkalite.protocol import codes, messages
-
-Made = Callable[[KafkaliteError | None], None]
+from kafkalite.server import ControlServer
+from kafkalite.tasks import Future
 
 
 class AnsweringPlane(Plane):
@@ -52,26 +52,33 @@ class AnsweringPlane(Plane):
 class HungHost(FakeHost):
     """Its log directories change nothing until the test says so."""
 
+    broker_ids = (0,)
+    controller_id = node_id = 0
+    quorum = SimpleNamespace(kraft_version=0)
+
     def __init__(self) -> None:
         super().__init__()
         self.answering = AnsweringPlane(self)
         self.plane = self.answering  # type: ignore[assignment]
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
-        self.under_way: list[Made] = []
+        self.under_way: list[Future[Any]] = []
 
-    def create_topics(self, _wanted: Sequence[NewTopic], then: Made) -> None:
-        self.under_way.append(then)
+    async def _change(self) -> Any:
+        hold = self.write_lock.take_over()
+        self.under_way.append(Future())
+        try:
+            return await self.under_way[-1]
+        finally:
+            hold.release()
 
-    def create_partitions(self, _counts: Mapping[str, int], then: Made) -> None:
-        self.under_way.append(then)
+    async def create_topics(self, _wanted: Sequence[NewTopic]) -> Any:
+        return await self._change()
 
-    def delete_topics(
-        self, _names: Sequence[str], gone: Made, _deleted: Callable[[], None]
-    ) -> None:
-        self.under_way.append(gone)
+    async def create_partitions(self, _counts: Mapping[str, int]) -> None:
+        await self._change()
 
-    broker_ids = (0,)
-    node_id = 0
+    async def delete_topics(self, _names: Sequence[str]) -> Any:
+        return await self._change()
 
     def next_producer_id(self) -> None:
         """There is none left."""
@@ -79,17 +86,45 @@ class HungHost(FakeHost):
     def on_topic_deleted(self, _name: str) -> None:
         pass
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Somebody changes the metadata for the block."""
+        end = Future[None]()
+
+        async def hold() -> None:
+            async with self.write_lock.held():
+                await end
+
+        self.tasks.start(hold())
+        yield
+        end.set(None)
+        self.go_on()
+
 
 class Request:
     """Only to be seen to be gone."""
 
+    api_key = 0
     api_version = 3
+    client_id = peer = "a test"
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    def decode(self, _kind: object) -> Any:
+        return self._message
+
+
+def ask(host: Any, key: Any, message: Any) -> weakref.ref[Request]:
+    """Has the control thread look at a request, of which nobody else keeps anything."""
+    handler: Any = SimpleNamespace(name="it", handle=key.handle, request_kind=None)
+    request = Request(message)
+    ControlServer(host, {0: handler}, lambda: None)._answer(request)  # type: ignore[arg-type]
+    return weakref.ref(request)
 
 
 def find(host: Any) -> weakref.ref[Request]:
-    request = Request()
-    k10_find_coordinator.handle(host, request, messages.FindCoordinatorRequest(key="group"))
-    return weakref.ref(request)
+    return ask(host, k10_find_coordinator, messages.FindCoordinatorRequest(key="group"))
 
 
 def test_nothing_is_left_of_who_was_told_that_a_coordinator_takes_long() -> None:
@@ -101,16 +136,15 @@ def test_nothing_is_left_of_who_was_told_that_a_coordinator_takes_long() -> None
         late.append(find(host))
         host.pass_time(100)
     host.pass_time(IMPATIENT_WAIT_MS)
-    gc.collect()
     assert [each() for each in late] == [None] * 100
     assert {each.error_code for each in host.answering.answers} == {codes.COORDINATOR_NOT_AVAILABLE}
     assert len(host.under_way) == 1
-    assert not host.groups.runtime._awaiting_topic
-    assert not host.stops
+    assert not host.under_way[0]._watchers.keys() - {host.groups.runtime._making._wake}  # type: ignore[union-attr]
+    assert not host.tasks.limits
     waiting = [find(host) for _ in range(2)]
     (made,) = host.under_way
-    made(StorageError("no room"))
-    gc.collect()
+    made.fail(StorageError("no room"))
+    host.go_on()
     assert [each() for each in waiting] == [None, None]
     assert len(host.answering.answers) == 102
     # The log is told once, whoever waited.
@@ -120,13 +154,13 @@ def test_nothing_is_left_of_who_was_told_that_a_coordinator_takes_long() -> None
 def test_a_coordinator_whose_topic_others_could_not_make_is_not_there() -> None:
     host = HungHost()
     host.image.topics[OFFSETS_TOPIC] = Topic((Partition(0),))
-    host.turns.begin_change([OFFSETS_TOPIC], are_new=True)
-    told: list[KafkaliteError | None] = []
-    host.groups.runtime.make_topic(told.append)
-    del host.image.topics[OFFSETS_TOPIC]
-    assert not told
-    host.turns.settle([OFFSETS_TOPIC])
-    assert [type(each).__name__ for each in told] == ["ControllerError"]
+    with host.write_lock.changing([OFFSETS_TOPIC], are_new=True):
+        made = host.tasks.start(host.groups.runtime.make_topic())
+        del host.image.topics[OFFSETS_TOPIC]
+        host.go_on()
+        assert not made.is_done
+    host.go_on()
+    assert made.is_done and "who was making it has failed" in host.log.lines[0]
     assert not host.groups.runtime.has_topic
 
 
@@ -134,30 +168,23 @@ ASKED_MS = 5_000
 
 
 def grow(host: Any) -> weakref.ref[Request]:
-    request = Request()
     kind = messages.CreatePartitionsRequest
     topics = [kind.CreatePartitionsTopic(name="t", count=2, assignments=None)]
-    message = kind(topics=topics, timeout_ms=ASKED_MS)
-    k37_create_partitions.handle(host, request, message)
-    return weakref.ref(request)
+    return ask(host, k37_create_partitions, kind(topics=topics, timeout_ms=ASKED_MS))
 
 
 def delete(host: Any) -> weakref.ref[Request]:
-    request = Request()
     message = messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=ASKED_MS)
-    k20_delete_topics.handle(host, request, message)
-    return weakref.ref(request)
+    return ask(host, k20_delete_topics, message)
 
 
 def host_with_a_topic() -> HungHost:
-    """The topic is changing."""
     host = HungHost()
     topic = SimpleNamespace(name="t", id=bytes(15) + b"1", partitions=(Partition(0),))
     host.image = SimpleNamespace(  # type: ignore[assignment]
-        topics={"t": topic}, topics_by_id={topic.id: topic}, alike=AlikeNames()
+        topics={"t": topic}, topics_by_id={topic.id: topic}, alike=AlikeNames(), features={}
     )
     host.config = {**host.config, "delete.topic.enable": True, "num.partitions": 1}
-    host.turns.begin_change(["t"], are_new=False)
     return host
 
 
@@ -166,12 +193,12 @@ def test_nothing_is_left_of_who_waited_too_long_for_a_change_of_others(
     ask: Callable[[Any], weakref.ref[Request]],
 ) -> None:
     host = host_with_a_topic()
-    late = ask(host)
-    host.pass_time(ASKED_MS)
-    gc.collect()
-    assert late() is None
-    assert not host.turns._awaited and not host.stops
-    assert len(host.answering.answers) == 1
+    with host.write_lock.changing(["t"], are_new=False):
+        late = ask(host)
+        host.pass_time(ASKED_MS)
+        assert late() is None
+        assert not host.write_lock._changing["t"]._watchers and not host.tasks.limits
+        assert len(host.answering.answers) == 1
 
 
 @pytest.mark.parametrize("ask", [grow, delete])
@@ -180,9 +207,10 @@ def test_a_change_that_has_waited_for_another_has_the_rest_of_its_time(
 ) -> None:
     """The request's time began anew."""
     host = host_with_a_topic()
-    ask(host)
-    host.pass_time(ASKED_MS - 10)
-    host.turns.settle(["t"])
+    with host.write_lock.changing(["t"], are_new=False):
+        ask(host)
+        host.pass_time(ASKED_MS - 10)
+    host.go_on()
     assert host.under_way
     host.pass_time(9)
     assert not host.answering.answers
@@ -190,43 +218,48 @@ def test_a_change_that_has_waited_for_another_has_the_rest_of_its_time(
     assert len(host.answering.answers) == 1
 
 
+@pytest.mark.parametrize("ask", [grow, delete])
+def test_a_change_goes_on_and_holds_its_request_when_that_is_answered_late(
+    ask: Callable[[Any], weakref.ref[Request]],
+) -> None:
+    """The request counts as memory until then: changes that wait are bounded with it."""
+    host = host_with_a_topic()
+    late = ask(host)
+    host.pass_time(ASKED_MS)
+    assert len(host.answering.answers) == 1
+    assert late() is not None and host.write_lock.has_to_wait()
+    host.under_way[0].fail(StorageError("no room"))
+    host.go_on()
+    assert late() is None and not host.write_lock.has_to_wait()
+    assert len(host.answering.answers) == 1
+
+
 def create(host: Any) -> weakref.ref[Request]:
-    request = Request()
     kind = messages.CreateTopicsRequest
     topic = kind.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
-    k19_create_topics.handle(host, request, kind(topics=[topic], timeout_ms=ASKED_MS))
-    return weakref.ref(request)
+    return ask(host, k19_create_topics, kind(topics=[topic], timeout_ms=ASKED_MS))
 
 
 def init(host: Any) -> weakref.ref[Request]:
-    request = Request()
     message = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    k22_init_producer_id.handle(host, request, message)
-    return weakref.ref(request)
+    return ask(host, k22_init_producer_id, message)
 
 
 def configure(host: Any) -> weakref.ref[Request]:
-    request = Request()
     kind = messages.AlterConfigsRequest
     resource = kind.AlterConfigsResource(resource_type=2, resource_name="t", configs=[])
-    k33_alter_configs.handle(host, request, kind(resources=[resource]))
-    return weakref.ref(request)
+    return ask(host, k33_alter_configs, kind(resources=[resource]))
 
 
 def finalize(host: Any) -> weakref.ref[Request]:
-    request = Request()
     message = messages.UpdateFeaturesRequest(feature_updates=[], timeout_ms=ASKED_MS)
-    k57_update_features.handle(host, request, message)
-    return weakref.ref(request)
+    return ask(host, k57_update_features, message)
 
 
 def name(host: Any) -> weakref.ref[Request]:
     """A topic that is not there, in a Metadata request."""
-    request = Request()
     kind = messages.MetadataRequest
-    message = kind(topics=[kind.MetadataRequestTopic(name="by.the.way")])
-    auto_create.handle(host, request, message)
-    return weakref.ref(request)
+    return ask(host, auto_create, kind(topics=[kind.MetadataRequestTopic(name="by.the.way")]))
 
 
 @pytest.mark.parametrize(
@@ -242,40 +275,38 @@ def name(host: Any) -> weakref.ref[Request]:
         (find, IMPATIENT_WAIT_MS),
     ],
 )
-def test_nothing_is_left_of_who_waited_too_long_for_its_turn(
+def test_nothing_is_left_of_who_waited_too_long_for_the_lock(
     ask: Callable[[Any], weakref.ref[Request]], wait_ms: int
 ) -> None:
     host = host_with_a_topic()
-    host.turns.take()
-    late = ask(host)
-    host.pass_time(wait_ms - 1)
-    assert late() is not None and not host.answering.answers
-    host.pass_time(1)
-    gc.collect()
-    assert late() is None
-    assert len(host.answering.answers) == 1
-    assert not host.stops and not host.under_way
-    # But what makes the topic of the groups' offsets, for whoever asks next.
-    assert len(host.turns._queue) == (ask is find)
+    with host.locked():
+        late = ask(host)
+        host.pass_time(wait_ms - 1)
+        assert late() is not None and not host.answering.answers
+        host.pass_time(1)
+        assert late() is None
+        assert len(host.answering.answers) == 1
+        assert not host.tasks.limits and not host.under_way
+        # But what makes the topic of the groups' offsets, for whoever asks next.
+        assert len(host.write_lock._queue) == (ask is find)
 
 
 def test_who_names_a_topic_that_others_have_begun_to_make_meanwhile_waits_for_it() -> None:
-    """Who had waited for the turn was told at once that the topic is not there."""
+    """Who had waited for the lock was told at once that the topic is not there."""
     host = host_with_a_topic()
-    host.turns.take()
-    name(host)
-    host.image.topics["by.the.way"] = Topic((Partition(0),))
-    host.turns.begin_change(["by.the.way"], are_new=True)
-    host.turns.give_back()
+    with host.locked():
+        name(host)
+        host.image.topics["by.the.way"] = Topic((Partition(0),))
+        changing = host.write_lock.changing(["by.the.way"], are_new=True)
+        changing.__enter__()
     assert not host.answering.answers and not host.under_way
-    host.turns.settle(["by.the.way"])
+    changing.__exit__(None, None, None)
+    host.go_on()
     assert len(host.answering.answers) == 1
 
 
-@pytest.mark.parametrize(
-    ("ask", "fails"), [(finalize, "finalized_features"), (name, "create_topics")]
-)
-def test_a_request_that_fails_when_it_has_its_turn_closes_its_connection(
+@pytest.mark.parametrize(("ask", "fails"), [(finalize, "quorum"), (name, "create_topics")])
+def test_a_request_that_fails_when_it_has_the_lock_closes_its_connection(
     ask: Callable[[Any], weakref.ref[Request]], fails: str
 ) -> None:
     """Its handler has returned by then, and its client would wait for ever."""
@@ -285,9 +316,9 @@ def test_a_request_that_fails_when_it_has_its_turn_closes_its_connection(
 
     host = host_with_a_topic()
     setattr(host, fails, fail)
-    host.turns.take()
-    asked = ask(host)
-    with pytest.raises(AttributeError, match=fails):
-        host.turns.give_back()
+    with host.locked():
+        asked = ask(host)
     assert host.answering.closed == [asked()]
     assert not host.answering.answers
+    assert any("AttributeError" in line for line in host.log.lines)
+    assert not host.write_lock.has_to_wait()

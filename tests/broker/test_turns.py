@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.turns import Turns
+from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
 from kafkalite.stderr_log import Log
@@ -27,18 +27,18 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
         logs=SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
     )
     config: Any = {"node.id": 1}
-    controller: Any = SimpleNamespace(change_files_by=lambda _: None)
-    context = Context(plane, config, Log("error"), controller)
+    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    context = Context(plane, config, Log("error"), metadata)
 
     def do(name: str) -> None:
         """And have something done soon."""
         done.append(name)
-        context.soon(lambda: done.append(f"after {name}"))
+        context.tasks.soon(lambda: done.append(f"after {name}"))
 
     def handle(_context: Context, request: Any, _message: Any) -> None:
         do(request.name)
 
-    context.make_logs({}, lambda _: do("woken"))
+    context.logs.make({}).watch(lambda: do("woken"))
     context.timers.call_at(0, lambda: do("timer"))
     kind = messages.DescribeClusterRequest
     handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=handle)
@@ -83,17 +83,17 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
 def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     """Its partitions were told as offline, by which operators are called: for as long as a log
     directory hung."""
-    turns = Turns(lambda _: None)
+    lock = WriteLock()
     topics = {name: SimpleNamespace(name=name, partitions=[0, 1]) for name in ("old", "new")}
     image = SimpleNamespace(topics=topics)
-    controller: Any = SimpleNamespace(change_files_by=lambda _: None, turns=turns, image=image)
+    cluster = SimpleNamespace(image=image)
+    metadata: Any = SimpleNamespace(cluster=cluster, controller=None, lock=lock)
     requests = SimpleNamespace(wake=None)
     plane: Any = SimpleNamespace(cluster_id="cluster", logs=None, requests=requests)
     config: Any = {"node.id": 1}
-    context = Context(plane, config, Log("error"), controller)
-    turns.begin_change(["new"], are_new=True)
-    assert context.topic_counts() == (1, 2)
-    turns.settle(["new"])
+    context = Context(plane, config, Log("error"), metadata)
+    with lock.changing(["new"], are_new=True):
+        assert context.topic_counts() == (1, 2)
     assert context.topic_counts() == (2, 4)
 
 
@@ -105,8 +105,8 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     logs = SimpleNamespace(answer=None)
     plane: Any = SimpleNamespace(cluster_id="cluster", logs=logs, requests=requests)
     config: Any = {"node.id": 1}
-    controller: Any = SimpleNamespace(change_files_by=lambda _: None)
-    context = Context(plane, config, Log("error"), controller)
+    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    context = Context(plane, config, Log("error"), metadata)
     told: list[KafkaliteError | None] = []
 
     def fail() -> None:

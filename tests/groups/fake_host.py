@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
 from kafkalite.metadata.controller.topics import NewTopic
-from kafkalite.metadata.image import OFFSETS_TOPIC
-from kafkalite.metadata.turns import Turns
+from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
+from kafkalite.metadata.write_lock import WriteLock
+from kafkalite.tasks import Tasks, TimeLimit
 from kafkalite.timers import Timers
 
 CONFIG = {
@@ -75,6 +76,7 @@ class Topic(NamedTuple):
 
 class Image(NamedTuple):
     topics: dict[str, Topic]
+    alike: AlikeNames = AlikeNames()
 
 
 class FakeLog:
@@ -85,6 +87,8 @@ class FakeLog:
         self.lines.append(sentence)
 
     error = info
+    warning = info
+    is_debug = False
 
 
 class FakeHost:
@@ -97,8 +101,12 @@ class FakeHost:
         self.logs = logs or {}
         count = self.config["offsets.topic.num.partitions"]
         self.image = Image({})
+        self.failures: list[Exception] = []
+        """Of tasks that nobody waits for."""
+        self.tasks = Tasks(self.timers, self.failures.append)
+        self.write_lock = WriteLock()
         if logs is not None:
-            self.create_topics([NewTopic(OFFSETS_TOPIC, count, {})], lambda _: None)
+            self._make_topic(NewTopic(OFFSETS_TOPIC, count, {}))
         self.plane = self.controller = self.cluster = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
@@ -107,7 +115,6 @@ class FakeHost:
         """What a thread of its own is to do, and whom it tells."""
         self.appends = 0
         self.stops: list[Callable[[], None]] = []
-        self.turns = Turns(lambda callback: callback())
 
     # --- what the coordinator uses ----------------------------------------------------------------
 
@@ -120,23 +127,21 @@ class FakeHost:
     def on_stop(self, callback: Callable[[], None]) -> None:
         self.stops.append(callback)
 
-    def forget_on_stop(self, callback: Callable[[], None]) -> None:
-        self.stops.remove(callback)
+    def time_limit(self, wait_ms: int) -> TimeLimit:
+        return self.tasks.until(self.time_ms + wait_ms)
 
-    def check_new_topic(self, _name: str, _others: Any) -> None:
-        pass
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> Any:
+        (topic,) = wanted
+        self._make_topic(topic)
 
-    def create_topics(
-        self, wanted: Sequence[NewTopic], then: Callable[[KafkaliteError | None], None]
-    ) -> None:
-        ((name, count, configs),) = wanted
+    def _make_topic(self, wanted: NewTopic) -> None:
+        name, count, configs = wanted
         assert name == OFFSETS_TOPIC
         self.topic_configs = dict(configs)
         topic = Topic(tuple(Partition(index) for index in range(count)))
         self.image.topics[name] = topic
         for index in range(count):
             self.logs.setdefault(index, MemoryLog())
-        then(None)
 
     def append(self, topic: str, partition: int, records: bytes, callback: Callback) -> None:
         assert topic == OFFSETS_TOPIC
@@ -163,8 +168,15 @@ class FakeHost:
 
     def turn(self) -> None:
         """The timers that are due: the end of a turn of the control thread."""
+        self.go_on()
         while (callback := self.timers.pop_due(self.time_ms)) is not None:
             callback()
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Has the tasks go on that are ready."""
+        while self.tasks.ready:
+            self.tasks.ready.popleft()()
 
     def flush(self) -> None:
         """Everything that was appended is on disk, and what threads were to do is done."""

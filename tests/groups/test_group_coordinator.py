@@ -33,7 +33,7 @@ def started(host: FakeHost) -> GroupCoordinator:
 
 def made(host: FakeHost) -> GroupCoordinator:
     coordinator = started(host)
-    coordinator.runtime.make_topic(lambda _: None)
+    host.tasks.start(coordinator.runtime.make_topic())
     return coordinator
 
 
@@ -164,7 +164,7 @@ def test_the_topic_is_made_with_kafkas_configs() -> None:
     host = make_host()
     coordinator = started(host)
     assert coordinator.runtime.find("g")[1] == codes.NOT_COORDINATOR
-    coordinator.runtime.make_topic(lambda _: None)
+    host.tasks.start(coordinator.runtime.make_topic())
     assert host.topic_configs == {
         "cleanup.policy": "compact",
         "compression.type": "producer",

@@ -8,15 +8,19 @@ UNKNOWN_TOPIC_OR_PARTITION there, as it is in Kafka until the topic exists, and 
 log. As in CreateTopics, topics that take more than 10,000 records are not made.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter, closing, left_ms
+from kafkalite import _native
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
+from kafkalite.protocol import messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "Metadata"
 
@@ -24,42 +28,35 @@ TOPICS_NAMED = 10
 """Of topics that cannot be made together, so many are named in the log."""
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, request: _native.Request, message: messages.MetadataRequest
+) -> None:
     """Makes what is missing and hands the request back."""
-    turns, image = context.controller.turns, context.image
-    names = list(dict.fromkeys(topic.name for topic in message.topics if topic.name is not None))
-    missing = [name for name in names if name not in image.topics]
-    is_changing = any(map(turns.is_changing, names))
-    due_ms = context.now_ms() + IMPATIENT_WAIT_MS
-
-    def answer() -> None:
-        context.plane.requests.answer_again(request)
-
-    def wait(forget: Callable[[Callable[..., None]], object], then: Callable[[], None]) -> Waiter:
-        return Waiter(context, left_ms(context, due_ms), answer, then, forget)
-
-    def make() -> None:
-        _make(context, request, [each for each in missing if each != OFFSETS_TOPIC])
-        # Also for those that others have begun to make meanwhile.
-        turns.when_settled(names, wait(turns.forget, answer).end)
-
-    def make_in_turn() -> None:
-        if missing == [OFFSETS_TOPIC] or not missing:
-            make()
-        else:
-            turns.in_turn((), wait(turns.forget, closing(context, request, make)).end)
-
-    if not (missing or is_changing) or context.plane.is_change_held_up():
-        answer()
-    elif OFFSETS_TOPIC in missing:
-        runtime = context.groups.runtime
-        runtime.make_topic(wait(runtime.forget_waiter, make_in_turn).end)
-    else:
-        make_in_turn()
+    names = list(dict.fromkeys(each.name for each in message.topics or () if each.name is not None))
+    missing = [name for name in names if name not in context.image.topics]
+    is_changing = any(map(context.write_lock.is_changing, names))
+    if (missing or is_changing) and not context.plane.logs.is_change_held_up():
+        with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
+            await _make_missing(context, request, missing)
+            # Also those that others have begun to make meanwhile.
+            await context.write_lock.settled(names)
+    context.plane.requests.answer_again(request)
 
 
-def _make(context: Context, request: Any, names: list[str]) -> None:
-    """Has those made that can be."""
+async def _make_missing(context: Context, request: _native.Request, missing: list[str]) -> None:
+    if OFFSETS_TOPIC in missing:
+        with suppress(ControllerError):  # the log has been told
+            await context.groups.runtime.make_topic()
+    others = [name for name in missing if name != OFFSETS_TOPIC]
+    if others:
+        async with context.write_lock.held():
+            wanted = _wanted(context, others)
+            if wanted:
+                await context.tasks.start(_create(context, wanted), holding=request)
+
+
+def _wanted(context: Context, names: list[str]) -> list[NewTopic]:
+    """Those that are not there yet and can be made."""
     wanted: list[NewTopic] = []
     others = AlikeNames()
     for name in names:
@@ -72,19 +69,13 @@ def _make(context: Context, request: Any, names: list[str]) -> None:
         else:
             wanted.append(_new_topic(context.config, name))
             others.add(name)
-    if wanted:
-        made = partial(_made, context, request, wanted)
-        try:
-            context.create_topics(wanted, made)
-        except ControllerError as refusal:
-            made(refusal)
+    return wanted
 
 
-def _made(
-    context: Context, _request: Any, wanted: list[NewTopic], refusal: ControllerError | None
-) -> None:
-    """The request is held until then, as memory that the change takes."""
-    if refusal is not None:
+async def _create(context: Context, wanted: list[NewTopic]) -> None:
+    try:
+        await context.create_topics(wanted)
+    except KafkaliteError as refusal:
         named = ", ".join(each.name for each in wanted[:TOPICS_NAMED])
         more = f" and {len(wanted) - TOPICS_NAMED} more" if len(wanted) > TOPICS_NAMED else ""
         context.log.error(f"topics {named}{more} are not created: {refusal}")

@@ -10,15 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS, Deadline, in_turn, left_ms
+from kafkalite import _native
+from kafkalite.api.deadline import CHANGE_WAIT_MS, may_change
 from kafkalite.config import changes, key_of_listener
 from kafkalite.config.changes import ChangeRefusedError, Changes
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.configs import config_records
 from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_int
+from kafkalite.tasks import TimedOutError
 
 BROKER_LOGGER = 8
 
@@ -54,21 +57,21 @@ def own_configs(context: Context, kind: int, name: str) -> Mapping[str, str]:
 
 
 Judged = dict[tuple[int, str], tuple[Changes, Any]]
-"""What is to change of each resource, and its result."""
+"""The changes of each resource, and its result."""
 
 
-def alter_each(
+async def alter_each(
     context: Context,
-    request: Any,
+    request: _native.Request,
     message: Any,
     response: Any,
     judge: Callable[[Any], Changes | None],
 ) -> None:
-    """Answers with a result for each resource, in `response.responses`; one that comes twice is
-    refused each time. `judge` says what changes, None if the controller is not concerned, and
-    raises ChangeRefusedError, ControllerError. It is asked when the request has its turn, at once
-    if no resource is the controller's. What it lets pass is made together, all of it or nothing, by
-    one flush of the metadata."""
+    """Fills in a result for each resource, in `response.responses`; one that comes twice is refused
+    each time. `judge` says what changes, None if the controller is not concerned, and raises
+    ChangeRefusedError, ControllerError. It is asked when the request has the lock, at once if no
+    resource is the controller's. The changes that it lets pass are made together, all of them or
+    none, by one flush of the metadata."""
     for each in message.resources:
         result = response.AlterConfigsResourceResponse(
             error_code=0,
@@ -77,26 +80,38 @@ def alter_each(
             resource_name=each.resource_name,
         )
         response.responses.append(result)
-
-    def late() -> None:
-        for result in response.responses:
-            _refuse(result, ControllerError(codes.REQUEST_TIMED_OUT, ""))
-        context.plane.respond(request, response)
-
-    def alter(due_ms: int) -> None:
-        judged = _judge_each(message.resources, response.responses, judge)
-        _set(context, request, response, judged, due_ms, validate_only=message.validate_only)
-
+    results = response.responses
     if all(each.resource_type == BROKER_LOGGER for each in message.resources):
-        alter(0)
-    else:
-        in_turn(context, request, CHANGE_WAIT_MS, (), late, alter)
+        _judge_each(message.resources, results, judge)
+        return
+    try:
+        with context.time_limit(CHANGE_WAIT_MS):
+            async with may_change(context):
+                judged = _judge_each(message.resources, results, judge)
+                # From here on it concerns only those that are to change.
+                results = [result for _, result in judged.values()]
+                changed = {name: made for name, (made, _) in judged.items()}
+                if message.validate_only:
+                    config_records(context.image, changed)
+                else:
+                    await context.tasks.start(_set(context, changed), holding=request)
+    except TimedOutError:
+        _refuse_all(results, ControllerError(codes.REQUEST_TIMED_OUT, ""))
+    except ControllerError as refusal:
+        _refuse_all(results, refusal)
+
+
+async def _set(context: Context, changed: Mapping[tuple[int, str], Changes]) -> None:
+    await context.controller.set_configs(changed)
+    for (kind, name), made in changed.items():
+        sentence = _sentence(context, kind, made)
+        context.log.info(f"configuration of {_resource(kind, name)}: {sentence}")
 
 
 def _judge_each(
     resources: Sequence[Any], results: Sequence[Any], judge: Callable[[Any], Changes | None]
 ) -> Judged:
-    """Those that are to change; the results of others say why not."""
+    """The resources that are to change; the results of others say why not."""
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
     judged: Judged = {}
     for resource, result in zip(resources, results, strict=True):
@@ -114,38 +129,9 @@ def _judge_each(
     return judged
 
 
-def _set(
-    context: Context,
-    request: Any,
-    response: Any,
-    judged: Judged,
-    due_ms: int,
-    *,
-    validate_only: bool,
-) -> None:
-    """Makes what was judged, and answers."""
-    changed = {name: made for name, (made, _) in judged.items()}
-
-    def end(refusal: ControllerError | None) -> None:
-        if refusal is not None:
-            for _, result in judged.values():
-                _refuse(result, refusal)
-        context.plane.respond(request, response)
-
-    def altered(refusal: ControllerError | None) -> None:
-        for name, made in () if refusal or validate_only else changed.items():
-            context.log.info(
-                f"configuration of {_resource(*name)}: {_sentence(context, name[0], made)}"
-            )
-        if deadline.met():
-            end(refusal)
-
-    late = ControllerError(codes.REQUEST_TIMED_OUT, "")
-    deadline = Deadline(context, left_ms(context, due_ms), lambda: end(late))
-    try:
-        context.controller.set_configs(changed, altered, validate_only=validate_only)
-    except ControllerError as refusal:
-        altered(refusal)
+def _refuse_all(results: Sequence[Any], refusal: ControllerError) -> None:
+    for result in results:
+        _refuse(result, refusal)
 
 
 def _refuse(result: Any, refusal: ChangeRefusedError | ControllerError) -> None:

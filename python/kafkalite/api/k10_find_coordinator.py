@@ -13,12 +13,15 @@ Version notes: v1 has key types and an error message; v4 asks for several keys (
 share groups (KIP-932).
 """
 
+from contextlib import suppress
 from typing import Any
 
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Waiter
+from kafkalite import _native
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "FindCoordinator"
 
@@ -34,19 +37,22 @@ SENTENCES = {
 }
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+def handle(
+    context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
+) -> Any:
     """Answers at once; the first time, after the topic was made, unless that takes long."""
-
-    def answer() -> None:
-        context.plane.respond(request, _response(context, request, message))
-
     is_there = message.key_type != GROUP or context.groups.runtime.has_topic
-    if is_there or context.plane.is_change_held_up():
-        answer()
-        return
-    runtime = context.groups.runtime
-    waiter = Waiter(context, IMPATIENT_WAIT_MS, answer, answer, runtime.forget_waiter)
-    runtime.make_topic(waiter.end)
+    if is_there or context.plane.logs.is_change_held_up():
+        return _response(context, request, message)
+    return _answer_later(context, request, message)
+
+
+async def _answer_later(
+    context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
+) -> Any:
+    with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
+        await context.groups.runtime.make_topic()
+    return _response(context, request, message)
 
 
 def _response(context: Context, request: Any, message: Any) -> Any:

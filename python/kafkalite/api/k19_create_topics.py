@@ -22,10 +22,9 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 """
 
 from collections import Counter
-from functools import partial
-from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
+from kafkalite import _native
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import (
@@ -37,15 +36,21 @@ from kafkalite.metadata.controller.topics import (
 )
 from kafkalite.metadata.image import AlikeNames
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "CreateTopics"
+
+Request = messages.CreateTopicsRequest
+Asked = Request.CreatableTopic
+Response = messages.CreateTopicsResponse
+Result = Response.CreatableTopicResult
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`"""
 
 
-def handle(context: Context, request: Any, message: Any) -> Any:
-    """Makes the topics of the request when it has its turn; one result each, in order."""
+async def handle(context: Context, request: _native.Request, message: Request) -> Response:
+    """Makes the topics of the request when it has the lock; one result each, in order."""
     counts = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics if counts[topic.name] == 1}
     timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
@@ -61,25 +66,35 @@ def handle(context: Context, request: Any, message: Any) -> Any:
     if total > PARTITIONS_PER_REQUEST_MAX:
         sentence = "Excessively large number of partitions per request."
         return _refused(message, ControllerError(codes.POLICY_VIOLATION, sentence))
+    response: Response | None = None
+    made: list[tuple[NewTopic, Result]] = []
+    topic_ids: dict[str, bytes] = {}
+    try:
+        with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
+            async with may_change(context):
+                response, made = _judge_each(context, message, asked)
+                if made and not message.validate_only:
+                    topic_ids = await _create(context, request, [wanted for wanted, _ in made])
+    except TimedOutError:
+        return _failed(message, response, made, timed_out)
+    except ControllerError as refusal:
+        return _failed(message, response, made, refusal)
+    _describe(context, made)
+    for name, result in ((wanted.name, result) for wanted, result in made if topic_ids):
+        result.topic_id = topic_ids[name]
+    return response
 
-    def late() -> None:
-        context.plane.respond(request, _refused(message, timed_out))
 
-    wait_ms = max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
-    judge = partial(_judge_and_create, context, request, message, asked)
-    in_turn(context, request, wait_ms, (), late, judge)
-    return None
-
-
-def _judge_and_create(
-    context: Context, request: Any, message: Any, asked: dict[str, Any], due_ms: int
-) -> None:
-    """`asked` are the topics that are named once."""
-    response = messages.CreateTopicsResponse()
-    made: list[tuple[NewTopic, Any]] = []
+def _judge_each(
+    context: Context, message: Request, asked: dict[str, Asked]
+) -> tuple[Response, list[tuple[NewTopic, Result]]]:
+    """The response, and those topics that are to be made, with their results. `asked` are the
+    topics that are named once. Raises ControllerError where together they cannot be made."""
+    response = Response()
+    made: list[tuple[NewTopic, Result]] = []
     names = AlikeNames()
     for name in dict.fromkeys(topic.name for topic in message.topics):
-        result = messages.CreateTopicsResponse.CreatableTopicResult(name=name, error_message=None)
+        result = Result(name=name, error_message=None)
         try:
             if name not in asked:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
@@ -88,89 +103,67 @@ def _judge_and_create(
         except ControllerError as refusal:
             _refuse(result, refusal)
         response.topics.append(result)
-    try:
-        count_partitions([wanted for wanted, _ in made])
-    except ControllerError as refusal:
-        context.plane.respond(request, _refused(message, refusal))
-        return
-    if made and not message.validate_only:
-        _create(context, request, response, made, due_ms)
-        return
-    _describe(context, made)
-    context.plane.respond(request, response)
+    count_partitions([wanted for wanted, _ in made])
+    return response, made
 
 
-def _refuse(result: Any, refusal: ControllerError) -> None:
+async def _create(
+    context: Context, request: _native.Request, wanted: list[NewTopic]
+) -> dict[str, bytes]:
+    """Makes what was judged, all of it or nothing; ids by name."""
+    if context.plane.logs.is_change_held_up():
+        raise TimedOutError("too many requests wait for a directory that does not answer")
+    return await context.tasks.start(context.create_topics(wanted), holding=request)
+
+
+def _failed(
+    message: Request,
+    response: Response | None,
+    made: list[tuple[NewTopic, Result]],
+    refusal: ControllerError,
+) -> Response:
+    """The answer where nothing was made, after the topics were judged or before."""
+    if response is None:
+        return _refused(message, refusal)
+    for _, result in made:
+        _refuse(result, refusal)
+    return response
+
+
+def _refuse(result: Result, refusal: ControllerError) -> None:
     result.error_code = refusal.code
     result.error_message = str(refusal) or None
 
 
-def _refused(message: Any, refusal: ControllerError) -> Any:
+def _refused(message: Request, refusal: ControllerError) -> Response:
     """The answer where Kafka's controller refuses the request as a whole: that to each topic as it
     was asked for, whatever else there is to say of it."""
-    response = messages.CreateTopicsResponse()
+    response = Response()
     for topic in message.topics:
-        result = messages.CreateTopicsResponse.CreatableTopicResult(name=topic.name)
+        result = Result(name=topic.name)
         _refuse(result, refusal)
         response.topics.append(result)
     return response
 
 
-def _judged(context: Context, topic: Any, others: AlikeNames) -> NewTopic:
+def _judged(context: Context, topic: Asked, others: AlikeNames) -> NewTopic:
     """What is to be made, after the `others`. Raises ControllerError where it cannot be."""
     check_new_topic(context.image, topic.name, others)
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         sentence = f"Null value not supported for topic configs: {','.join(nulls)}"
         raise ControllerError(codes.INVALID_CONFIG, sentence)
-    configs = {config.name: config.value for config in topic.configs}
+    configs = {each.name: each.value for each in topic.configs if each.value is not None}
     context.check_topic_configs(configs)
     default_count: int = context.config["num.partitions"]
     count = partition_count(topic, default_count, context.cluster.broker_ids)
     return NewTopic(topic.name, count, configs)
 
 
-def _create(
-    context: Context,
-    request: Any,
-    response: Any,
-    judged: list[tuple[NewTopic, Any]],
-    due_ms: int,
-) -> None:
-    """Makes what was judged, all of it or nothing, fills in the results and answers."""
-
-    def end(refusal: ControllerError | None) -> None:
-        if refusal is None:
-            _describe(context, judged)
-        for wanted, result in judged:
-            if refusal is None:
-                result.topic_id = topic_ids[wanted.name]
-            else:
-                _refuse(result, refusal)
-        context.plane.respond(request, response)
-
-    def late() -> None:
-        end(ControllerError(codes.REQUEST_TIMED_OUT, ""))
-
-    def made(refusal: ControllerError | None) -> None:
-        if deadline.met():
-            end(refusal)
-
-    if context.plane.is_change_held_up():
-        late()
-        return
-    try:
-        topic_ids = context.create_topics([wanted for wanted, _ in judged], made)
-    except ControllerError as refusal:
-        end(refusal)
-        return
-    deadline = Deadline(context, left_ms(context, due_ms), late)
-
-
-def _describe(context: Context, judged: list[tuple[NewTopic, Any]]) -> None:
+def _describe(context: Context, judged: list[tuple[NewTopic, Result]]) -> None:
     """Fills in what the topics are."""
     # Most topics of a request have the same configs, and these are most of the answer.
-    described: dict[frozenset[tuple[str, str]], list[Any]] = {}
+    described: dict[frozenset[tuple[str, str]], list[Result.CreatableTopicConfigs]] = {}
     for wanted, result in judged:
         result.num_partitions = wanted.partition_count
         result.replication_factor = 1
@@ -180,9 +173,9 @@ def _describe(context: Context, judged: list[tuple[NewTopic, Any]]) -> None:
         result.configs = described[own]
 
 
-def _described(context: Context, wanted: NewTopic) -> list[Any]:
+def _described(context: Context, wanted: NewTopic) -> list[Result.CreatableTopicConfigs]:
     return [
-        messages.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+        Result.CreatableTopicConfigs(
             name=each.name,
             value=each.value,
             read_only=False,

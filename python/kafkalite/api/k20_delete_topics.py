@@ -19,21 +19,20 @@ Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answer
 """
 
 from collections import Counter
-from typing import Any
+from contextlib import suppress
 
-from kafkalite.api.deadline import (
-    CHANGE_WAIT_MS_MIN,
-    IMPATIENT_WAIT_MS,
-    Deadline,
-    Waiter,
-    in_turn,
-    left_ms,
-)
+from kafkalite import _native
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, may_change
 from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future, TimedOutError
 
 NAME = "DeleteTopics"
+
+Request = messages.DeleteTopicsRequest
+Response = messages.DeleteTopicsResponse
 
 NO_ID = bytes(16)
 UNKNOWN = "This server does not host this topic-partition."
@@ -41,52 +40,75 @@ UNKNOWN = "This server does not host this topic-partition."
 Judged = tuple[str | None, bytes, ControllerError | None]
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
-    """Deletes the topics of the request when it has its turn and none of them is changing; one
-    result each."""
+async def handle(context: Context, request: _native.Request, message: Request) -> Response:
+    """Deletes the topics of the request when it has the lock and none of them is changing; one
+    result each. They are gone whatever becomes of their logs."""
     asked = [(topic.name, topic.topic_id) for topic in message.topics]
     asked += [(name, NO_ID) for name in message.topic_names]
-
-    def late() -> None:
-        refusal = ControllerError(codes.REQUEST_TIMED_OUT, "")
-        judged: list[Judged] = [(name, topic_id, None) for name, topic_id in asked]
-        context.plane.respond(request, _response(judged, refusal))
-
-    def judge(due_ms: int) -> None:
-        _judge_and_delete(context, request, message, asked, due_ms)
-
     by_id = context.image.topics_by_id
     named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
     named += [name for name, _ in asked if name]
-    in_turn(context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), named, late, judge)
+    judged: list[Judged] = [(name, topic_id, None) for name, topic_id in asked]
+    deleted: Future[None] | None = None
+    due_ms = context.now_ms() + max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
+    try:
+        with context.tasks.until(due_ms):
+            async with may_change(context, named):
+                judged = _judge_request(context, request, message, asked)
+                names = [name or "" for name, _, refusal in judged if refusal is None]
+                if names:
+                    deleting = _delete(context, names)
+                    deleted = await context.tasks.start(deleting, holding=request)
+    except TimedOutError:
+        return _response(judged, ControllerError(codes.REQUEST_TIMED_OUT, ""))
+    except ControllerError as refusal:
+        return _response(judged, refusal)
+    if deleted is not None:
+        due_ms = min(due_ms, context.now_ms() + IMPATIENT_WAIT_MS)
+        with suppress(TimedOutError), context.tasks.until(due_ms):
+            await deleted
+    return _response(judged, None)
 
 
-def _judge_and_delete(
+async def _delete(context: Context, names: list[str]) -> Future[None]:
+    """Takes the topics away. The future is done when their logs are gone."""
+    deleted = await context.controller.delete_topics(names)
+    for name in names:
+        context.on_topic_deleted(name)
+        context.log.info(f"deleted topic {name}")
+    return context.tasks.start(_wait_for_logs(context, deleted))
+
+
+async def _wait_for_logs(context: Context, deleted: Future[None]) -> None:
+    try:
+        await deleted
+    except KafkaliteError as error:
+        context.log.warning(f"logs of deleted topics are left until the next start: {error}")
+
+
+def _judge_request(
     context: Context,
-    request: Any,
-    message: Any,
+    request: _native.Request,
+    message: Request,
     asked: list[tuple[str | None, bytes]],
-    due_ms: int,
-) -> None:
-    if context.config["delete.topic.enable"]:
-        judged = _judge(context, asked)
-    else:
+) -> list[Judged]:
+    if not context.config["delete.topic.enable"]:
         code = codes.INVALID_REQUEST if request.api_version < 3 else codes.TOPIC_DELETION_DISABLED
         disabled = ControllerError(code, "Topic deletion is disabled.")
-        judged = [(name, topic_id, disabled) for name, topic_id in asked]
-    is_late = message.timeout_ms <= 0 and context.config["delete.topic.enable"]
-    if is_late and any(_is_for_controller(*each, count) for each, count in Counter(asked).items()):
+        return [(name, topic_id, disabled) for name, topic_id in asked]
+    is_asked = any(_is_for_controller(*each, count) for each, count in Counter(asked).items())
+    if message.timeout_ms <= 0 and is_asked:
         # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
         late = ControllerError(codes.REQUEST_TIMED_OUT, "")
-        judged = [(name, topic_id, late) for name, topic_id in asked]
-    _delete(context, request, judged, due_ms)
+        return [(name, topic_id, late) for name, topic_id in asked]
+    return _judge(context, asked)
 
 
-def _response(judged: list[Judged], failure: ControllerError | None) -> Any:
+def _response(judged: list[Judged], failure: ControllerError | None) -> Response:
     """`failure` is why those are there still that were judged to go."""
-    response = messages.DeleteTopicsResponse()
+    response = Response()
     for name, topic_id, refusal in judged:
-        result = messages.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
+        result = Response.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
         outcome = refusal or failure
         if outcome is not None:
@@ -142,44 +164,3 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
         elif name not in supplied:
             judged.append((name, topic.id, None))
     return judged
-
-
-def _delete(context: Context, request: Any, judged: list[Judged], due_ms: int) -> None:
-    """Deletes those without a refusal, and answers: when their logs are gone, or when it is clear
-    that this takes long. The topics are gone whatever becomes of the logs."""
-
-    def answer(failure: ControllerError | None = None) -> None:
-        context.plane.respond(request, _response(judged, failure))
-
-    waiter: Waiter | None = None
-
-    def late() -> None:
-        answer(ControllerError(codes.REQUEST_TIMED_OUT, ""))
-
-    def gone(failure: ControllerError | None) -> None:
-        nonlocal waiter
-        for name in () if failure else names:
-            context.on_topic_deleted(name)
-            context.log.info(f"deleted topic {name}")
-        if not deadline.met():
-            return
-        if failure is not None:
-            answer(failure)
-            return
-        wait_ms = min(IMPATIENT_WAIT_MS, left_ms(context, due_ms))
-        waiter = Waiter(context, wait_ms, answer, answer)
-
-    def deleted() -> None:
-        if waiter is not None:
-            waiter.end()
-
-    names = [name or "" for name, _, refusal in judged if refusal is None]
-    if not names:
-        answer()
-        return
-    try:
-        context.controller.delete_topics(names, gone, deleted)
-    except ControllerError as refusal:
-        answer(refusal)
-        return
-    deadline = Deadline(context, left_ms(context, due_ms), late)

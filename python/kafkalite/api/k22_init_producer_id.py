@@ -14,15 +14,20 @@ Version notes: v3 tells an earlier id and epoch (KIP-360); v4 may answer PRODUCE
 (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6 is not stable in Kafka 4.3.
 """
 
-from collections.abc import Callable
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
 
 from kafkalite import _native
-from kafkalite.api.deadline import IMPATIENT_WAIT_MS, Deadline, in_turn, left_ms
+from kafkalite.api.deadline import IMPATIENT_WAIT_MS, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "InitProducerId"
+
+Response = messages.InitProducerIdResponse
 
 NO_ID = -1
 """Also of an epoch."""
@@ -30,53 +35,37 @@ NO_ID = -1
 
 def handle(
     context: Context, request: _native.Request, message: messages.InitProducerIdRequest
-) -> messages.InitProducerIdResponse | None:
+) -> Response | Coroutine[Any, Any, Response]:
     """Gives out a producer id, later where there is none left of this node's block."""
     if message.transactional_id:
         return _refused(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if message.transactional_id == "" or _is_half(message):
         return _refused(codes.INVALID_REQUEST)
     producer_id = context.controller.next_producer_id()
-    if producer_id is not None:
-        return _given(producer_id)
-
-    def late() -> None:
-        context.plane.respond(request, _refused(codes.COORDINATOR_LOAD_IN_PROGRESS))
-
-    def allocate(due_ms: int) -> None:
-        _give_or_allocate(context, request, late, due_ms)
-
-    in_turn(context, request, IMPATIENT_WAIT_MS, (), late, allocate)
-    return None
+    return _give_later(context, request) if producer_id is None else _given(producer_id)
 
 
-def _give_or_allocate(
-    context: Context, request: _native.Request, late: Callable[[], None], due_ms: int
-) -> None:
-    """Somebody before may have taken the next block."""
-
-    def give() -> None:
-        producer_id = context.controller.next_producer_id()
-        late() if producer_id is None else context.plane.respond(request, _given(producer_id))
-
-    def allocated(_refusal: ControllerError | None) -> None:
-        if deadline.met():
-            give()
-
-    producer_id = context.controller.next_producer_id()
-    if producer_id is not None:
-        context.plane.respond(request, _given(producer_id))
-        return
-    context.controller.allocate_producer_ids(allocated)
-    deadline = Deadline(context, left_ms(context, due_ms), late)
+async def _give_later(context: Context, request: _native.Request) -> Response:
+    controller = context.controller
+    with suppress(TimedOutError, ControllerError), context.time_limit(IMPATIENT_WAIT_MS):
+        async with may_change(context):
+            # Somebody before may have taken the next block.
+            producer_id = controller.next_producer_id()
+            if producer_id is None:
+                allocating = controller.allocate_producer_ids()
+                await context.tasks.start(allocating, holding=request)
+                producer_id = controller.next_producer_id()
+        if producer_id is not None:
+            return _given(producer_id)
+    return _refused(codes.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-def _given(producer_id: int) -> messages.InitProducerIdResponse:
-    return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+def _given(producer_id: int) -> Response:
+    return Response(producer_id=producer_id, producer_epoch=0)
 
 
-def _refused(code: int) -> messages.InitProducerIdResponse:
-    return messages.InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_ID)
+def _refused(code: int) -> Response:
+    return Response(error_code=code, producer_id=NO_ID, producer_epoch=NO_ID)
 
 
 def _is_half(message: messages.InitProducerIdRequest) -> bool:

@@ -12,6 +12,7 @@ Version notes: v2 is flexible; nothing else differs.
 from collections.abc import Mapping
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.config_resources import alter_each, changes_of_resource
 from kafkalite.config.changes import SET, Changes, check_texts, replacing_changes
 from kafkalite.context import Context
@@ -20,7 +21,9 @@ from kafkalite.protocol import messages
 NAME = "AlterConfigs"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, request: _native.Request, message: messages.AlterConfigsRequest
+) -> messages.AlterConfigsResponse:
     """A result for each resource, in order."""
 
     def judge(resource: Any) -> Changes:
@@ -34,4 +37,6 @@ def handle(context: Context, request: Any, message: Any) -> None:
             context, resource.resource_type, resource.resource_name, changes_of
         )
 
-    alter_each(context, request, message, messages.AlterConfigsResponse(), judge)
+    response = messages.AlterConfigsResponse()
+    await alter_each(context, request, message, response, judge)
+    return response

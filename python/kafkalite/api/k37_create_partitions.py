@@ -17,54 +17,75 @@ Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 """
 
 from collections import Counter
-from typing import Any
 
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
+from kafkalite import _native
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
 from kafkalite.metadata.controller.partitions import check_growth
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "CreatePartitions"
 
+Request = messages.CreatePartitionsRequest
+Response = messages.CreatePartitionsResponse
+Result = Response.CreatePartitionsTopicResult
 
-def handle(context: Context, request: Any, message: Any) -> None:
-    """Makes the partitions of the request when it has its turn and none of its topics is changing;
+
+async def handle(context: Context, request: _native.Request, message: Request) -> Response:
+    """Makes the partitions of the request when it has the lock and none of its topics is changing;
     one result a topic."""
     counts = Counter(topic.name for topic in message.topics)
-
-    def late() -> None:
-        # As Kafka's controller, which has those that come once, does not begin what is due by now.
-        kind = messages.CreatePartitionsResponse
-        results = [
-            kind.CreatePartitionsTopicResult(
-                name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None
-            )
-            for topic in message.topics
-        ]
-        context.plane.respond(request, kind(results=results))
-
-    def judge(due_ms: int) -> None:
-        _judge_and_grow(context, request, message, counts, due_ms)
-
-    if (message.timeout_ms <= 0 and 1 in counts.values()) or context.plane.is_change_held_up():
-        late()
-        return
-    in_turn(
-        context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), counts.keys(), late, judge
-    )
+    timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
+    # As Kafka's controller, which has those that come once, does not begin what is due by now.
+    is_due = message.timeout_ms <= 0 and 1 in counts.values()
+    if is_due or context.plane.logs.is_change_held_up():
+        return _late(message)
+    response: Response | None = None
+    judged: dict[str, tuple[int, Result]] = {}
+    try:
+        with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
+            async with may_change(context, counts.keys()):
+                response, judged = _judge_each(context, message, counts)
+                if judged and not message.validate_only:
+                    growing = _grow(context, {name: count for name, (count, _) in judged.items()})
+                    await context.tasks.start(growing, holding=request)
+    except TimedOutError:
+        return _failed(response, judged, timed_out) if response else _late(message)
+    except ControllerError as refusal:
+        return _failed(response, judged, refusal) if response else _late(message)
+    return response
 
 
-def _judge_and_grow(
-    context: Context, request: Any, message: Any, counts: Counter[str], due_ms: int
-) -> None:
-    response = messages.CreatePartitionsResponse()
+def _late(message: Request) -> Response:
+    results = [
+        Result(name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None)
+        for topic in message.topics
+    ]
+    return Response(results=results)
+
+
+def _failed(
+    response: Response, judged: dict[str, tuple[int, Result]], refusal: ControllerError
+) -> Response:
+    for _, result in judged.values():
+        _refuse(result, refusal)
+    return response
+
+
+def _judge_each(
+    context: Context, message: Request, counts: Counter[str]
+) -> tuple[Response, dict[str, tuple[int, Result]]]:
+    """The response, and by their names the totals of those topics that are to grow, with their
+    results."""
+    response = Response()
     room = RECORDS_PER_OPERATION_MAX
-    judged: dict[str, tuple[int, Any]] = {}
+    judged: dict[str, tuple[int, Result]] = {}
     asked = {topic.name: topic for topic in message.topics}
     # Kafka answers those that come twice first.
     for name in sorted(counts, key=lambda name: counts[name] == 1):
-        result = response.CreatePartitionsTopicResult(name=name, error_message=None)
+        result = Result(name=name, error_message=None)
         try:
             if counts[name] > 1:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
@@ -74,45 +95,18 @@ def _judge_and_grow(
         except ControllerError as refusal:
             _refuse(result, refusal)
         response.results.append(result)
-    if judged and not message.validate_only:
-        _grow(context, request, response, judged, due_ms)
-    else:
-        context.plane.respond(request, response)
+    return response, judged
 
 
-def _refuse(result: Any, refusal: ControllerError) -> None:
+async def _grow(context: Context, counts: dict[str, int]) -> None:
+    """Makes what was judged, all of it or nothing."""
+    await context.controller.create_partitions(counts)
+    for name, count in counts.items():
+        context.log.info(f"topic {name} has {count} partitions now")
+
+
+def _refuse(result: Result, refusal: ControllerError) -> None:
     result.error_code = refusal.code
     # Kafka has no sentence for a topic that is not there.
     is_unknown = refusal.code == codes.UNKNOWN_TOPIC_OR_PARTITION
     result.error_message = None if is_unknown else str(refusal)
-
-
-def _grow(
-    context: Context,
-    request: Any,
-    response: Any,
-    judged: dict[str, tuple[int, Any]],
-    due_ms: int,
-) -> None:
-    """Makes what was judged, all of it or nothing, and answers."""
-
-    def end(refusal: ControllerError | None) -> None:
-        if refusal is not None:
-            for _, result in judged.values():
-                _refuse(result, refusal)
-        context.plane.respond(request, response)
-
-    def made(refusal: ControllerError | None) -> None:
-        for name, (count, _) in () if refusal else judged.items():
-            context.log.info(f"topic {name} has {count} partitions now")
-        if deadline.met():
-            end(refusal)
-
-    counts = {name: count for name, (count, _) in judged.items()}
-    try:
-        context.controller.create_partitions(counts, made)
-    except ControllerError as refusal:
-        end(refusal)
-        return
-    late = ControllerError(codes.REQUEST_TIMED_OUT, "")
-    deadline = Deadline(context, left_ms(context, due_ms), lambda: end(late))

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.config_resources import (
     BROKER_LOGGER,
     NO_LISTS,
@@ -50,7 +51,9 @@ NAME = "IncrementalAlterConfigs"
 JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, request: _native.Request, message: messages.IncrementalAlterConfigsRequest
+) -> messages.IncrementalAlterConfigsResponse:
     """A result for each resource, in order."""
     counts = Counter((each.resource_type, each.resource_name) for each in message.resources)
     is_broken = any(
@@ -85,7 +88,9 @@ def handle(context: Context, request: Any, message: Any) -> None:
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
         return made
 
-    alter_each(context, request, message, messages.IncrementalAlterConfigsResponse(), judge)
+    response = messages.IncrementalAlterConfigsResponse()
+    await alter_each(context, request, message, response, judge)
+    return response
 
 
 def _operations(resource: Any) -> list[tuple[str, int, str | None]]:

@@ -51,7 +51,7 @@ def handle(
 
 
 def _quorum(context: Context) -> Partition:
-    quorum = context.controller.quorum
+    quorum = context.cluster.quorum
     now_ms = context.wall_ms()
     state = Partition.ReplicaState(
         replica_id=context.cluster.node_id,

@@ -14,76 +14,64 @@ Version notes: v0 says by a flag that a level may go down, v1 by an upgrade type
 KIP-778); v2 has no results per feature (KIP-1022).
 """
 
-from collections.abc import Callable
-
 from kafkalite import _native
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, Deadline, in_turn, left_ms
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
-from kafkalite.metadata.controller.features import UPGRADE, feature_refusal
+from kafkalite.metadata.controller.features import UPGRADE, feature_refusal, finalized_features
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "UpdateFeatures"
 
-
-def handle(
-    context: Context, request: _native.Request, message: messages.UpdateFeaturesRequest
-) -> None:
-    """Finalises the levels of the request when it has its turn."""
-
-    def late() -> None:
-        context.plane.respond(request, _failed(ControllerError(codes.REQUEST_TIMED_OUT, "")))
-
-    def judge(due_ms: int) -> None:
-        _judge_and_update(context, request, message, late, due_ms)
-
-    in_turn(context, request, max(message.timeout_ms, CHANGE_WAIT_MS_MIN), (), late, judge)
+Request = messages.UpdateFeaturesRequest
+Response = messages.UpdateFeaturesResponse
 
 
-def _failed(refusal: ControllerError) -> messages.UpdateFeaturesResponse:
-    kind = messages.UpdateFeaturesResponse
-    return kind(error_code=refusal.code, error_message=str(refusal) or None)
+async def handle(context: Context, request: _native.Request, message: Request) -> Response:
+    """Finalises the levels of the request when it has the lock."""
+    try:
+        with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
+            async with may_change(context):
+                wanted, news = _judge(context, request, message)
+                if news and not message.validate_only:
+                    await context.tasks.start(_update(context, news), holding=request)
+    except TimedOutError:
+        return Response(error_code=codes.REQUEST_TIMED_OUT, error_message=None)
+    except ControllerError as refusal:
+        return Response(error_code=refusal.code, error_message=str(refusal) or None)
+    response = Response(error_message=None)
+    if request.api_version < 2:
+        response.results = [
+            Response.UpdatableFeatureResult(feature=name, error_message="NONE") for name in wanted
+        ]
+    return response
 
 
-def _judge_and_update(
-    context: Context,
-    request: _native.Request,
-    message: messages.UpdateFeaturesRequest,
-    late: Callable[[], None],
-    due_ms: int,
-) -> None:
-    kind = messages.UpdateFeaturesResponse
-    current = context.controller.finalized_features()
+def _judge(
+    context: Context, request: _native.Request, message: Request
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The levels that are asked for, and those of them that are not so already. Raises
+    ControllerError."""
+    cluster = context.cluster
+    current = finalized_features(cluster.image, cluster.quorum.kraft_version)
     wanted = {}
     for update in message.feature_updates:
         name, level = update.feature, update.max_version_level
         # The flag of version 0 has no effect in Kafka 4.3, which takes every update for an upgrade.
         upgrade_type = update.upgrade_type if request.api_version >= 1 else UPGRADE
-        reason = feature_refusal(name, level, upgrade_type, current, context.cluster.node_id)
+        reason = feature_refusal(name, level, upgrade_type, current, cluster.controller_id)
         if reason:
             sentence = (
                 "The update failed for all features since the following feature had an error: "
                 f"{reason}"
             )
-            refusal = ControllerError(codes.INVALID_UPDATE_VERSION, sentence)
-            context.plane.respond(request, _failed(refusal))
-            return
+            raise ControllerError(codes.INVALID_UPDATE_VERSION, sentence)
         wanted[name] = level
-    news = {name: level for name, level in wanted.items() if current.get(name, 0) != level}
-    response = kind(error_message=None)
-    if request.api_version < 2:
-        response.results = [
-            kind.UpdatableFeatureResult(feature=name, error_message="NONE") for name in wanted
-        ]
+    return wanted, {name: at for name, at in wanted.items() if current.get(name, 0) != at}
 
-    def updated(refusal: ControllerError | None) -> None:
-        for name, level in () if refusal else news.items():
-            context.log.info(f"finalised {name} at level {level}")
-        if deadline.met():
-            context.plane.respond(request, _failed(refusal) if refusal else response)
 
-    if message.validate_only or not news:
-        context.plane.respond(request, response)
-        return
-    context.controller.update_features(news, updated)
-    deadline = Deadline(context, left_ms(context, due_ms), late)
+async def _update(context: Context, levels: dict[str, int]) -> None:
+    await context.controller.update_features(levels)
+    for name, level in levels.items():
+        context.log.info(f"finalised {name} at level {level}")

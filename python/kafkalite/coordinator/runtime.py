@@ -13,20 +13,17 @@ from typing import Any, Generic, NamedTuple, Protocol
 from kafkalite.coordinator.frame import Frames
 from kafkalite.coordinator.shard import LOADING, Host, Loading, M, Shard
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.controller import ControllerError
-from kafkalite.metadata.controller.active import Controller, Then
-from kafkalite.metadata.controller.topics import NewTopic
+from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
 from kafkalite.metadata.image import AlikeNames, Image
+from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_hash
+from kafkalite.tasks import Future, Tasks
 
 PARTITIONS_KNOWN_MAX = 10_000
 """Keys whose partition is remembered; beyond, all are worked out anew."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their numbers, in which `…topic.compression.codec` names them."""
-
-MadeTopic = Callable[[KafkaliteError | None], None]
-"""Told that the topic is there, or why it is not."""
 
 
 class RuntimeHost(Host, Protocol):
@@ -37,9 +34,11 @@ class RuntimeHost(Host, Protocol):
     @property
     def image(self) -> Image: ...
     @property
-    def controller(self) -> Controller: ...
+    def tasks(self) -> Tasks: ...
+    @property
+    def write_lock(self) -> WriteLock: ...
     def on_stop(self, callback: Callable[[], None]) -> None: ...
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then) -> dict[str, bytes]: ...
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]: ...
 
 
 class InternalTopic(NamedTuple):
@@ -66,9 +65,7 @@ class Runtime(Generic[M]):
         self._codec = CODECS[topic.codec] if 0 <= topic.codec < len(CODECS) else CODECS[0]
         self._loading: list[list[Loading[M]]] = []
         """What is to be loaded from each log directory, in this order."""
-        self._is_making_topic = False
-        self._awaiting_topic: dict[MadeTopic, None] = {}
-        """Who waits for the topic, in this order."""
+        self._making: Future[None] | None = None
         self._partitions: dict[str, int] = {}
         """Key -> partition, of keys that were asked for lately."""
 
@@ -78,59 +75,48 @@ class Runtime(Generic[M]):
         """Begins to load what there is. Returns at once; called once, when the broker serves."""
         self._host.on_stop(self._unload)
         if self._topic.name in self._host.image.topics:
-            self.make_topic()
+            self._host.tasks.start(self.make_topic())
 
     @property
     def has_topic(self) -> bool:
         """The topic is there, though its shards may not be loaded yet."""
         return bool(self.shards)
 
-    def make_topic(self, then: MadeTopic | None = None) -> None:
-        """Has the topic made if it is not there: `then(None)`, maybe at once, or `then(error)` if
-        it cannot be, of which the log is told too."""
-        if self.shards:
-            return None if then is None else then(None)
-        if then is not None:
-            self._awaiting_topic[then] = None
-        if self._is_making_topic:
-            return None
-        self._is_making_topic = True
-        turns = self._host.controller.turns
-        name = self._topic.name
-        if name in self._host.image.topics:
-            # Others may be making it.
-            return turns.when_settled([name], self._end_making)
-        return turns.in_turn([name], self._make_in_turn)
+    async def make_topic(self) -> None:
+        """Has the topic made if it is not there. Returns once it is, or cannot be made, of which
+        the log is told."""
+        if not self.shards:
+            if self._making is None or self._making.is_done:
+                self._making = self._host.tasks.start(self._make_topic())
+            await self._making
 
-    def _make_in_turn(self) -> None:
-        topic = self._topic
-        if topic.name in self._host.image.topics:
-            self._end_making()
-            return
-        try:
-            self._host.controller.check_new_topic(topic.name, AlikeNames())
-            wanted = [NewTopic(topic.name, topic.partition_count, dict(topic.configs))]
-            self._host.create_topics(wanted, self._end_making)
-        except KafkaliteError as error:
-            self._end_making(error)
-
-    def forget_waiter(self, then: MadeTopic) -> None:
-        """`then` of `make_topic` is not called any more. Nothing happens if it was."""
-        self._awaiting_topic.pop(then, None)
-
-    def _end_making(self, error: KafkaliteError | None = None) -> None:
-        self._is_making_topic = False
-        awaiting, self._awaiting_topic = self._awaiting_topic, {}
-        topic = self._host.image.topics.get(self._topic.name)
+    async def _make_topic(self) -> None:
+        host, name = self._host, self._topic.name
+        reason = ""
+        if name in host.image.topics:
+            await host.write_lock.settled([name])
+        else:
+            async with host.write_lock.held([name]):
+                reason = await self._create_topic()
+        topic = host.image.topics.get(name)
         if topic is not None:
             self._take_shards(len(topic.partitions))
-        elif error is None:
-            sentence = "who was making it has failed"
-            error = ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, sentence)
-        if error is not None:
-            self._host.log.error(f"topic {self._topic.name} is not created: {error}")
-        for then in awaiting:
-            then(error)
+        elif not reason:
+            reason = "who was making it has failed"
+        if reason:
+            host.log.error(f"topic {name} is not created: {reason}")
+
+    async def _create_topic(self) -> str:
+        """Why the topic cannot be made; empty if it is there."""
+        host, topic = self._host, self._topic
+        try:
+            if topic.name not in host.image.topics:
+                check_new_topic(host.image, topic.name, AlikeNames())
+                wanted = NewTopic(topic.name, topic.partition_count, dict(topic.configs))
+                await host.create_topics([wanted])
+        except KafkaliteError as error:
+            return str(error)
+        return ""
 
     def drop(self) -> None:
         """The topic itself was deleted, and everything with it."""

@@ -12,20 +12,45 @@ from typing import Protocol
 from kafkalite.metadata.image import NO_LEADER, BrokerImage, Image
 
 
-class HasImage(Protocol):
-    """Whoever keeps the image (`kafkalite.metadata.controller.active.Controller`)."""
+class QuorumView(Protocol):
+    """The state of the quorum, for DescribeQuorum."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def voter_directory_id(self) -> bytes: ...
+    @property
+    def kraft_version(self) -> int: ...
+
+
+class Source(Protocol):
+    """Whoever keeps the image (`kafkalite.metadata.solo`)."""
 
     @property
     def image(self) -> Image: ...
+    @property
+    def quorum(self) -> QuorumView: ...
 
 
 class Cluster:
     """Used by the control thread only."""
 
-    def __init__(self, node_id: int, controller: HasImage) -> None:
+    def __init__(self, node_id: int, source: Source) -> None:
         self.node_id = node_id
         """This node's."""
-        self._controller = controller
+        self._source = source
+
+    @property
+    def image(self) -> Image:
+        """All metadata as it is now."""
+        return self._source.image
+
+    @property
+    def quorum(self) -> QuorumView:
+        """The state of the quorum that writes the metadata."""
+        return self._source.quorum
 
     @property
     def controller_id(self) -> int:
@@ -40,18 +65,18 @@ class Cluster:
     @property
     def brokers(self) -> list[BrokerImage]:
         """The registrations of the brokers that are alive, this node's among them."""
-        registered = self._controller.image.brokers
+        registered = self.image.brokers
         return [registered[each] for each in self.broker_ids]
 
     @property
     def broker(self) -> BrokerImage:
         """This node's registration."""
-        return self._controller.image.brokers[self.node_id]
+        return self.image.brokers[self.node_id]
 
     def leader_of(self, topic: str, partition: int) -> int:
         """The id of the broker that leads a partition; NO_LEADER if nobody does, or there is no
         such partition."""
-        known = self._controller.image.topics.get(topic)
+        known = self.image.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return NO_LEADER
         return known.partitions[partition].leader
@@ -61,4 +86,4 @@ class Cluster:
         of a coordinator, holds: its leader, if that is alive."""
         leader = self.leader_of(topic, partition)
         alive = leader in self.broker_ids
-        return self._controller.image.brokers[leader] if alive else None
+        return self.image.brokers[leader] if alive else None

@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalite import _native
+from kafkalite.calls import LogCalls
+from kafkalite.errors import StorageError
+from kafkalite.metadata.controller.features import finalized_features
 from kafkalite.metadata.features import FEATURES
 from kafkalite.metadata.fold import Delta
 from kafkalite.metadata.image import BROKER, TOPIC, Image, TopicImage
+from kafkalite.tasks import Future
 
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """(the configs of a topic) -> those that its logs obey, with the broker's defaults."""
@@ -43,7 +47,20 @@ class Publisher:
     def __init__(self, node_id: int, engine_configs: EngineConfigs) -> None:
         self._node_id = node_id
         self._engine_configs = engine_configs
+        self._kraft_version = 0
+        self._core: _native.Topics | None = None
+        self._logs: LogCalls | None = None
         self._broker_config_watchers: list[Callable[[], object]] = []
+
+    def serve(self, core: _native.Topics, image: Image, kraft_version: int) -> None:
+        """From now on changes are published to `core`, which has loaded the topics of `image`.
+        `kraft_version` is the quorum's own."""
+        self._core, self._kraft_version = core, kraft_version
+        self._publish_features(core, image)
+
+    def change_logs_by(self, logs: LogCalls) -> None:
+        """From now on logs can be made and deleted."""
+        self._logs = logs
 
     def on_broker_configs(self, watcher: Callable[[], object]) -> None:
         """`watcher()` is called after each change of this broker's configs, or of all brokers'."""
@@ -53,21 +70,34 @@ class Publisher:
         """The states of topics by their names, with the configs of `image`."""
         return {topic.name: self._state(image, topic) for topic in topics}
 
-    def publish_topics(
-        self, core: _native.Topics, image: Image, made: Mapping[str, TopicState]
-    ) -> None:
+    def place(self, count: int) -> list[bytes]:
+        """The ids of the log directories where new partitions of this node go. Raises
+        KafkaliteError."""
+        return self._serving().place(count)
+
+    def make_logs(self, states: Mapping[str, TopicState]) -> Future[None]:
+        """Makes the logs that topics lack: all of them, or none."""
+        return self._changing().make(states)
+
+    def delete_topics(self, names: Sequence[str]) -> Future[None]:
+        """Takes topics out of sight at once, and deletes their logs. A log directory in which that
+        fails is offline then."""
+        return self._changing().delete(names)
+
+    def publish_topics(self, image: Image, made: Mapping[str, TopicState]) -> None:
         """Has clients see topics, whose logs were made for the states `made`. Their configs may
         have changed meanwhile. Raises KafkaliteError."""
+        core = self._serving()
         states = self.states(image, [image.topics[name] for name in made])
         core.publish(states)
         for name, state in states.items():
             if state != made[name]:
                 core.set_configs(name, state.configs)
 
-    def publish_configs(self, core: _native.Topics, delta: Delta) -> None:
-        """Has configurations hold that have changed. Those of new topics hold when their logs are
-        made."""
-        image, topics = delta.image, delta.before.topics
+    def publish(self, delta: Delta) -> None:
+        """Has configurations and features hold that have changed. Those of new topics hold when
+        their logs are made."""
+        core, image = self._serving(), delta.image
         if any(kind == BROKER for kind, _ in delta.configs):
             names: Sequence[str] = list(image.topics)
             for watcher in self._broker_config_watchers:
@@ -75,22 +105,32 @@ class Publisher:
         else:
             names = [name for kind, name in sorted(delta.configs) if kind == TOPIC]
         for name in names:
-            if name in topics and name in image.topics:
+            if name in delta.before.topics:
                 own = image.configs.get((TOPIC, name), {})
                 core.set_configs(name, self._engine_configs(own))
+        if delta.are_features_changed:
+            self._publish_features(core, image)
 
-    def publish_features(
-        self, core: _native.Topics, image: Image, finalized: Mapping[str, int]
-    ) -> None:
-        """Has ApiVersions tell the features; `finalized` are their levels."""
+    def _publish_features(self, core: _native.Topics, image: Image) -> None:
+        """Has ApiVersions tell the features."""
         supported = [(each.name, each.low, each.high) for each in FEATURES]
+        finalized = finalized_features(image, self._kraft_version)
         core.set_features(supported, list(finalized.items()), image.last_offset)
 
     def _state(self, image: Image, topic: TopicImage) -> TopicState:
         own = image.configs.get((TOPIC, topic.name), {})
-        node_id = self._node_id
         partitions = [
-            PartitionState(each.leader_epoch, each.directory_of(node_id))
+            PartitionState(each.leader_epoch, each.directory_of(self._node_id))
             for each in topic.partitions
         ]
         return TopicState(topic.id, topic.is_internal, dict(self._engine_configs(own)), partitions)
+
+    def _serving(self) -> _native.Topics:
+        if self._core is None:
+            raise StorageError("the node does not serve yet")
+        return self._core
+
+    def _changing(self) -> LogCalls:
+        if self._logs is None:
+            raise StorageError("the node does not serve yet")
+        return self._logs
