@@ -25,7 +25,7 @@ from kafkalite.tasks import TimedOutError
 NAME = "Metadata"
 
 TOPICS_NAMED = 10
-"""Of topics that cannot be made together, so many are named in the log."""
+"""Topics that cannot be made together and are named in the log, at most."""
 
 
 async def handle(

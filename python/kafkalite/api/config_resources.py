@@ -1,5 +1,6 @@
-"""What has a configuration, and how it changes: topics, brokers, loggers, groups, subscriptions of
-client metrics. DescribeConfigs, AlterConfigs and IncrementalAlterConfigs are faces of this.
+"""Resources with a configuration, and how it changes: topics, brokers, loggers, groups,
+subscriptions of client metrics. DescribeConfigs, AlterConfigs and IncrementalAlterConfigs are faces
+of this.
 
 Changes are judged by `kafkalite.config.changes` and stored by the controller, whose record is on
 disk before the answer; logs and broker obey from then on. Where the metadata's directory does not
@@ -52,7 +53,7 @@ ELR_FEATURE = "eligible.leader.replicas.version"
 
 
 def own_configs(context: Context, kind: int, name: str) -> Mapping[str, str]:
-    """What is set for a resource."""
+    """The configs that are set for a resource."""
     return context.image.configs.get((kind, name), {})
 
 
@@ -140,7 +141,7 @@ def _refuse(result: Any, refusal: ChangeRefusedError | ControllerError) -> None:
 
 
 def changes_of_resource(context: Context, kind: int, name: str, changes_of: ChangesOf) -> Changes:
-    """What becomes of a resource's configuration. Raises ChangeRefusedError."""
+    """The changes of a resource's configuration. Raises ChangeRefusedError."""
     rules = {
         TOPIC: _topic_changes,
         BROKER: _broker_changes,

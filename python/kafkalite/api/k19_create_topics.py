@@ -147,7 +147,7 @@ def _refused(message: Request, refusal: ControllerError) -> Response:
 
 
 def _judged(context: Context, topic: Asked, others: AlikeNames) -> NewTopic:
-    """What is to be made, after the `others`. Raises ControllerError where it cannot be."""
+    """The topic that is to be made, after the `others`. Raises ControllerError where it cannot."""
     check_new_topic(context.image, topic.name, others)
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:

@@ -118,7 +118,7 @@ def _response(judged: list[Judged], failure: ControllerError | None) -> Response
 
 
 def _is_for_controller(name: str | None, topic_id: bytes, count: int) -> bool:
-    """What comes twice, or with both or none of name and id, is refused without it."""
+    """Topics that come twice, or with both or none of name and id, are refused without it."""
     return count == 1 and (name is None) != (topic_id == NO_ID)
 
 

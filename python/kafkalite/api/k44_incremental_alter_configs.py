@@ -98,7 +98,7 @@ def _operations(resource: Any) -> list[tuple[str, int, str | None]]:
 
 
 def _breaks(context: Context, resource: Any) -> bool:
-    """Whether Kafka's controller would come upon an operation that there is none of."""
+    """Says that Kafka's controller would come upon an operation that there is none of."""
     if resource.resource_type not in JUDGED_BY_CONTROLLER:
         return False
     keys = context.config.topic_keys if resource.resource_type == TOPIC else NO_LISTS

@@ -29,13 +29,13 @@ from kafkalite.metadata.image_records import config_record
 from kafkalite.protocol import messages
 
 LOST_PARTITIONS_NAMED = 10
-"""Of partitions that are not there, so many are named in the log."""
+"""Partitions that are lost and named in the log, at most."""
 RESERVED_DIRECTORY_IDS = 100
 """Ids below are no directories: migrating, unassigned, lost (`DirectoryId`)."""
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself when it starts."""
+    """A broker's own words when it starts."""
 
     node_id: int
     endpoints: tuple[Endpoint, ...]
@@ -151,7 +151,7 @@ def stop_records(image: Image, node_id: int) -> list[Any]:
 
 
 def lost_partitions(image: Image) -> list[str]:
-    """What is to be said of partitions that one node, which has just started, does not lead."""
+    """A sentence about the partitions that one node, which has just started, does not lead."""
     lost = [
         f"{topic.name}-{partition.index}"
         for topic in image.topics.values()
@@ -167,7 +167,7 @@ def lost_partitions(image: Image) -> list[str]:
 
 
 def _bootstrap_records(bootstrap: Sequence[Any], registration: Registration) -> list[Any]:
-    """What Kafka's controller writes first into a new log."""
+    """The records that Kafka's controller writes first into a new log."""
     records = list(bootstrap) or own_features()
     if _levels(records).get(ELR_VERSION):
         default = config_record(BROKER, "", "min.insync.replicas", registration.min_insync_replicas)

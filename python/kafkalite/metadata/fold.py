@@ -93,7 +93,7 @@ class Fold:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a metadata transaction has begun and not ended."""
+        """A metadata transaction has begun and not ended."""
         return self._pending is not None
 
     def replay(self, message: Any) -> None:
@@ -245,7 +245,7 @@ class Fold:
             self._deleted[message.topic_id] = told
 
     def _clear_elr(self, message: Any) -> None:
-        """Of one topic, or of all with the name ""."""
+        """Clears the ELR of one topic, or of all with the name ""."""
         topics = {each.id: (each.name, each.partitions) for each in self._by_id.values()}
         for topic_id, (name, draft) in self._drafts.items():
             topics[topic_id] = name, tuple(draft.values())
@@ -355,7 +355,7 @@ class Fold:
 
 
 def _nothing(_message: Any) -> None:
-    """Of records that add nothing."""
+    """Applies a record that adds nothing."""
 
 
 def _changed(new: list[Any] | None, old: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state", "__share_group_state"))
 
 UNASSIGNED_DIRECTORY = (1).to_bytes(16, "big")
-"""Of a replica whose node has several log directories and has not said which (`DirectoryId`)."""
+"""The directory of a replica whose node has several and has not said which (`DirectoryId`)."""
 
 
 class PartitionImage(NamedTuple):
@@ -55,7 +55,7 @@ class TopicImage(NamedTuple):
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is one of the coordinators' topics."""
+        """It is one of the coordinators' topics."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -134,6 +134,6 @@ class Image(NamedTuple):
     kept: Mapping[tuple[Any, ...], bytes] = {}
     """Identity -> record, of what is only kept."""
     leader_epoch: int = 0
-    """Of the quorum, which wrote the last record."""
+    """The quorum's, when it wrote the last record."""
     last_offset: int = -1
     last_timestamp: int = 0

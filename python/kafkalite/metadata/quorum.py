@@ -16,7 +16,7 @@ QUORUM_STATE_FILE = "quorum-state"
 
 
 class Quorum(NamedTuple):
-    """What the control records and `quorum-state` say."""
+    """The words of the control records and of `quorum-state`."""
 
     leader_epoch: int = 0
     kraft_version: int = 0

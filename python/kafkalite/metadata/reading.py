@@ -26,28 +26,28 @@ READ_BYTES = 1 << 20
 
 
 class Found(NamedTuple):
-    """What `read` has read."""
+    """The metadata directory as it was found."""
 
     folder: Path
     fold: Fold
     image: Image
     quorum: Quorum
     end_offset: int
-    """Of the log."""
+    """The log's."""
     snapshot_end_offset: int
     record_count: int
-    """Of the log, behind the snapshot."""
+    """The number of records in the log behind the snapshot."""
     bootstrap: list[Any]
     """The messages of `bootstrap.checkpoint`."""
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever written."""
+        """Nothing was ever written."""
         return self.end_offset == 0 and self.snapshot_end_offset == 0
 
 
 def read(metadata_dir: Path) -> Found:
-    """What is in the directory, which is not changed.
+    """Reads the directory, which is not changed.
 
     A batch that cannot be read ends the log, as it does when the log is opened. Raises
     LogDirRefusedError where log and snapshots do not meet; CorruptFileError where records do not
@@ -136,7 +136,7 @@ class _State:
 
 
 def _read_snapshot(path: Path, state: _State) -> bool:
-    """Whether the snapshot is whole."""
+    """Adds a snapshot up; False if it is not whole."""
     for batch in _read_batches(path):
         state.add(batch, of_snapshot=True)
     return state.is_whole

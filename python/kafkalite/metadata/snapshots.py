@@ -27,7 +27,7 @@ FOLDER = "__cluster_metadata-0"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 BATCH_BYTES_MAX = 1 << 20
-"""Of the records in a batch that we write; the quorum takes up to 8 MiB."""
+"""The size of the records in a batch that we write; the quorum takes up to 8 MiB."""
 BATCH_RECORDS_MAX = 10_000
 SNAPSHOTS_KEPT = 2
 

@@ -112,8 +112,8 @@ class SoloWriter:
         self._log.end_snapshot(error)
 
     def append_now(self, records: Sequence[Any]) -> Delta:
-        """As `submit`, and waits for the disk: as long as the node does not serve yet, or does not
-        any more."""
+        """Does what `submit` does, and waits for the disk: as long as the node does not serve yet,
+        or does not any more."""
         try:
             return self._log.append(records, self._wall_ms())
         except KafkaliteError as error:

@@ -61,9 +61,9 @@ class Appending(NamedTuple):
 
     batches: list[bytes]
     messages: list[list[Any]]
-    """Of each batch."""
+    """The messages of each batch."""
     end_offsets: list[int]
-    """Of each batch: the offset after its last record."""
+    """The offset after the last record of each batch."""
     now_ms: int
 
 
@@ -125,7 +125,7 @@ class MetadataLog:
 
     @property
     def voter_directory_id(self) -> bytes:
-        """As DescribeQuorum shows it: all zeros before kraft.version 1."""
+        """The directory's id as DescribeQuorum shows it: all zeros before kraft.version 1."""
         return self._directory_id if self._quorum.kraft_version else bytes(16)
 
     @property
@@ -192,7 +192,7 @@ class MetadataLog:
         return self._take_delta(appending.now_ms)
 
     def is_written(self, appending: Appending) -> bool:
-        """Whether the log has all of it."""
+        """The log has all of it."""
         return self.end_offset >= appending.end_offsets[-1]
 
     @property
@@ -311,7 +311,7 @@ class MetadataLog:
 
 
 def _abort(reason: str) -> tuple[Any, bytes]:
-    """What takes back the records of a transaction that has not ended."""
+    """The record that takes back those of a transaction that has not ended."""
     abort = messages.AbortTransactionRecord(reason=reason)
     return abort, records.encode(abort)
 

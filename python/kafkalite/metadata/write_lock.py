@@ -47,7 +47,7 @@ class WriteLock:
         return self._holder
 
     def has_to_wait(self, names: Iterable[str] = ()) -> bool:
-        """Whether `held` would not have the lock at once."""
+        """Says that `held` would not have the lock at once."""
         is_held = self._holder is not None or bool(self._queue)
         return is_held or any(map(self.is_changing, names))
 
@@ -72,11 +72,11 @@ class WriteLock:
             end.set(None)
 
     def is_changing(self, name: str) -> bool:
-        """Whether logs of a topic are being made."""
+        """Says that logs of a topic are being made."""
         return name in self._changing
 
     def is_being_made(self, name: str) -> bool:
-        """Whether a topic is changing because it is new. Any thread may ask."""
+        """Says that a topic is changing because it is new. Any thread may ask."""
         return name in self._new
 
     async def _acquire(self, hold: "Hold", names: Collection[str]) -> None:
