@@ -16,7 +16,7 @@ from client.test_producer import Log, poll_until, produce_response
 from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, connecting
 from kafkalite.client.cluster import metadata_request
 from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.question import Question
+from kafkalite.client.pending_request import PendingRequest
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -524,12 +524,12 @@ def test_a_question_on_a_connection_that_is_to_be_spared_waits_until_then() -> N
     with FakeBroker(handle) as broker, Cluster(broker.servers) as cluster:
         cluster.refresh([])
         now = time.monotonic()
-        with Question(cluster, metadata_request([], allow_auto_create=False), now) as question:
-            assert question.take(now) is None
-            assert question.due > now + FOR_EVER_MS / 2_000
-            later = question.due
-            while question.take(later) is None:
-                select.select(question.descriptors(), [], [], 1)
+        with PendingRequest(cluster, metadata_request([], allow_auto_create=False), now) as pending:
+            assert pending.take(now) is None
+            assert pending.due > now + FOR_EVER_MS / 2_000
+            later = pending.due
+            while pending.take(later) is None:
+                select.select(pending.descriptors(), [], [], 1)
         assert len(broker.of("Metadata")) == 2
         (asked,) = [each for each in broker.seen if each.name == "ApiVersions"]
         assert asked is broker.seen[0]

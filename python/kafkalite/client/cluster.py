@@ -510,7 +510,7 @@ class Cluster(Closing):
                 self._patient_until = now + self._wait_for_servers_ms / 1000
 
     def lend(self) -> Connection | None:
-        """A connection to any broker, if there is one, for a question whose answer the caller does
+        """A connection to any broker, if there is one, for a request whose answer the caller does
         not wait for: it is theirs until they give it back, or close it."""
         connection, self._bootstrap = self._bootstrap, None
         return connection if connection is not None and connection.is_open else None

@@ -7,21 +7,9 @@
                 …
 
 One thread at a time; a group's heartbeats have their own, and so has the joining of a group, which
-may take minutes: nothing is read meanwhile. What is known of each partition is in `place.py`, what
-is looked up in `lookup.py`, what is fetched in `fetcher.py`, what has come and was not handed out
-in `fetched.py`, and what concerns the group in `consumer_coordinator.py`.
-
-The position of a partition is the offset of the next record that the caller gets. It moves as
-records are handed out, by `poll` all of a list, by an iterator one after the other, so `commit`
-commits what the caller has, the record that an iterator gave last included. What is committed
-unasked is what they have dealt with: they have come for more, or have closed the consumer. Who
-fails in between (a `with` block that ends with an exception, a program that ends without `close`)
-gets again what they had in hand.
-
-An error of one partition leaves the others alone: it is raised once there is nothing else to hand
-out, or by the call after the one that had something. A new leader that has lost what was read (an
-unclean election) is read from where its log ends, and with `offset_reset="none"` that is an error
-(KIP-320).
+may take minutes: nothing is read meanwhile. `subscription_state.py` has the state of each
+partition, `position_lookup.py` finds where it is read from, `fetcher.py` fetches, `fetched.py`
+keeps what has come and was not handed out, `consumer_coordinator.py` does what concerns the group.
 """
 
 import re
@@ -50,9 +38,9 @@ from kafkalite.client.exclusive import Exclusive, exclusive
 from kafkalite.client.fetched import Fetched, Record
 from kafkalite.client.fetcher import READ_COMMITTED, Fetcher, FetchOptions
 from kafkalite.client.leaders import Leaders
-from kafkalite.client.lookup import Lookup
 from kafkalite.client.membership import GroupOptions, Membership
-from kafkalite.client.place import Need, Partition, Places
+from kafkalite.client.position_lookup import PositionLookup
+from kafkalite.client.subscription_state import Need, Partition, SubscriptionState
 from kafkalite.client.wakeup import Wakeup
 from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
 
@@ -122,7 +110,7 @@ class Consumer(Exclusive):
         }
         self.cluster = Cluster(bootstrap_servers, client_id=client_id, **times)
         self._admin = Admin(self.cluster)
-        self._places = Places()
+        self._subscription_state = SubscriptionState()
         self._wakeup = Wakeup()
         self._coordinator: ConsumerCoordinator | None = None
         name = None
@@ -131,7 +119,12 @@ class Consumer(Exclusive):
             name = options.group
             member = Membership(bootstrap_servers, options, client_id, self._troubles, **times)
             self._coordinator = ConsumerCoordinator(
-                member, self.cluster, self._places, self._wakeup, self._troubles, commit_s
+                member,
+                self.cluster,
+                self._subscription_state,
+                self._wakeup,
+                self._troubles,
+                commit_s,
             )
         self._leaders = Leaders(self.cluster, troubles=self._troubles)
         fetches = FetchOptions(
@@ -141,11 +134,13 @@ class Consumer(Exclusive):
             partition_bytes_max,
             fetch_wait_ms,
         )
-        self._fetcher = Fetcher(self.cluster, self._leaders, self._places, fetches, self._troubles)
-        self._lookup = Lookup(
+        self._fetcher = Fetcher(
+            self.cluster, self._leaders, self._subscription_state, fetches, self._troubles
+        )
+        self._position_lookup = PositionLookup(
             self.cluster,
             self._leaders,
-            self._places,
+            self._subscription_state,
             name,
             RESETS[offset_reset],
             ISOLATION[isolation],
@@ -180,7 +175,7 @@ class Consumer(Exclusive):
         self._is_closed = True
         coordinator = self._coordinator
         is_subscribed = coordinator is not None and coordinator.is_subscribed
-        if is_subscribed or list(self._places):
+        if is_subscribed or list(self._subscription_state):
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         if self._coordinator is not None:
             self._coordinator.group.drop()
@@ -221,7 +216,13 @@ class Consumer(Exclusive):
 
     def _close_sockets(self) -> None:
         lifetime.forget(self)
-        for each in (self._fetcher, self._lookup, self._leaders, self.cluster, self._wakeup):
+        for each in (
+            self._fetcher,
+            self._position_lookup,
+            self._leaders,
+            self.cluster,
+            self._wakeup,
+        ):
             each.close()
 
     def wakeup(self) -> None:
@@ -247,11 +248,11 @@ class Consumer(Exclusive):
         Nothing is fetched from an offset of `stops` on; what comes before it may come with records
         behind it, of the same batch or the next ones."""
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
-        places = pairs("partitions", partitions)
-        for place, start in starts.items():
-            whole(f"the offset of {place[0]}-{place[1]}", start, None, OFFSET_MAX)
+        subscription_state = pairs("partitions", partitions)
+        for state, start in starts.items():
+            whole(f"the offset of {state[0]}-{state[1]}", start, None, OFFSET_MAX)
         for topic, index in stops or {}:
-            if (topic, index) not in places:
+            if (topic, index) not in subscription_state:
                 raise InvalidArgumentError(f"{topic}-{index} is not assigned")
         special = {partition: start for partition, start in starts.items() if start < 0}
         found = self._admin.list_offsets(special) if special else {}
@@ -259,13 +260,13 @@ class Consumer(Exclusive):
         self._fetcher.waiting.shut()
         if self._coordinator is not None:
             self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000)
-        self._places.assign(places)
-        self._leaders.create_once(topic for topic, _ in places)
+        self._subscription_state.assign(subscription_state)
+        self._leaders.create_once(topic for topic, _ in subscription_state)
         for partition, stop in (stops or {}).items():
-            self._places[partition].stop = stop
+            self._subscription_state[partition].stop = stop
         for partition, start in starts.items():
             offset = found[partition].offset if partition in found else start
-            self._places.seek(partition, offset)
+            self._subscription_state.seek(partition, offset)
 
     @exclusive
     def subscribe(
@@ -314,19 +315,21 @@ class Consumer(Exclusive):
         self._fetcher.waiting.shut()
         if self._coordinator is not None:
             self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000)
-        self._places.assign([])
+        self._subscription_state.assign([])
 
     @property
     @exclusive
     def assignment(self) -> list[Partition]:
         """The partitions that are read at the moment."""
-        return sorted(self._places)
+        return sorted(self._subscription_state)
 
     @exclusive
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on at an offset. Raises `InvalidArgumentError` for a partition not assigned."""
         self._fetcher.waiting.shut()
-        self._places.seek(pair("partition", partition), whole("offset", offset, 0, OFFSET_MAX))
+        self._subscription_state.seek(
+            pair("partition", partition), whole("offset", offset, 0, OFFSET_MAX)
+        )
 
     @exclusive
     def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> None:
@@ -340,13 +343,17 @@ class Consumer(Exclusive):
         self._seek_to(LATEST, partitions)
 
     def _seek_to(self, kind: int, partitions: Iterable[Partition] | None) -> None:
-        wanted = list(self._places) if partitions is None else pairs("partitions", partitions)
+        wanted = (
+            list(self._subscription_state)
+            if partitions is None
+            else pairs("partitions", partitions)
+        )
         for partition in wanted:
-            self._places[partition]  # or it is refused
+            self._subscription_state[partition]  # or it is refused
         found = self._offsets(dict.fromkeys(wanted, kind))
         self._fetcher.waiting.shut()
         for partition, offset in found.items():
-            self._places.seek(partition, offset)
+            self._subscription_state.seek(partition, offset)
 
     @exclusive
     def offsets_for_times(
@@ -377,10 +384,10 @@ class Consumer(Exclusive):
         """How many offsets the position is behind the end of what may be read, as the last fetch
         has told it (`currentLag` of Kafka's consumer); None while that is not known."""
         self._fetcher.waiting.settle()
-        place = self._places[partition]
-        if place.position is None or place.end is None:
+        state = self._subscription_state[partition]
+        if state.position is None or state.end is None:
             return None
-        return max(place.end - place.position, 0)
+        return max(state.end - state.position, 0)
 
     @exclusive
     def position(self, partition: Partition) -> int:
@@ -389,12 +396,12 @@ class Consumer(Exclusive):
         self._fetcher.waiting.settle()
         deadline = time.monotonic() + self.cluster.timeout_ms / 1000
         while True:
-            place = self._places[partition]
-            if place.need is Need.NOTHING and place.position is not None:
-                return place.position
-            if place.error is not None:
-                error = place.error
-                self._places.forget_error(partition, 0.0)
+            state = self._subscription_state[partition]
+            if state.need is Need.NOTHING and state.position is not None:
+                return state.position
+            if state.error is not None:
+                error = state.error
+                self._subscription_state.forget_error(partition, 0.0)
                 raise error
             left = deadline - time.monotonic()
             if left <= 0:
@@ -403,19 +410,23 @@ class Consumer(Exclusive):
                     f"{self.cluster.timeout_ms} ms"
                 )
             self._turn_lookups()
-            if self._lookup.descriptors() or self._leaders.descriptors() or place.waits_until:
+            if (
+                self._position_lookup.descriptors()
+                or self._leaders.descriptors()
+                or state.waits_until
+            ):
                 self._wait(left, [])
 
     @exclusive
     def pause(self, partition: Partition) -> None:
         """Hands out and fetches nothing more of a partition until `resume`."""
         self._fetcher.waiting.shut()
-        self._places.pause(partition, is_paused=True)
+        self._subscription_state.pause(partition, is_paused=True)
 
     @exclusive
     def resume(self, partition: Partition) -> None:
         """Goes on with a paused partition."""
-        self._places.pause(partition, is_paused=False)
+        self._subscription_state.pause(partition, is_paused=False)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -476,7 +487,7 @@ class Consumer(Exclusive):
     @exclusive
     def advance(self, partition: Partition, offset: int) -> None:
         """The records below an offset, of those that `fetch` gave, have been dealt with."""
-        self._places.advance(partition, offset)
+        self._subscription_state.advance(partition, offset)
 
     def _begin(self, timeout_ms: int) -> float:
         """The caller has dealt with all that they have, and wants more: until when."""
@@ -484,7 +495,7 @@ class Consumer(Exclusive):
         if self._is_called_back:
             raise InvalidArgumentError("a rebalance listener cannot read: it is called by poll")
         self._fetcher.waiting.shut()
-        self._places.confirm()
+        self._subscription_state.confirm()
         return deadline
 
     def _has_to_return(self, deadline: float) -> bool:
@@ -507,7 +518,7 @@ class Consumer(Exclusive):
             self._raise_error()
             if waiting.is_ready:
                 # Answers stay where they are meanwhile: what has come is bounded.
-                if self._places.is_lacking:
+                if self._subscription_state.is_lacking:
                     self._turn_lookups()
                 return True
             self._turn_lookups()
@@ -528,8 +539,8 @@ class Consumer(Exclusive):
 
     def _turn_lookups(self) -> None:
         self._leaders.take(time.monotonic())
-        self._lookup.take(time.monotonic())
-        self._lookup.send(time.monotonic())
+        self._position_lookup.take(time.monotonic())
+        self._position_lookup.send(time.monotonic())
         self._leaders.send(time.monotonic())
 
     def _send_fetches(self) -> None:
@@ -538,14 +549,14 @@ class Consumer(Exclusive):
 
     def _raise_error(self) -> None:
         until = time.monotonic() + BACKOFF_MS / 1000
-        error = self._places.take_error(until, but=self._fetcher.waiting.has)
+        error = self._subscription_state.take_error(until, but=self._fetcher.waiting.has)
         if error is not None:
             raise error
 
     def _wait(self, seconds: float, descriptors: list[int]) -> None:
         """Until an answer comes, or a pause may be over."""
-        descriptors += self._lookup.descriptors() + self._leaders.descriptors()
-        has_pause = self._places.waits_until > time.monotonic()
+        descriptors += self._position_lookup.descriptors() + self._leaders.descriptors()
+        has_pause = self._subscription_state.waits_until > time.monotonic()
         at_most = 1.0 if descriptors and not has_pause else BACKOFF_MS / 1000
         self._troubles.write()
         self._wakeup.wait(min(seconds, at_most), descriptors)

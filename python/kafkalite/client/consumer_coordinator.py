@@ -6,7 +6,7 @@
                         └───── read ◄───── partitions assigned ◄──────────── joined
 
 Whoever polls calls `join_if_due`, in whose thread listeners are called. Commit and join go on in a
-thread of their own (`joining.py`), so that `poll` keeps its time; the member itself is in
+thread of their own (`pending_request.py`), so that `poll` keeps its time; the member itself is in
 `membership.py`. A topic that is subscribed to by its name and is not there is made once, by a
 broker that does so: one that is deleted later stays deleted.
 """
@@ -24,10 +24,10 @@ from kafkalite.client.cluster import (
     found_topics,
 )
 from kafkalite.client.connection import Closing, broker_error, may_pass
-from kafkalite.client.joining import Joining
-from kafkalite.client.leaders import TopicQuestion, creation_warning
+from kafkalite.client.leaders import TopicRequest, creation_warning
 from kafkalite.client.membership import Membership
-from kafkalite.client.place import Partition, Places
+from kafkalite.client.pending_request import PendingCall
+from kafkalite.client.subscription_state import Partition, SubscriptionState
 from kafkalite.client.trouble import Troubles
 from kafkalite.client.wakeup import Wakeup
 from kafkalite.errors import BrokerError, ClientError
@@ -65,7 +65,7 @@ class ConsumerCoordinator(Closing):
         self,
         membership: Membership,
         cluster: Cluster,
-        places: Places,
+        subscription_state: SubscriptionState,
         wakeup: Wakeup,
         troubles: Troubles,
         commit_s: float | None,
@@ -75,7 +75,7 @@ class ConsumerCoordinator(Closing):
         self.is_woken = False
         """A wait is to end, since the caller wants `poll` to return."""
         self._cluster = cluster
-        self._places = places
+        self._subscription_state = subscription_state
         self._wakeup = wakeup
         self._troubles = troubles
         self._commit_s = commit_s
@@ -89,12 +89,12 @@ class ConsumerCoordinator(Closing):
         interrupt may have come between."""
         self._is_prepared = False
         """What was read has been committed, and nothing is assigned until the group is joined."""
-        self._joining: Joining[list[Partition]] | None = None
+        self._joining: PendingCall[list[Partition]] | None = None
         self._is_committing = False
         """It is the commit before the join that is under way."""
         self._counting: Cluster | None = None
         """Who is asked for partitions to share out, while the group is joined."""
-        self._topics = TopicQuestion(cluster)
+        self._topics = TopicRequest(cluster)
         self._topics_wait_until = 0.0
         self._topics_sought_since: float | None = None
         """When the first look-up of the topics failed."""
@@ -178,7 +178,7 @@ class ConsumerCoordinator(Closing):
         if self._joining is not None:
             name = self.group.options.group
             raise broker_error(REBALANCE_IN_PROGRESS, f"commit of group '{name}'")
-        self._commit(self._places.positions() if offsets is None else offsets)
+        self._commit(self._subscription_state.positions() if offsets is None else offsets)
 
     def commit_if_due(self) -> None:
         """Commits by itself, once in a while."""
@@ -202,12 +202,12 @@ class ConsumerCoordinator(Closing):
             return
         self.group.commit(
             offsets,
-            read_epochs=self._places.read_epochs(offsets),
+            read_epochs=self._subscription_state.read_epochs(offsets),
             once=once,
             deadline=deadline,
             while_reachable=while_reachable,
         )
-        self._places.note_committed(offsets)
+        self._subscription_state.note_committed(offsets)
 
     def _commit_quietly(
         self, *, once: bool = False, deadline: float | None = None, in_hand: bool = True
@@ -238,8 +238,8 @@ class ConsumerCoordinator(Closing):
         """The positions that the group does not know."""
         return {
             partition: offset
-            for partition, offset in self._places.positions(in_hand=in_hand).items()
-            if self._places[partition].committed != offset
+            for partition, offset in self._subscription_state.positions(in_hand=in_hand).items()
+            if self._subscription_state[partition].committed != offset
         }
 
     # --- joining ----------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class ConsumerCoordinator(Closing):
         self._wakeup.wait(min(left, at_most), descriptors)
         return True
 
-    def _ended(self, joining: Joining[list[Partition]], deadline: float) -> bool:
+    def _ended(self, joining: PendingCall[list[Partition]], deadline: float) -> bool:
         """Waits for it; whether it is over."""
         while not joining.is_over:
             if not self._wait(deadline, []):
@@ -302,7 +302,7 @@ class ConsumerCoordinator(Closing):
 
     def _begin_commit(self) -> None:
         offsets = self._uncommitted()
-        epochs = self._places.read_epochs(offsets)
+        epochs = self._subscription_state.read_epochs(offsets)
         group = self.group
         if not offsets:
             return
@@ -314,18 +314,18 @@ class ConsumerCoordinator(Closing):
             return []
 
         self._is_committing = True
-        self._joining = Joining(commit, f"commit of {group.options.group}", self._wakeup.set)
+        self._joining = PendingCall(commit, f"commit of {group.options.group}", self._wakeup.set)
 
     def _revoke(self) -> None:
         """Nothing is assigned any more, which the listener is told before, and may commit."""
-        partitions, listener = sorted(self._places), self._listener
+        partitions, listener = sorted(self._subscription_state), self._listener
         is_lost = self.group.is_lost
         told = listener.on_lost or listener.on_revoked if is_lost else listener.on_revoked
         try:
             if told is not None and partitions:
                 told(partitions)
         finally:
-            self._places.assign([])
+            self._subscription_state.assign([])
 
     def _joined(self, deadline: float) -> bool:
         """Joins the group and takes what it gives; False while that is under way behind the
@@ -336,14 +336,14 @@ class ConsumerCoordinator(Closing):
             return False
         joining, self._joining = self._joining, None
         partitions = joining.result()
-        self._places.assign(partitions)
-        self._places.forget_positions()
+        self._subscription_state.assign(partitions)
+        self._subscription_state.forget_positions()
         self._has_to_join = self._is_prepared = False
         if self._listener.on_assigned is not None:
             self._listener.on_assigned(sorted(partitions))
         return True
 
-    def _begin_join(self) -> Joining[list[Partition]]:
+    def _begin_join(self) -> PendingCall[list[Partition]]:
         topics = sorted(self._counts)
 
         def join() -> list[Partition]:
@@ -352,7 +352,7 @@ class ConsumerCoordinator(Closing):
             self.group.leave()  # others may have what it had
             return []
 
-        return Joining(join, f"join of {self.group.options.group}", self._wakeup.set)
+        return PendingCall(join, f"join of {self.group.options.group}", self._wakeup.set)
 
     def _stop_joining(self, deadline: float) -> bool:
         """Ends a join that is under way, which behind the deadline goes on unseen. Whether what was

@@ -5,8 +5,8 @@
                      └───► open     Consumer.__iter__   a list that tells how far the caller is
 
 Nothing leaves without its position moving, and no position moves without that: whatever fails in
-between finds the records still here. What belongs to another epoch of its place is dropped, what
-belongs to a paused one is kept.
+between finds the records still here. Records of another epoch of their partition are dropped, those
+of a paused one are kept.
 """
 
 import struct
@@ -17,7 +17,7 @@ from operator import length_hint
 from typing import NamedTuple, TypeVar
 
 from kafkalite._native import count_fetched, fetched_end, fetched_tail, read_fetched
-from kafkalite.client.place import Partition, Places
+from kafkalite.client.subscription_state import Partition, SubscriptionState
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["Fetched", "Record", "Row", "Waiting"]
@@ -79,7 +79,7 @@ class Fetched:
         """Producer id and first offset of the aborted transactions in it."""
         self.high_watermark = high_watermark
         self.epoch = -1
-        """That of its place when it was asked for."""
+        """The partition's epoch when it was asked for."""
         self.rows_read: list[Row] | None = None
         """Its records, once they have been looked at."""
         self.rows_given = 0
@@ -88,7 +88,7 @@ class Fetched:
         """Told in place of whoever looks, who gets what comes before the damage."""
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         """Topic and partition."""
         return self.topic, self.partition
 
@@ -115,7 +115,7 @@ class Fetched:
                 raise
             sound = sound_bytes(self.records, self.offset, self.aborted)
             damaged, self.records = self.records[sound:], self.records[:sound]
-            self.on_damage(self, unreadable(self.place, self.end, damaged, error))
+            self.on_damage(self, unreadable(self.topic_partition, self.end, damaged, error))
         return read(self.records, self.offset, self.aborted)
 
 
@@ -139,10 +139,10 @@ def sound_bytes(records: bytes, offset: int, aborted: list[tuple[int, int]]) -> 
 
 
 def unreadable(
-    place: Partition, offset: int, damaged: bytes, error: KafkaliteError
+    partition: Partition, offset: int, damaged: bytes, error: KafkaliteError
 ) -> KafkaliteError:
     """What a caller is told of bytes that begin with a batch that cannot be read."""
-    sentence = f"{place[0]}-{place[1]} cannot be read at offset {offset}: {error}"
+    sentence = f"{partition[0]}-{partition[1]} cannot be read at offset {offset}: {error}"
     if len(damaged) >= BATCH_HEAD.size:
         _, size = BATCH_HEAD.unpack_from(damaged)
         behind = fetched_end(damaged[: BATCH_HEAD.size + max(size, 0)], offset)
@@ -153,8 +153,8 @@ def unreadable(
 
 def _records(fetched: Fetched, rows: list[Row]) -> list[Record]:
     """The rows as a caller gets them. Half the cost of `Record(…)`, which is called by name."""
-    place, new = fetched.place, tuple.__new__
-    return [new(Record, place + row) for row in rows]
+    partition, new = fetched.topic_partition, tuple.__new__
+    return [new(Record, partition + row) for row in rows]
 
 
 class _Open(NamedTuple):
@@ -168,22 +168,23 @@ class _Open(NamedTuple):
 class Waiting:
     """What has come and was not handed out, in its order."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, subscription_state: SubscriptionState) -> None:
+        self._subscription_state = subscription_state
         self._queue: deque[Fetched] = deque()
         self._open: _Open | None = None
 
     def put(self, fetched: Fetched, epoch: int) -> None:
-        """The answer to a fetch that was sent in an epoch of its place."""
+        """The answer to a fetch that was sent in an epoch of its partition."""
         fetched.epoch, fetched.on_damage = epoch, self._on_damage
         self._queue.append(fetched)
         end, read_epoch = fetched_tail(fetched.records, fetched.offset)
-        self._places.fetched(fetched.place, epoch, end, read_epoch)
+        self._subscription_state.fetched(fetched.topic_partition, epoch, end, read_epoch)
 
     def has(self, partition: Partition) -> bool:
         """Whether something of a partition is still to be handed out."""
         return any(
-            each.place == partition and self._places.of(partition, each.epoch) is not None
+            each.topic_partition == partition
+            and self._subscription_state.of(partition, each.epoch) is not None
             for each in self._queue
         )
 
@@ -199,11 +200,11 @@ class Waiting:
         found: dict[Partition, Fetched] = {}
         for fetched in self._ready():
             if fetched.rows_given:
-                self._places.rewind(fetched.place, fetched.epoch)
+                self._subscription_state.rewind(fetched.topic_partition, fetched.epoch)
             else:
-                found.setdefault(fetched.place, fetched)
+                found.setdefault(fetched.topic_partition, fetched)
         for partition, fetched in found.items():
-            self._places.give(partition, fetched.epoch, fetched.end)
+            self._subscription_state.give(partition, fetched.epoch, fetched.end)
         gone = set(found.values())
         self._queue = deque(each for each in self._queue if each not in gone)
         return list(found.values())
@@ -261,7 +262,7 @@ class Waiting:
         self._open = opened._replace(left=left)
         if given > 1:
             self._give(opened.fetched, given - 1)
-        self._places.confirm()
+        self._subscription_state.confirm()
         self._give(opened.fetched, 1)
 
     # --- what is left of it -----------------------------------------------------------------------
@@ -278,7 +279,7 @@ class Waiting:
                 self._queue.popleft()
             elif fetched in self._queue:
                 self._queue.remove(fetched)
-        self._places.hand_out(fetched.place, fetched.epoch, end)
+        self._subscription_state.hand_out(fetched.topic_partition, fetched.epoch, end)
 
     def _rows(self, fetched: Fetched) -> list[Row]:
         if fetched.rows_read is None:
@@ -289,12 +290,16 @@ class Waiting:
         """What may be handed out at the moment that it is asked for: what follows something that
         was found damaged may not."""
         queue = self._queue
-        while queue and self._places.of(queue[0].place, queue[0].epoch) is None:
+        while (
+            queue and self._subscription_state.of(queue[0].topic_partition, queue[0].epoch) is None
+        ):
             queue.popleft()
         for fetched in queue:
-            place = self._places.of(fetched.place, fetched.epoch)
-            if place is not None and not place.is_paused:
+            state = self._subscription_state.of(fetched.topic_partition, fetched.epoch)
+            if state is not None and not state.is_paused:
                 yield fetched
 
     def _on_damage(self, fetched: Fetched, error: KafkaliteError) -> None:
-        fetched.epoch = self._places.damage(fetched.place, fetched.epoch, fetched.end, error)
+        fetched.epoch = self._subscription_state.damage(
+            fetched.topic_partition, fetched.epoch, fetched.end, error
+        )

@@ -13,8 +13,8 @@ from kafkalite.client.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.client.fetched import Fetched, Waiting, unreadable
 from kafkalite.client.leaders import Leaders
-from kafkalite.client.place import Partition, Places
-from kafkalite.client.question import Links
+from kafkalite.client.pending_request import PendingConnections
+from kafkalite.client.subscription_state import Partition, SubscriptionState
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
@@ -60,21 +60,21 @@ class Fetcher(Closing):
         self,
         cluster: Cluster,
         leaders: Leaders,
-        places: Places,
+        subscription_state: SubscriptionState,
         options: FetchOptions,
         troubles: Troubles,
     ) -> None:
-        self.waiting = Waiting(places)
+        self.waiting = Waiting(subscription_state)
         self._troubles = troubles
         self._cluster = cluster
         self._leaders = leaders
-        self._places = places
+        self._subscription_state = subscription_state
         self._options = options
-        self._connecting = Links(cluster)
+        self._connecting = PendingConnections(cluster)
         self._links: dict[int, Connection] = {}
         self._flights: dict[int, _Flight] = {}
         self._scanned_revision = -1
-        """That of the places when all that may be fetched was under way."""
+        """That of the subscription state when all that may be fetched was under way."""
 
     def close(self) -> None:
         """Closes the connections."""
@@ -93,13 +93,13 @@ class Fetcher(Closing):
 
     def send(self, now: float) -> None:
         """Asks each broker that has nothing to answer for whatever may be fetched of it."""
-        if self._scanned_revision == self._places.revision:
+        if self._scanned_revision == self._subscription_state.revision:
             return
-        is_waiting = now < self._places.waits_until
-        revision = self._places.revision
+        is_waiting = now < self._subscription_state.waits_until
+        revision = self._subscription_state.revision
         by_node: dict[int, dict[Partition, int]] = {}
-        for partition, place in list(self._places.items()):
-            if not place.may_be_fetched(now):
+        for partition, state in list(self._subscription_state.items()):
+            if not state.may_be_fetched(now):
                 continue
             try:
                 led = self._leaders.find(*partition, now)
@@ -109,8 +109,8 @@ class Fetcher(Closing):
                 continue
             if led is None:
                 is_waiting = True
-            elif self._places.led(partition, led.leader_epoch):
-                by_node.setdefault(led.leader, {})[partition] = place.epoch
+            elif self._subscription_state.led(partition, led.leader_epoch):
+                by_node.setdefault(led.leader, {})[partition] = state.epoch
         for node_id, epochs in by_node.items():
             if node_id in self._flights:
                 continue
@@ -131,13 +131,13 @@ class Fetcher(Closing):
     def _unfound(self, partition: Partition, error: ClientError, now: float) -> None:
         """Nobody leads it. A topic that the cluster does not know, nor some seconds later, has been
         deleted, or never was there, which the caller is told."""
-        place = self._places[partition]
+        state = self._subscription_state[partition]
         if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
-            place.unknown_since = place.unknown_since or now
-            if now - place.unknown_since >= UNKNOWN_TOPIC_MS / 1000:
-                self._places.fail(partition, place.epoch, error)
+            state.unknown_since = state.unknown_since or now
+            if now - state.unknown_since >= UNKNOWN_TOPIC_MS / 1000:
+                self._subscription_state.fail(partition, state.epoch, error)
                 return
-        self._failed({partition: place.epoch}, error, now)
+        self._failed({partition: state.epoch}, error, now)
 
     def _send(self, node_id: int, partitions: Iterable[Partition], now: float) -> None:
         connection = self._link(node_id, now)
@@ -147,12 +147,12 @@ class Fetcher(Closing):
         topics: dict[str, Any] = {}
         asked = {}
         for partition in partitions:
-            place = self._places[partition]
-            asked[partition] = (place.fetch_offset, place.epoch)
+            state = self._subscription_state[partition]
+            asked[partition] = (state.fetch_offset, state.epoch)
             row = kind.FetchTopic.FetchPartition(
                 partition=partition[1],
-                current_leader_epoch=place.leader_epoch,
-                fetch_offset=place.fetch_offset,
+                current_leader_epoch=state.leader_epoch,
+                fetch_offset=state.fetch_offset,
                 partition_max_bytes=options.partition_bytes_max,
             )
             topic = topics.setdefault(partition[0], kind.FetchTopic(topic=partition[0]))
@@ -215,14 +215,14 @@ class Fetcher(Closing):
     def _take_row(
         self, partition: Partition, offset: int, epoch: int, row: Any, now: float
     ) -> None:
-        place = self._places.of(partition, epoch)
-        if place is None or place.fetch_offset != offset:
+        state = self._subscription_state.of(partition, epoch)
+        if state is None or state.fetch_offset != offset:
             return  # another leader has answered in between
         if row.error_code == NONE:
-            place.unknown_since = None
+            state.unknown_since = None
             is_committed = self._options.isolation == READ_COMMITTED
             end = row.last_stable_offset if is_committed else row.high_watermark
-            place.end = None if end < 0 else end
+            state.end = None if end < 0 else end
             if not row.records:
                 return
         error = _error_of(partition, offset, row)
@@ -234,9 +234,9 @@ class Fetcher(Closing):
             self.waiting.put(fetched, epoch)
         elif self.waiting.has(partition):
             # Asked again once the caller has what comes before it: the answer is the same then.
-            self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+            self._subscription_state.back_off(partition, epoch, now + BACKOFF_MS / 1000)
         elif row.error_code == OFFSET_OUT_OF_RANGE:
-            self._places.needs_reset(partition, epoch)
+            self._subscription_state.needs_reset(partition, epoch)
         else:
             self._failed({partition: epoch}, error, now)
 
@@ -248,10 +248,10 @@ class Fetcher(Closing):
         passes = isinstance(error, ClientError) and may_pass(error) and not is_unreadable
         for partition, epoch in asked.items():
             if passes:
-                self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+                self._subscription_state.back_off(partition, epoch, now + BACKOFF_MS / 1000)
                 self._leaders.doubt(*partition)
             else:
-                self._places.fail(partition, epoch, error)
+                self._subscription_state.fail(partition, epoch, error)
 
 
 def _error_of(partition: Partition, offset: int, row: Any) -> KafkaliteError | None:

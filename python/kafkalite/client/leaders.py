@@ -1,7 +1,7 @@
 """What a client has to know of topics, asked without waiting for the answer.
 
     find ──► known ─────────────────────────────► who leads
-      └────► not known, or doubted ──► wanted ──► one question for all that are wanted
+      └────► not known, or doubted ──► wanted ──► one request for all that are wanted
                                                      │ answered, or failed
       find ◄── who leads, or why nobody knows ◄──────┘ (that for a pause, then asked again)
 
@@ -23,12 +23,12 @@ from kafkalite.client.cluster import (
     metadata_request,
 )
 from kafkalite.client.connection import Closing, broker_error
-from kafkalite.client.question import Question
+from kafkalite.client.pending_request import PendingRequest
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 
-__all__ = ["Leaders", "TopicQuestion", "creation_warning", "draw"]
+__all__ = ["Leaders", "TopicRequest", "creation_warning", "draw"]
 
 DRAWS = 4
 """So often a partition is drawn before those that have a leader are listed."""
@@ -39,58 +39,58 @@ CLUSTER = "cluster"
 Told = dict[str, TopicMetadata | BrokerError]
 
 
-class TopicQuestion(Closing):
-    """Asks any broker for topics. One question at a time, of one thread."""
+class TopicRequest(Closing):
+    """Asks any broker for topics. One request at a time, of one thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Asks nobody yet."""
         self._cluster = cluster
-        self._question: Question | None = None
+        self._pending: PendingRequest | None = None
 
     def close(self) -> None:
         """The answer, if one is due, is not wanted any more."""
-        if self._question is not None:
-            self._question.close()
-            self._question = None
+        if self._pending is not None:
+            self._pending.close()
+            self._pending = None
 
     @property
     def is_asked(self) -> bool:
         """Whether an answer is due."""
-        return self._question is not None
+        return self._pending is not None
 
     def descriptors(self) -> list[int]:
         """What is readable when it may be there."""
-        return [] if self._question is None else self._question.descriptors()
+        return [] if self._pending is None else self._pending.descriptors()
 
     @property
     def due(self) -> float:
         """Monotonic seconds by which to `take` though nothing is readable."""
-        return float("inf") if self._question is None else self._question.due
+        return float("inf") if self._pending is None else self._pending.due
 
     def ask(
         self, topics: Iterable[str] | None, now: float, *, allow_auto_create: bool = False
     ) -> None:
         """Asks for these topics, `None` for all. Raises `ClientError` if nobody can be asked."""
         request = metadata_request(topics, allow_auto_create=allow_auto_create)
-        self._question = Question(self._cluster, request, now)
+        self._pending = PendingRequest(self._cluster, request, now)
 
     def take(self, now: float) -> Told | None:
         """What was told, which the cluster knows from now on; None while no answer is there.
 
         Raises `ClientError` if none will come.
         """
-        question = self._question
-        if question is None:
+        pending = self._pending
+        if pending is None:
             return None
         try:
-            response = question.take(now)
+            response = pending.take(now)
         except ClientError:
-            self._question = None
+            self._pending = None
             raise
         if response is None:
             return None
-        self._question = None
-        return self._cluster.learn(response, question.version)
+        self._pending = None
+        return self._cluster.learn(response, pending.version)
 
 
 class _Failure(NamedTuple):
@@ -120,36 +120,36 @@ class Leaders(Closing):
         self._to_create: set[str] = set()
         self._created_until: dict[str, float] = {}
         self._allow_auto_create = allow_auto_create
-        self._question = TopicQuestion(cluster)
+        self._pending = TopicRequest(cluster)
         self._wanted: set[str] = set()
         self._asked: set[str] = set()
         self._doubted: set[tuple[str, int]] = set()
         self._failures: dict[str, _Failure] = {}
 
     def close(self) -> None:
-        """Closes the connection, if a question is under way."""
-        self._question.close()
+        """Closes the connection, if a request is under way."""
+        self._pending.close()
 
     def descriptors(self) -> list[int]:
         """Sockets on which answers are due."""
-        return self._question.descriptors()
+        return self._pending.descriptors()
 
     @property
     def due(self) -> float:
         """Monotonic seconds by which to `take` though nothing is readable."""
-        return self._question.due
+        return self._pending.due
 
     @property
     def is_asked(self) -> bool:
         """Whether an answer is due."""
-        return self._question.is_asked
+        return self._pending.is_asked
 
     # --- who leads --------------------------------------------------------------------------------
 
     def topic(self, name: str, now: float) -> TopicMetadata | None:
         """A topic, maybe as it was some time ago; None until `take` has been told.
 
-        Raises what came of the last question for it, `BrokerError` or another `ClientError`.
+        Raises what came of the last request for it, `BrokerError` or another `ClientError`.
         """
         known = self._cluster.known_topic(name)
         if known is None:
@@ -202,13 +202,13 @@ class Leaders(Closing):
 
     def send(self, now: float) -> None:
         """Asks for what is wanted, unless an answer is due."""
-        if not (self._wanted or self._to_create) or self._question.is_asked:
+        if not (self._wanted or self._to_create) or self._pending.is_asked:
             return
         creates = self._allow_auto_create or bool(self._to_create)
         self._asked = self._to_create or self._wanted
         self._wanted, self._to_create = self._wanted - self._asked, set()
         try:
-            self._question.ask(sorted(self._asked), now, allow_auto_create=creates)
+            self._pending.ask(sorted(self._asked), now, allow_auto_create=creates)
         except ClientError as error:
             self._fail(error, now)
         except BaseException:
@@ -219,7 +219,7 @@ class Leaders(Closing):
     def take(self, now: float) -> None:
         """Takes what has been answered by now."""
         try:
-            told = self._question.take(now)
+            told = self._pending.take(now)
         except ClientError as error:
             self._fail(error, now)
             return

@@ -26,8 +26,8 @@ from kafkalite.client.cluster import (
     Servers,
 )
 from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
-from kafkalite.client.offset_fetch import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
-from kafkalite.client.place import Partition
+from kafkalite.client.position_lookup import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
+from kafkalite.client.subscription_state import Partition
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,

@@ -22,7 +22,7 @@ from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.client.deliveries import Deliveries
 from kafkalite.client.leaders import Leaders
 from kafkalite.client.partition_queue import SEQUENCES, Batch, PartitionQueue
-from kafkalite.client.question import Links, Question
+from kafkalite.client.pending_request import PendingConnections, PendingRequest
 from kafkalite.client.transactions import Transaction
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
@@ -109,9 +109,9 @@ class Sender(Closing):
         self._options = options
         self._wants_id = options.wants_id
         self._producer_id, self._epoch = -1, 0
-        self._id_question: Question | None = None
+        self._pending_id: PendingRequest | None = None
         self._id_asked_at = 0.0
-        self._connecting = Links(cluster)
+        self._connecting = PendingConnections(cluster)
         self._transaction = transaction
         self._transaction_error: KafkaliteError | None = None
         """Why the transaction can only be aborted."""
@@ -126,20 +126,20 @@ class Sender(Closing):
             link.connection.close()
         self._links.clear()
         self._connecting.close()
-        if self._id_question is not None:
-            self._id_question.close()
+        if self._pending_id is not None:
+            self._pending_id.close()
 
     def descriptors(self) -> list[int]:
         """What is readable when there is something to do for `take`."""
         sent = [link.connection.fileno() for link in self._links.values() if link.flights]
-        asked = [] if self._id_question is None else self._id_question.descriptors()
+        asked = [] if self._pending_id is None else self._pending_id.descriptors()
         return sent + asked + self._connecting.descriptors()
 
     @property
     def starting_since(self) -> float | None:
         """Since when (monotonic seconds) a connection is being made, or a producer id asked for,
         without which nothing can be sent; None if nothing of that is under way."""
-        if self._id_question is None and not self._connecting.is_under_way:
+        if self._pending_id is None and not self._connecting.is_under_way:
             return None
         return max(self._id_asked_at, self._connecting.begun_at)
 
@@ -150,8 +150,8 @@ class Sender(Closing):
         moments += [link.connection.throttled_until for link in self._links.values()]
         moments += [queue.ready[0].deadline for queue in self._ready if queue.ready]
         moments += [self._connecting.due, self.resumes(now)]
-        if self._id_question is not None:
-            moments.append(self._id_question.due)
+        if self._pending_id is not None:
+            moments.append(self._pending_id.due)
         return min((moment for moment in moments if moment > now), default=float("inf"))
 
     def resumes(self, now: float) -> float:
@@ -365,16 +365,16 @@ class Sender(Closing):
     def _ask_producer_id(self, now: float) -> tuple[int, int] | None:
         """A producer id that nobody else has, and its epoch; None while no answer is there. Raises
         `ClientError`: the next call asks again."""
-        question, self._id_question = self._id_question, None
-        if question is None:
+        pending, self._pending_id = self._pending_id, None
+        if pending is None:
             request = messages.InitProducerIdRequest(
                 transactional_id=None, transaction_timeout_ms=60_000
             )
-            question = Question(self._cluster, request, now)
+            pending = PendingRequest(self._cluster, request, now)
             self._id_asked_at = now
-        response = question.take(now)
+        response = pending.take(now)
         if response is None:
-            self._id_question = question
+            self._pending_id = pending
             return None
         check(response.error_code, "a producer id")
         return response.producer_id, response.producer_epoch

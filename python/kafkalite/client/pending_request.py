@@ -1,22 +1,27 @@
-"""What a client asks, or whom it connects to, beside its work: nobody waits for it.
+"""Requests, connections and calls that are under way while nobody waits for them.
 
-    Question    one request to one broker, or to any: connects, asks, has the answer some time later
-    Links       connections to brokers, by their id, which are there some time later
+    PendingRequest       one request to one broker, or to any: connects, asks, has the answer later
+    PendingConnections   connections to brokers, by their id, which are there some time later
+    PendingCall          a call in a thread of its own: a join, which may take minutes, or a commit
 
 Who has one calls `take` now and then, and waits for `descriptors` beside all else.
 """
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from kafkalite.client.cluster import Cluster
 from kafkalite.client.connecting import Connecting
 from kafkalite.client.connection import Closing, Connection
 from kafkalite.errors import ClientError, RequestTimedOutError
 
-__all__ = ["Links", "Question"]
+__all__ = ["PendingCall", "PendingConnections", "PendingRequest"]
+
+Result = TypeVar("Result")
 
 
-class Question(Closing):
+class PendingRequest(Closing):
     """One request. One thread."""
 
     def __init__(
@@ -60,7 +65,7 @@ class Question(Closing):
 
     def take(self, now: float) -> Any:
         """The answer; None while it is not there. Raises `ClientError` if none will come: then, and
-        with the answer, the question is over. After an interrupt it is asked again."""
+        with the answer, it is over. After an interrupt it is asked again."""
         self._go_on(now)
         if self._connection is None:
             return None
@@ -108,7 +113,7 @@ class Question(Closing):
             raise
 
 
-class Links(Closing):
+class PendingConnections(Closing):
     """Connections that are being made, one a broker. One thread."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -165,3 +170,43 @@ class Links(Closing):
         if isinstance(made, ClientError):
             raise made
         return made
+
+
+class PendingCall(Generic[Result]):
+    """Calls a function once. Who has begun it waits for it as often, and as long, as they like."""
+
+    def __init__(
+        self, join: Callable[[], Result], name: str, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begins. `on_end` is called in its thread. Raises RuntimeError where no thread can be
+        started."""
+        self._join = join
+        self._on_end = on_end
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+        self._is_over = threading.Event()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._join())
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            self._error = error
+        finally:
+            self._is_over.set()
+            self._on_end()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a `result`."""
+        return self._is_over.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over by then."""
+        return self._is_over.wait(max(seconds, 0.0))
+
+    def result(self) -> Result:
+        """What the function gave, once it is over. Raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from client.logs import TOPIC, Logs, damaged
 from kafkalite.client.fetched import Fetched, Record, Waiting
-from kafkalite.client.place import Need, Partition, Places
+from kafkalite.client.subscription_state import Need, Partition, SubscriptionState
 from kafkalite.errors import CorruptMessageError
 
 PARTITIONS = [(TOPIC, index) for index in range(3)]
@@ -35,8 +35,8 @@ class Reading(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places = Places()
-        self.waiting = Waiting(self.places)
+        self.subscription_state = SubscriptionState()
+        self.waiting = Waiting(self.subscription_state)
         self.positions: dict[Partition, int | None] = {}
         self.paused: set[Partition] = set()
         self.flights: list[tuple[Partition, int, int]] = []
@@ -48,7 +48,7 @@ class Reading(RuleBasedStateMachine):
     def begin(self) -> None:
         self.assign(set(PARTITIONS))
         for partition in PARTITIONS:
-            self.places.seek(partition, 0)
+            self.subscription_state.seek(partition, 0)
             self.positions[partition] = 0
         self.send_and_answer(2, None)
 
@@ -56,20 +56,20 @@ class Reading(RuleBasedStateMachine):
 
     @rule(wanted=st.sets(partitions))
     def assign(self, wanted: set[Partition]) -> None:
-        self.places.assign(sorted(wanted))
+        self.subscription_state.assign(sorted(wanted))
         self.positions = {each: self.positions.get(each) for each in wanted}
         self.paused &= wanted
 
     @rule()
     def join_again(self) -> None:
-        self.places.forget_positions()
+        self.subscription_state.forget_positions()
         self.positions = dict.fromkeys(self.positions)
 
     @precondition(lambda self: self.positions)
     @rule(data=st.data(), offset=offsets)
     def seek(self, data: st.DataObject, offset: int) -> None:
         partition = data.draw(st.sampled_from(sorted(self.positions)))
-        self.places.seek(partition, offset)
+        self.subscription_state.seek(partition, offset)
         self.positions[partition] = offset
 
     @precondition(lambda self: self.positions)
@@ -78,7 +78,7 @@ class Reading(RuleBasedStateMachine):
         partition = data.draw(st.sampled_from(sorted(self.positions)))
         self.paused ^= {partition}
         self.waiting.shut()
-        self.places.pause(partition, is_paused=partition in self.paused)
+        self.subscription_state.pause(partition, is_paused=partition in self.paused)
 
     @rule()
     def poll(self) -> None:
@@ -96,16 +96,18 @@ class Reading(RuleBasedStateMachine):
     def fetch(self, ahead: int) -> None:
         for fetched in self.waiting.take_bytes():
             rows, end = fetched.rows()
-            partition = fetched.place
+            partition = fetched.topic_partition
             for row in rows:
                 self.got(Record(*partition, *row))
             assert self.positions[partition] == end
-            self.places.advance(partition, self.places[partition].given + 1 + ahead)
-            self.places.advance(partition, end)
+            self.subscription_state.advance(
+                partition, self.subscription_state[partition].given + 1 + ahead
+            )
+            self.subscription_state.advance(partition, end)
 
     @rule()
     def hear_of_an_error(self) -> None:
-        self.places.take_error(until=NOW)
+        self.subscription_state.take_error(until=NOW)
 
     def got(self, record: Record) -> None:
         partition = (record.topic, record.partition)
@@ -117,10 +119,12 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def send_fetches(self) -> None:
-        for partition, place in self.places.items():
-            may_be_fetched = place.may_be_fetched(NOW)
-            if may_be_fetched and self.places.led(partition, self.leader_epochs[partition]):
-                self.flights.append((partition, place.fetch_offset, place.epoch))
+        for partition, state in self.subscription_state.items():
+            may_be_fetched = state.may_be_fetched(NOW)
+            if may_be_fetched and self.subscription_state.led(
+                partition, self.leader_epochs[partition]
+            ):
+                self.flights.append((partition, state.fetch_offset, state.epoch))
 
     @rule(count=st.integers(1, 3), bad=st.none() | st.integers(0, 2))
     def send_and_answer(self, count: int, bad: int | None) -> None:
@@ -137,8 +141,8 @@ class Reading(RuleBasedStateMachine):
 
     def answer(self, flight: tuple[Partition, int, int], count: int, bad: int | None) -> None:
         partition, offset, epoch = flight
-        place = self.places.of(partition, epoch)
-        if place is None or place.fetch_offset != offset or offset == LOG_END:
+        state = self.subscription_state.of(partition, epoch)
+        if state is None or state.fetch_offset != offset or offset == LOG_END:
             return  # a broker has at most one fetch of a partition to answer
         first = offset // 3
         batches = list(LOGS.batches[partition[1]][first : first + count])
@@ -156,12 +160,12 @@ class Reading(RuleBasedStateMachine):
         index = data.draw(st.integers(0, len(self.flights) - 1))
         partition, _, epoch = self.flights.pop(index)
         if not self.waiting.has(partition):
-            self.places.needs_reset(partition, epoch)
+            self.subscription_state.needs_reset(partition, epoch)
 
     @rule()
     def look_up(self) -> None:
         for need in (Need.COMMITTED, Need.RESET):
-            self.lookups += self.places.needing(need, LATER).items()
+            self.lookups += self.subscription_state.needing(need, LATER).items()
 
     @rule(partition=partitions)
     def another_leads(self, partition: Partition) -> None:
@@ -169,20 +173,20 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def check(self) -> None:
-        self.checks += self.places.needing(Need.CHECK, LATER).items()
+        self.checks += self.subscription_state.needing(Need.CHECK, LATER).items()
 
     @precondition(lambda self: self.checks)
     @rule(data=st.data(), end=offsets)
     def say_where_the_log_ends(self, data: st.DataObject, end: int) -> None:
         index = data.draw(st.integers(0, len(self.checks) - 1))
         partition, epoch = self.checks.pop(index)
-        place = self.places.of(partition, epoch)
-        if place is None or place.need is not Need.CHECK:
+        state = self.subscription_state.of(partition, epoch)
+        if state is None or state.need is not Need.CHECK:
             return
-        if end >= place.given:
-            self.places.holds(partition, epoch)
+        if end >= state.given:
+            self.subscription_state.holds(partition, epoch)
         else:
-            self.places.cut(partition, epoch, end)
+            self.subscription_state.cut(partition, epoch, end)
             self.positions[partition] = end
 
     @precondition(lambda self: self.lookups)
@@ -190,20 +194,20 @@ class Reading(RuleBasedStateMachine):
     def find(self, data: st.DataObject, offset: int) -> None:
         index = data.draw(st.integers(0, len(self.lookups) - 1))
         partition, epoch = self.lookups.pop(index)
-        if self.places.of(partition, epoch) is not None:
+        if self.subscription_state.of(partition, epoch) is not None:
             self.positions[partition] = offset
-        self.places.found(partition, epoch, offset)
+        self.subscription_state.found(partition, epoch, offset)
 
     # --- what always holds ---
 
     @invariant()
     def positions_are_what_the_caller_has_seen(self) -> None:
-        assert dict(self.places.items()).keys() == self.positions.keys()
-        for partition, place in self.places.items():
-            assert place.position == self.positions[partition]
-            if place.position is not None:
-                assert place.position <= place.given <= place.fetch_offset
-            assert place.error is None or isinstance(place.error, CorruptMessageError)
+        assert dict(self.subscription_state.items()).keys() == self.positions.keys()
+        for partition, state in self.subscription_state.items():
+            assert state.position == self.positions[partition]
+            if state.position is not None:
+                assert state.position <= state.given <= state.fetch_offset
+            assert state.error is None or isinstance(state.error, CorruptMessageError)
 
 
 TestReading = Reading.TestCase

@@ -1,19 +1,18 @@
-"""Where partitions are read from: asked of the group's coordinator and of leaders.
+"""Finds where partitions are read from: asks the group's coordinator, and leaders.
 
 No answer about positions is waited for, so that those partitions go on whose positions are known.
-Each question has a connection of its own, since on that of the fetches it would wait behind them.
+Each request has a connection of its own, since on that of the fetches it would wait behind them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kafkalite.client.admin import list_offsets_request
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, coordinator_request
-from kafkalite.client.connection import Closing, broker_error, may_pass
+from kafkalite.client.connection import Closing, broker_error, check, may_pass
 from kafkalite.client.leaders import Leaders
-from kafkalite.client.offset_fetch import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
-from kafkalite.client.place import Need, Partition, Places
-from kafkalite.client.question import Question
+from kafkalite.client.pending_request import PendingRequest
+from kafkalite.client.subscription_state import Need, Partition, SubscriptionState
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
@@ -25,7 +24,16 @@ from kafkalite.errors import (
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 
-__all__ = ["Lookup"]
+__all__ = [
+    "OFFSETS_BY_NAME",
+    "FetchedOffset",
+    "PositionLookup",
+    "fetched_offsets",
+    "offset_fetch_request",
+]
+
+OFFSETS_BY_NAME = 9
+"""Later versions of OffsetCommit and OffsetFetch name topics by id."""
 
 Epochs = dict[Partition, int]
 
@@ -41,19 +49,19 @@ CONSUMER = -1
 class _Asked(NamedTuple):
     """What was asked and not answered yet, for which partitions, and who understands the answer."""
 
-    question: Question
+    pending: PendingRequest
     partitions: Epochs
     take: Callable[[Any, Epochs, float], None]
 
 
-class Lookup(Closing):
-    """Finds the positions that `places` need. One thread."""
+class PositionLookup(Closing):
+    """Finds the positions that `subscription_state` need. One thread."""
 
     def __init__(
         self,
         cluster: Cluster,
         leaders: Leaders,
-        places: Places,
+        subscription_state: SubscriptionState,
         group: str | None,
         reset: int | None,
         isolation: int,
@@ -63,7 +71,7 @@ class Lookup(Closing):
         the caller is told."""
         self._cluster = cluster
         self._leaders = leaders
-        self._places = places
+        self._subscription_state = subscription_state
         self._group = group
         self._reset = reset
         self._isolation = isolation
@@ -73,24 +81,24 @@ class Lookup(Closing):
     def close(self) -> None:
         """Closes the connections."""
         for asked in self._asked:
-            asked.question.close()
+            asked.pending.close()
         self._asked.clear()
 
     def descriptors(self) -> list[int]:
         """What is readable when an answer may be there."""
-        return [each for asked in self._asked for each in asked.question.descriptors()]
+        return [each for asked in self._asked for each in asked.pending.descriptors()]
 
     # --- asking -----------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
         """Asks for what has not been asked for yet."""
-        if not self._places.is_lacking:
+        if not self._subscription_state.is_lacking:
             self._troubles.end(POSITIONS, "positions are found again")
             return
         committed = self._unasked(Need.COMMITTED, now)
         if committed and self._group is None:
             for partition, epoch in committed.items():
-                self._places.needs_reset(partition, epoch)
+                self._subscription_state.needs_reset(partition, epoch)
         elif committed and self._group is not None:
             # Any broker says who coordinates the group, and then that one is asked.
             self._ask(
@@ -107,23 +115,25 @@ class Lookup(Closing):
 
     def _unasked(self, need: Need, now: float) -> Epochs:
         asked = {item for each in self._asked for item in each.partitions.items()}
-        needing = self._places.needing(need, now)
+        needing = self._subscription_state.needing(need, now)
         return {each: epoch for each, epoch in needing.items() if (each, epoch) not in asked}
 
     def _refuse(self, epochs: Epochs) -> None:
         """All of them in one error, but those that have left their log, which say where."""
         beginning = []
         for (topic, index), epoch in epochs.items():
-            place = self._places[topic, index]
-            if place.position is None:
+            state = self._subscription_state[topic, index]
+            if state.position is None:
                 beginning.append((topic, index))
                 continue
-            outside = f"offset {place.fetch_offset} is outside the log of {topic}-{index}"
-            self._places.refuse_reset((topic, index), epoch, OffsetOutOfRangeError(outside))
+            outside = f"offset {state.fetch_offset} is outside the log of {topic}-{index}"
+            self._subscription_state.refuse_reset(
+                (topic, index), epoch, OffsetOutOfRangeError(outside)
+            )
         names = ", ".join(f"{topic}-{index}" for topic, index in beginning)
         nowhere = OffsetOutOfRangeError(f"no offset to begin at for {names}")
         for partition in beginning:
-            self._places.refuse_reset(partition, epochs[partition], nowhere)
+            self._subscription_state.refuse_reset(partition, epochs[partition], nowhere)
 
     def _ask_leaders(
         self,
@@ -142,7 +152,7 @@ class Lookup(Closing):
                 )
                 continue
             if led is not None:
-                self._places[partition].leader_epoch = led.leader_epoch
+                self._subscription_state[partition].leader_epoch = led.leader_epoch
                 by_node.setdefault(led.leader, {})[partition] = epoch
         for node_id, asked in by_node.items():
             self._ask(node_id, request_for(asked), asked, take, now)
@@ -151,7 +161,7 @@ class Lookup(Closing):
         """Whether a leader may be found a moment later. What the cluster does not know, nor a
         moment later, or where nobody was ever reached, is a mistake in a name, most likely."""
         if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
-            is_first = self._places[partition].sought_since is None
+            is_first = self._subscription_state[partition].sought_since is None
             return is_first or self._leaders.is_being_created(partition[0], now)
         return self._cluster.is_awaited and may_pass(error)
 
@@ -163,7 +173,7 @@ class Lookup(Closing):
                 dict.fromkeys(partitions, reset),
                 self._isolation == 1,
                 self._cluster.request_timeout_ms,
-                {each: self._places[each].leader_epoch for each in partitions},
+                {each: self._subscription_state[each].leader_epoch for each in partitions},
             )
 
         return request_for
@@ -174,11 +184,11 @@ class Lookup(Closing):
         inner = kind.OffsetForLeaderTopic
         topics: dict[str, Any] = {}
         for topic, index in partitions:
-            place = self._places[topic, index]
+            state = self._subscription_state[topic, index]
             row = inner.OffsetForLeaderPartition(
                 partition=index,
-                current_leader_epoch=place.leader_epoch,
-                leader_epoch=place.read_epoch,
+                current_leader_epoch=state.leader_epoch,
+                leader_epoch=state.read_epoch,
             )
             topics.setdefault(topic, inner(topic=topic)).partitions.append(row)
         return kind(replica_id=CONSUMER, topics=list(topics.values()))
@@ -193,11 +203,11 @@ class Lookup(Closing):
         at_most: int | None = None,
     ) -> None:
         try:
-            question = Question(self._cluster, request, now, node_id=node_id, at_most=at_most)
+            pending = PendingRequest(self._cluster, request, now, node_id=node_id, at_most=at_most)
         except ClientError as error:
             self._unanswered(partitions, take, error, now)
         else:
-            self._asked.append(_Asked(question, partitions, take))
+            self._asked.append(_Asked(pending, partitions, take))
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -205,7 +215,7 @@ class Lookup(Closing):
         """Takes what has been answered by now."""
         for asked in list(self._asked):
             try:
-                response = asked.question.take(now)
+                response = asked.pending.take(now)
                 if response is None:
                     continue
                 self._asked.remove(asked)
@@ -214,7 +224,7 @@ class Lookup(Closing):
                     continue  # for the same partitions the coordinator has been asked by now
                 # Those that the answer leaves out still have the epoch that they were asked with.
                 for partition, epoch in asked.partitions.items():
-                    self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+                    self._subscription_state.back_off(partition, epoch, now + BACKOFF_MS / 1000)
             except ClientError as error:
                 if asked in self._asked:
                     self._asked.remove(asked)
@@ -230,7 +240,7 @@ class Lookup(Closing):
         """Nobody answers, or the answer is an error for all of them."""
         if take == self._take_ends and isinstance(error, UnsupportedVersionError):
             for partition, epoch in partitions.items():
-                self._places.holds(partition, epoch)
+                self._subscription_state.holds(partition, epoch)
         else:
             # Where nobody was ever reached that is a mistake in a name, most likely.
             passes = self._cluster.is_awaited and may_pass(error)
@@ -251,9 +261,11 @@ class Lookup(Closing):
                 self._refused(partition, each.code, asked, now)
             elif each.offset >= 0:
                 epoch = asked[partition]
-                self._places.found_committed(partition, epoch, each.offset, each.read_epoch)
+                self._subscription_state.found_committed(
+                    partition, epoch, each.offset, each.read_epoch
+                )
             else:
-                self._places.needs_reset(partition, asked[partition])
+                self._subscription_state.needs_reset(partition, asked[partition])
 
     def _take_listed(self, response: Any, asked: Epochs, now: float) -> None:
         for topic in response.topics:
@@ -264,7 +276,7 @@ class Lookup(Closing):
                 if row.error_code != NONE:
                     self._refused(partition, row.error_code, asked, now)
                 else:
-                    self._places.found(partition, asked[partition], row.offset)
+                    self._subscription_state.found(partition, asked[partition], row.offset)
 
     def _take_ends(self, response: Any, asked: Epochs, now: float) -> None:
         for topic in response.topics:
@@ -280,23 +292,23 @@ class Lookup(Closing):
     def _check(self, partition: Partition, epoch: int, end: int, end_epoch: int) -> None:
         """The leader's log goes up to `end` in the leader epoch that was read last, or in the last
         one before it (`SubscriptionState.maybeCompleteValidation`)."""
-        place = self._places.of(partition, epoch)
-        if place is None:
+        state = self._subscription_state.of(partition, epoch)
+        if state is None:
             return
         is_known = end >= 0 and end_epoch >= 0
-        if is_known and end >= place.given:
-            self._places.holds(partition, epoch)
+        if is_known and end >= state.given:
+            self._subscription_state.holds(partition, epoch)
         elif self._reset is None:
             where = f", which ends at {end}" if is_known else ""
             sentence = (
-                f"offset {place.given - 1} of {partition[0]}-{partition[1]} was read and is not in "
+                f"offset {state.given - 1} of {partition[0]}-{partition[1]} was read and is not in "
                 f"the log of its new leader{where}"
             )
-            self._places.fail(partition, epoch, OffsetOutOfRangeError(sentence))
+            self._subscription_state.fail(partition, epoch, OffsetOutOfRangeError(sentence))
         elif is_known:
-            self._places.cut(partition, epoch, end)
+            self._subscription_state.cut(partition, epoch, end)
         else:
-            self._places.needs_reset(partition, epoch)
+            self._subscription_state.needs_reset(partition, epoch)
 
     def _refused(self, partition: Partition, code: int, asked: Epochs, now: float) -> None:
         error = broker_error(code, f"partition {partition[0]}-{partition[1]}")
@@ -305,17 +317,63 @@ class Lookup(Closing):
     def _failed(self, asked: Epochs, error: KafkaliteError, now: float, *, passes: bool) -> None:
         """What may pass is asked again, as long as a whole operation may take."""
         for partition, epoch in asked.items():
-            place = self._places.of(partition, epoch)
-            if place is None:
+            state = self._subscription_state.of(partition, epoch)
+            if state is None:
                 continue
-            if place.sought_since is None:
-                place.sought_since = now
-            if passes and now - place.sought_since < self._cluster.timeout_ms / 1000:
-                self._places.back_off(partition, epoch, now + BACKOFF_MS / 1000)
+            if state.sought_since is None:
+                state.sought_since = now
+            if passes and now - state.sought_since < self._cluster.timeout_ms / 1000:
+                self._subscription_state.back_off(partition, epoch, now + BACKOFF_MS / 1000)
                 self._leaders.doubt(*partition)
-                if now - place.sought_since > TROUBLE_S:
+                if now - state.sought_since > TROUBLE_S:
                     names = f"{partition[0]}-{partition[1]}"
                     self._troubles.begin(POSITIONS, f"the position of {names} is sought: {error}")
             else:
-                place.sought_since = None
-                self._places.fail(partition, epoch, error)
+                state.sought_since = None
+                self._subscription_state.fail(partition, epoch, error)
+
+
+def offset_fetch_request(group: str, partitions: Iterable[Partition]) -> Any:
+    """Asks for committed offsets, and for none that a transaction is about to change."""
+    kind = messages.OffsetFetchRequest
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    asked = kind.OffsetFetchRequestGroup(
+        group_id=group,
+        topics=[
+            kind.OffsetFetchRequestGroup.OffsetFetchRequestTopics(
+                name=topic, partition_indexes=indexes
+            )
+            for topic, indexes in by_topic.items()
+        ],
+    )
+    old = [
+        kind.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+        for topic, indexes in by_topic.items()
+    ]
+    return kind(group_id=group, topics=old, groups=[asked], require_stable=True)
+
+
+class FetchedOffset(NamedTuple):
+    """What OffsetFetch tells of a partition: an error code, or an offset and the leader epoch of
+    what was read before it, each -1 for none."""
+
+    partition: Partition
+    code: int
+    offset: int
+    read_epoch: int
+
+
+def fetched_offsets(group: str, response: Any) -> Iterator[FetchedOffset]:
+    """One for each partition. Raises `BrokerError` for the group's own error."""
+    found = response.groups[0] if response.groups else response
+    check(found.error_code, f"group '{group}'")
+    for topic in found.topics:
+        for row in topic.partitions:
+            yield FetchedOffset(
+                (topic.name, row.partition_index),
+                row.error_code,
+                row.committed_offset,
+                row.committed_leader_epoch,
+            )

@@ -101,7 +101,7 @@ def test_what_an_answer_leaves_out_is_asked_again_after_a_pause(
         consumer.poll(300)
         assert len(broker.of(short)) == 1
         monkeypatch.undo()
-        consumer._places[ONE].waits_until = 0.0
+        consumer._subscription_state[ONE].waits_until = 0.0
         while len(broker.of(short)) == 1:
             consumer.poll(10)
 

@@ -1,4 +1,4 @@
-"""What a consumer knows of each partition that it reads. Asks nobody, and reads no clock.
+"""Keeps what a consumer knows of each partition that it reads. Asks nobody, and reads no clock.
 
     position       the next record that the caller gets; what `commit` commits
     given          up to here the caller has bytes (`Consumer.fetch`), and says how far they are
@@ -10,7 +10,7 @@
                    with it, and who fails in the middle of that is to get it again
 
 What makes worthless whatever is under way (a seek, a reset, damage in what came, a group that has
-shared its partitions out anew) gives the place a new epoch, which no place of this table ever had:
+shared its partitions out anew) gives the partition a new epoch, which none of this table ever had:
 what was asked for in another epoch is thrown away, even if the partition was gone in between.
 
     COMMITTED ── the group has no offset ──► RESET ── found ──► NOTHING ── another leads ──► CHECK
@@ -28,13 +28,13 @@ from itertools import count
 
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 
-__all__ = ["Need", "Partition", "Place", "Places"]
+__all__ = ["Need", "Partition", "PartitionState", "SubscriptionState"]
 
 Partition = tuple[str, int]
 
 
 class Need(Enum):
-    """What has to be looked up before a place can be fetched."""
+    """What has to be looked up before a partition can be fetched."""
 
     NOTHING = auto()
     COMMITTED = auto()
@@ -45,7 +45,7 @@ class Need(Enum):
     """Whether the log of a new leader has what was read."""
 
 
-class Place:
+class PartitionState:
     """One partition that is being read."""
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Place:
         """What the group has, as far as is known."""
         self.need = Need.COMMITTED
         self.sought_since: float | None = None
-        """When the first question for its position failed."""
+        """When the first request for its position failed."""
         self.waits_until = 0.0
         self.error: KafkaliteError | None = None
         """What the caller is still to be told; nothing is fetched until then."""
@@ -109,15 +109,15 @@ class Place:
         return self.need is Need.NOTHING and not is_held and not is_over
 
 
-class Places:
+class SubscriptionState:
     """The partitions that are read. Iterating gives those whose turn comes first, first."""
 
     def __init__(self) -> None:
-        self._places: dict[Partition, Place] = {}
+        self._states: dict[Partition, PartitionState] = {}
         self._epochs = count()
-        self._lacking: dict[Partition, Place] = {}
+        self._lacking: dict[Partition, PartitionState] = {}
         """Those whose position is to be looked up."""
-        self._failed: dict[Partition, Place] = {}
+        self._failed: dict[Partition, PartitionState] = {}
         """Those with an error that the caller is still to be told."""
         self._in_hand: dict[Partition, int] = {}
         self.revision = 0
@@ -126,69 +126,75 @@ class Places:
         """Until when some partition may wait, in monotonic seconds."""
 
     def __iter__(self) -> Iterator[Partition]:
-        return iter(self._places)
+        return iter(self._states)
 
-    def __getitem__(self, partition: Partition) -> Place:
+    def __getitem__(self, partition: Partition) -> PartitionState:
         """Raises `InvalidArgumentError` for a partition that is not assigned."""
-        place = self._places.get(partition)
-        if place is None:
+        state = self._states.get(partition)
+        if state is None:
             raise InvalidArgumentError(f"{partition[0]}-{partition[1]} is not assigned")
-        return place
+        return state
 
-    def items(self) -> Iterable[tuple[Partition, Place]]:
-        """Partitions and their places."""
-        return self._places.items()
+    def items(self) -> Iterable[tuple[Partition, PartitionState]]:
+        """Partitions and their states."""
+        return self._states.items()
 
-    def of(self, partition: Partition, epoch: int) -> Place | None:
-        """The place, if it still has the epoch."""
-        place = self._places.get(partition)
-        return place if place is not None and place.epoch == epoch else None
+    def of(self, partition: Partition, epoch: int) -> PartitionState | None:
+        """The state of a partition, if it still has the epoch."""
+        state = self._states.get(partition)
+        return state if state is not None and state.epoch == epoch else None
 
     # --- what the caller wants --------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         """These partitions and no others; those that stay go on where they are."""
-        before = self._places
-        self._places = {
-            partition: before.get(partition) or Place(next(self._epochs))
+        before = self._states
+        self._states = {
+            partition: before.get(partition) or PartitionState(next(self._epochs))
             for partition in partitions
         }
-        for place in self._places.values():
-            place.stop = None
+        for state in self._states.values():
+            state.stop = None
         self._index()
 
     def _index(self) -> None:
-        """What is kept beside the places is made anew."""
-        places = self._places
-        self._lacking = {each: one for each, one in places.items() if one.need is not Need.NOTHING}
-        self._failed = {each: one for each, one in places.items() if one.error is not None}
+        """Makes anew what is kept beside the states."""
+        subscription_state = self._states
+        self._lacking = {
+            each: one for each, one in subscription_state.items() if one.need is not Need.NOTHING
+        }
+        self._failed = {
+            each: one for each, one in subscription_state.items() if one.error is not None
+        }
         in_hand = self._in_hand
-        self._in_hand = {each: offset for each, offset in in_hand.items() if each in places}
+        self._in_hand = {
+            each: offset for each, offset in in_hand.items() if each in subscription_state
+        }
         self.revision += 1
 
-    def _go(self, partition: Partition, place: Place, offset: int) -> None:
-        place.go(next(self._epochs), offset)
+    def _go(self, partition: Partition, state: PartitionState, offset: int) -> None:
+        state.go(next(self._epochs), offset)
         self._lacking.pop(partition, None)
         self._failed.pop(partition, None)
         self._in_hand.pop(partition, None)
         self.revision += 1
 
-    def _needs(self, partition: Partition, place: Place, need: Need) -> None:
-        place.need = need
+    def _needs(self, partition: Partition, state: PartitionState, need: Need) -> None:
+        state.need = need
         if need is Need.NOTHING:
             self._lacking.pop(partition, None)
         else:
-            self._lacking[partition] = place
+            self._lacking[partition] = state
         self.revision += 1
 
-    def _fails(self, partition: Partition, place: Place, error: KafkaliteError) -> None:
-        place.error = error
-        self._failed[partition] = place
+    def _fails(self, partition: Partition, state: PartitionState, error: KafkaliteError) -> None:
+        state.error = error
+        self._failed[partition] = state
 
     def forget_positions(self) -> None:
         """Others may have read the partitions in between."""
-        for place in self._places.values():
-            place.forget(next(self._epochs))
+        for state in self._states.values():
+            state.forget(next(self._epochs))
         self._in_hand.clear()
         self._index()
 
@@ -204,26 +210,26 @@ class Places:
     def advance(self, partition: Partition, offset: int) -> None:
         """The caller has dealt with what was given below an offset. Nothing moves if they mean what
         was given before a seek or another assignment."""
-        place = self._places.get(partition)
-        if place is None or place.position is None or not place.position <= offset <= place.given:
+        state = self._states.get(partition)
+        if state is None or state.position is None or not state.position <= offset <= state.given:
             return
-        place.position = offset
+        state.position = offset
 
     def read_epochs(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
         """The leader epochs of what was read, where the offsets are positions. A later one, of what
         was fetched and not handed out, tells the same of what comes before it."""
         return {
-            partition: place.read_epoch
-            for partition, place in self._places.items()
-            if place.position == offsets.get(partition)
+            partition: state.read_epoch
+            for partition, state in self._states.items()
+            if state.position == offsets.get(partition)
         }
 
     def positions(self, *, in_hand: bool = True) -> dict[Partition, int]:
         """All that are known; without what is in hand those before it."""
         found = {
-            partition: place.position
-            for partition, place in self._places.items()
-            if place.position is not None
+            partition: state.position
+            for partition, state in self._states.items()
+            if state.position is not None
         }
         return found if in_hand else found | self._in_hand
 
@@ -234,9 +240,9 @@ class Places:
     def note_committed(self, offsets: Mapping[Partition, int]) -> None:
         """The group has these offsets now; what is before them has been dealt with."""
         for partition, offset in offsets.items():
-            place = self._places.get(partition)
-            if place is not None:
-                place.committed = offset
+            state = self._states.get(partition)
+            if state is not None:
+                state.committed = offset
                 if partition in self._in_hand:
                     self._in_hand[partition] = offset
 
@@ -247,24 +253,24 @@ class Places:
         first. Those whom it concerns are fetched again, from where they were, but not before
         `until`."""
         found = None
-        for partition, place in list(self._failed.items()):
-            if place.is_paused or but(partition):
+        for partition, state in list(self._failed.items()):
+            if state.is_paused or but(partition):
                 continue
-            found = found or place.error
-            if place.error is found:
+            found = found or state.error
+            if state.error is found:
                 self.forget_error(partition, until)
         return found
 
     def forget_error(self, partition: Partition, until: float) -> None:
         """The caller was told of it."""
-        place = self[partition]
-        place.error = None
-        self._wait(place, until)
+        state = self[partition]
+        state.error = None
+        self._wait(state, until)
         self._failed.pop(partition, None)
         self.revision += 1
 
-    def _wait(self, place: Place, until: float) -> None:
-        place.waits_until = until
+    def _wait(self, state: PartitionState, until: float) -> None:
+        state.waits_until = until
         self.waits_until = max(self.waits_until, until)
 
     # --- what was looked up -----------------------------------------------------------------------
@@ -272,9 +278,9 @@ class Places:
     def needing(self, need: Need, now: float) -> dict[Partition, int]:
         """Whose position is to be looked up, with the epochs."""
         return {
-            partition: place.epoch
-            for partition, place in self._lacking.items()
-            if place.need is need and place.error is None and now >= place.waits_until
+            partition: state.epoch
+            for partition, state in self._lacking.items()
+            if state.need is need and state.error is None and now >= state.waits_until
         }
 
     @property
@@ -284,33 +290,33 @@ class Places:
 
     def found(self, partition: Partition, epoch: int, offset: int) -> None:
         """The answer to `needing`."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            self._go(partition, place, offset)
+        state = self.of(partition, epoch)
+        if state is not None:
+            self._go(partition, state, offset)
 
     def found_committed(
         self, partition: Partition, epoch: int, offset: int, read_epoch: int
     ) -> None:
         """The same of the group, with the leader epoch of what was read before it."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            self._go(partition, place, offset)
-            place.committed, place.read_epoch = offset, read_epoch
+        state = self.of(partition, epoch)
+        if state is not None:
+            self._go(partition, state, offset)
+            state.committed, state.read_epoch = offset, read_epoch
 
     def needs_reset(self, partition: Partition, epoch: int) -> None:
         """The group has no offset, or the log has nothing at the fetch offset."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            self._needs(partition, place, Need.RESET)
-            place.epoch = next(self._epochs)
+        state = self.of(partition, epoch)
+        if state is not None:
+            self._needs(partition, state, Need.RESET)
+            state.epoch = next(self._epochs)
 
     def refuse_reset(self, partition: Partition, epoch: int, error: KafkaliteError) -> None:
         """There is nothing to reset to: the caller is told, and what led to it is tried again."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            nowhere = place.position is None
-            self._needs(partition, place, Need.COMMITTED if nowhere else Need.NOTHING)
-            self._fails(partition, place, error)
+        state = self.of(partition, epoch)
+        if state is not None:
+            nowhere = state.position is None
+            self._needs(partition, state, Need.COMMITTED if nowhere else Need.NOTHING)
+            self._fails(partition, state, error)
 
     # --- leaders ----------------------------------------------------------------------------------
 
@@ -318,85 +324,85 @@ class Places:
         """Whether a leader of this epoch may be fetched from at once. Another one than before may
         have lost what was read: then that is to be asked, and what has not been handed out yet is
         fetched anew (`SubscriptionState.maybeValidatePosition`)."""
-        place = self[partition]
-        is_same = leader_epoch in (-1, place.leader_epoch) or place.read_epoch < 0
+        state = self[partition]
+        is_same = leader_epoch in (-1, state.leader_epoch) or state.read_epoch < 0
         if is_same:
-            place.leader_epoch = leader_epoch
+            state.leader_epoch = leader_epoch
             return True
-        place.epoch = next(self._epochs)
-        place.fetch_offset = place.given
-        self._needs(partition, place, Need.CHECK)
+        state.epoch = next(self._epochs)
+        state.fetch_offset = state.given
+        self._needs(partition, state, Need.CHECK)
         return False
 
     def holds(self, partition: Partition, epoch: int) -> None:
         """The leader has all that was read, or cannot tell."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            self._needs(partition, place, Need.NOTHING)
-            place.sought_since = None
-            place.epoch = next(self._epochs)  # the question has been answered
+        state = self.of(partition, epoch)
+        if state is not None:
+            self._needs(partition, state, Need.NOTHING)
+            state.sought_since = None
+            state.epoch = next(self._epochs)  # the request has been answered
 
     def cut(self, partition: Partition, epoch: int, offset: int) -> None:
         """The leader's log ends there, before what was given: it is read from there on."""
-        place = self.of(partition, epoch)
-        if place is None or place.position is None:
+        state = self.of(partition, epoch)
+        if state is None or state.position is None:
             return
-        position, leader_epoch = min(place.position, offset), place.leader_epoch
-        self._go(partition, place, offset)
-        place.position, place.leader_epoch = position, leader_epoch
+        position, leader_epoch = min(state.position, offset), state.leader_epoch
+        self._go(partition, state, offset)
+        state.position, state.leader_epoch = position, leader_epoch
 
     # --- what came --------------------------------------------------------------------------------
 
     def fetched(self, partition: Partition, epoch: int, end: int, read_epoch: int = -1) -> None:
         """What is below `end` has come, the last of it of a leader epoch. Who had something goes to
         the end of the line."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            place.fetch_offset, place.read_epoch = end, read_epoch
-            self._places[partition] = self._places.pop(partition)
+        state = self.of(partition, epoch)
+        if state is not None:
+            state.fetch_offset, state.read_epoch = end, read_epoch
+            self._states[partition] = self._states.pop(partition)
 
     def give(self, partition: Partition, epoch: int, end: int) -> None:
         """The caller has what is below `end`, and will say how far they are."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            place.given = end
+        state = self.of(partition, epoch)
+        if state is not None:
+            state.given = end
 
     def hand_out(self, partition: Partition, epoch: int, end: int) -> None:
         """The caller has what is below `end` and deals with it before they ask for more, which
         `confirm` says."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            if place.position is not None:
-                self._in_hand.setdefault(partition, place.position)
-            place.position = place.given = end
+        state = self.of(partition, epoch)
+        if state is not None:
+            if state.position is not None:
+                self._in_hand.setdefault(partition, state.position)
+            state.position = state.given = end
 
     def rewind(self, partition: Partition, epoch: int) -> None:
         """What was fetched and not handed out is fetched once more."""
-        place = self.of(partition, epoch)
-        if place is not None and place.position is not None:
-            self._go(partition, place, place.position)
+        state = self.of(partition, epoch)
+        if state is not None and state.position is not None:
+            self._go(partition, state, state.position)
 
     def damage(self, partition: Partition, epoch: int, offset: int, error: KafkaliteError) -> int:
         """What came cannot be read from an offset on; the epoch of what came before it."""
-        place = self.of(partition, epoch)
-        if place is None:
+        state = self.of(partition, epoch)
+        if state is None:
             return epoch
-        place.epoch = next(self._epochs)
-        place.fetch_offset = offset
-        place.given = min(place.given, offset)
-        self._fails(partition, place, error)
-        return place.epoch
+        state.epoch = next(self._epochs)
+        state.fetch_offset = offset
+        state.given = min(state.given, offset)
+        self._fails(partition, state, error)
+        return state.epoch
 
     # --- what failed ------------------------------------------------------------------------------
 
     def fail(self, partition: Partition, epoch: int, error: KafkaliteError) -> None:
         """The caller is told."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            self._fails(partition, place, error)
+        state = self.of(partition, epoch)
+        if state is not None:
+            self._fails(partition, state, error)
 
     def back_off(self, partition: Partition, epoch: int, until: float) -> None:
         """Tried again later."""
-        place = self.of(partition, epoch)
-        if place is not None:
-            self._wait(place, until)
+        state = self.of(partition, epoch)
+        if state is not None:
+            self._wait(state, until)
