@@ -34,9 +34,9 @@ from kafkalite.client.arguments import (
 )
 from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
 from kafkalite.client.consumer_coordinator import ConsumerCoordinator, Listener, OnPartitions
-from kafkalite.client.exclusive import Exclusive, exclusive
 from kafkalite.client.fetched import Fetched, Record
 from kafkalite.client.fetcher import READ_COMMITTED, Fetcher, FetchOptions
+from kafkalite.client.guard import Exclusive, exclusive
 from kafkalite.client.leaders import Leaders
 from kafkalite.client.membership import GroupOptions, Membership
 from kafkalite.client.position_lookup import PositionLookup

@@ -6,8 +6,10 @@ from typing import Any
 
 from kafkalite.client.arguments import whole, wrong_type
 from kafkalite.client.cluster import Cluster, Servers
+from kafkalite.client.guard import alone
 from kafkalite.client.partition_queue import Batch, OnDone
-from kafkalite.client.producer import TURN_MS, Producer, alone
+from kafkalite.client.producer import Producer
+from kafkalite.client.producer_loop import TURN_MS
 from kafkalite.client.transactions import Transaction
 from kafkalite.errors import InvalidArgumentError
 

@@ -9,14 +9,14 @@ It holds no reference to its producer while it waits, so that one which nobody c
 collected, and ends with it.
 """
 
-import os
-import select
 import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from kafkalite.client.wakeup import Wakeup
+
 if TYPE_CHECKING:
-    from kafkalite.client.producer import Producer
+    from kafkalite.client.producer_loop import ProducerLoop
 
 __all__ = ["AWAY_S", "SenderThread"]
 
@@ -26,19 +26,17 @@ AWAY_S = 0.005
 class SenderThread:
     """Calls `drive` of a producer until that has been closed, or is gone."""
 
-    def __init__(self, producer: "Producer", name: str) -> None:
+    def __init__(self, producer: "ProducerLoop", name: str) -> None:
         """Starts it. Raises RuntimeError where no thread can be started."""
         self._producer = ref(producer)
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
         self.is_over = False
-        self._ending = threading.Lock()
-        """Held while the descriptor is written to, or closed."""
         self._asleep_until = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             self._thread.start()
         except BaseException:
-            os.close(self._wake_fd)
+            self._wakeup.close()
             raise
 
     # --- under the producer's lock ----------------------------------------------------------------
@@ -46,9 +44,7 @@ class SenderThread:
     def wake(self) -> None:
         """Has it take its next step now."""
         self._asleep_until = 0.0
-        with self._ending:
-            if not self.is_over:
-                os.eventfd_write(self._wake_fd, 1)
+        self._wakeup.set()
 
     def wake_by(self, due: float, now: float) -> None:
         """Has it take its next step by then (monotonic seconds), give or take `AWAY_S`."""
@@ -61,9 +57,8 @@ class SenderThread:
 
     def leave_to_parent(self) -> None:
         """Closes the child's copy after a fork, in which the thread does not run."""
-        if not self.is_over:
-            self.is_over = True
-            os.close(self._wake_fd)
+        self.is_over = True
+        self._wakeup.after_fork()
 
     # --- without it -------------------------------------------------------------------------------
 
@@ -77,9 +72,8 @@ class SenderThread:
             while self._step():
                 pass
         finally:
-            with self._ending:
-                self.is_over = True
-                os.close(self._wake_fd)
+            self.is_over = True
+            self._wakeup.close()
 
     def _step(self) -> bool:
         producer = self._producer()
@@ -90,12 +84,5 @@ class SenderThread:
         if plan is None:
             return False
         descriptors, wait_s = plan
-        poller = select.poll()
-        for descriptor in (self._wake_fd, *descriptors):
-            if descriptor >= 0:
-                poller.register(descriptor, select.POLLIN)
-        wait_ms = None if wait_s == float("inf") else max(wait_s, 0.0) * 1000
-        for descriptor, _ in poller.poll(wait_ms):
-            if descriptor == self._wake_fd:
-                os.eventfd_read(self._wake_fd)
+        self._wakeup.wait(wait_s, descriptors)
         return True

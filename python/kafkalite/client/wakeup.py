@@ -49,6 +49,7 @@ class Wakeup(Closing):
         for descriptor in descriptors:
             if descriptor >= 0:
                 poller.register(descriptor, select.POLLIN)
-        if any(ready == self._descriptor for ready, _ in poller.poll(max(seconds, 0.0) * 1000)):
+        wait_ms = None if seconds == float("inf") else max(seconds, 0.0) * 1000
+        if any(ready == self._descriptor for ready, _ in poller.poll(wait_ms)):
             with suppress(BlockingIOError):
                 os.eventfd_read(self._descriptor)

@@ -1,5 +1,8 @@
-"""Refuses calls that come where they must not: while another thread is in one, after the end, in a
-child that was made by a fork.
+"""Guards clients against calls that come where they must not: while another thread is in one, in
+the midst of another of the same thread, after the end, in a child that was made by a fork.
+
+    alone       a producer's: waits for other threads, refuses a handler that has interrupted a call
+    exclusive   a consumer's: refuses other threads, lets its own callbacks in
 
 A consumer that two threads use at once would lose records without a word. To take turns is allowed.
 The refusal is that of Kafka's consumer (`ConcurrentModificationException`): whoever comes second is
@@ -10,17 +13,53 @@ import threading
 from abc import ABC
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from kafkalite.client.connection import Closing
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import InvalidArgumentError
 
-__all__ = ["Exclusive", "exclusive"]
+__all__ = ["Alone", "Exclusive", "alone", "exclusive"]
 
+Waiting = TypeVar("Waiting", bound="Alone")
 Own = TypeVar("Own", bound="Exclusive")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+class Alone(Protocol):
+    """Whoever has methods that are `alone`."""
+
+    _lock: Any
+    _is_inside: bool
+    """A call is under way that has the lock."""
+
+
+def alone(
+    method: Callable[Concatenate[Waiting, Parameters], Result],
+) -> Callable[Concatenate[Waiting, Parameters], Result]:
+    """A method that has the lock. Raises `InvalidArgumentError` in a call that came in the midst of
+    another of the same thread: by a signal handler, or a finalizer."""
+
+    @wraps(method)
+    def call(self: Waiting, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with self._lock:
+            if self._is_inside:
+                raise _in_the_midst()
+            self._is_inside = True
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                self._is_inside = False
+
+    return call
+
+
+def _in_the_midst() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the producer is in the midst of another call of the same thread, which a signal handler "
+        "or a finalizer has interrupted"
+    )
 
 
 class Exclusive(Closing, ABC):

@@ -1,0 +1,270 @@
+"""Does the work of a producer: closes batches, sends them, takes answers, looks after topics.
+
+    a caller in send, poll, flush ──► _step, _turn ┐
+    the thread, while nobody calls ──► drive ──────┴──► accumulator, sender, leaders ──► deliveries
+
+All of it has the producer's lock, which is given up wherever somebody waits, and while callbacks
+are called.
+"""
+
+import select
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from kafkalite._native import RecordAccumulator
+from kafkalite.client import lifetime
+from kafkalite.client.cluster import Cluster
+from kafkalite.client.deliveries import Deliveries
+from kafkalite.client.guard import alone
+from kafkalite.client.leaders import Leaders
+from kafkalite.client.partition_queue import Batch
+from kafkalite.client.sender import Sender, SendOptions
+from kafkalite.client.sender_thread import AWAY_S, SenderThread
+from kafkalite.client.transactions import Transaction
+from kafkalite.client.trouble import Troubles
+
+__all__ = ["TURN_MS", "BatchOptions", "ProducerLoop"]
+
+TURN_MS = 100
+"""A wait of this length needs no look at what is to be given up meanwhile."""
+TOPICS_AGE_S = 300.0
+"""Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says, and
+forgotten if nothing was sent to them (`metadata.max.idle.ms`)."""
+
+
+class BatchOptions(NamedTuple):
+    """When a batch is closed, and how much may be under way."""
+
+    linger_s: float
+    batch_bytes: int
+    buffer_bytes: int
+
+
+class ProducerLoop(ABC):
+    """What a `Producer` does once a batch, for its callers and for its thread."""
+
+    _has_thread = True
+    _transaction: Transaction | None = None
+    """What is sent becomes part of it; after an error it can only be aborted."""
+
+    def __init__(
+        self, cluster: Cluster, send_options: SendOptions, batch_options: BatchOptions
+    ) -> None:
+        """Connects to nobody yet."""
+        self.cluster = cluster
+        self._send_options = send_options
+        self._batch_options = batch_options
+        self._begin()
+
+    @abstractmethod
+    def after_fork(self) -> None:
+        """Begins anew, in the child: what is under way is the parent's, who sends it, and so is a
+        transaction as a whole."""
+
+    @abstractmethod
+    def at_exit(self) -> None:
+        """Closes it, at the end of the program, unless a thread is at it."""
+
+    def _begin(self) -> None:
+        """Begins with nothing under way: at first, and in the child of a fork."""
+        self._lock = threading.RLock()
+        self._is_shut = False
+        """Has no connections any more."""
+        self._is_inside = False
+        """A call is under way that has the lock: a signal may come in its midst."""
+        self._troubles = Troubles()
+        self._deliveries = Deliveries(self._troubles)
+        self._leaders = Leaders(self.cluster, allow_auto_create=True)
+        self._accumulator = RecordAccumulator(
+            self._send_options.codec,
+            level=self._send_options.level,
+            transactional=self._transaction is not None,
+            **self._batch_options._asdict(),
+        )
+        self._sender = Sender(
+            self.cluster,
+            self._leaders,
+            self._send_options,
+            self._transaction,
+            self._deliveries,
+            self._troubles,
+        )
+        self._thread: SenderThread | None = None
+        self._closer: threading.Thread | None = None
+        self._waiting_count = 0
+        """Calls that wait for answers, and so do the thread's work."""
+        self._turned_at = self._turned_before = 0.0
+        """When callers sent and took answers last, and before that (monotonic seconds)."""
+        self._next_look = time.monotonic() + TOPICS_AGE_S
+        self._used: set[str] = set()
+        """Topics that something was sent to since the last look."""
+
+    @property
+    def pending_count(self) -> int:
+        """Batches that are open, ready or in flight."""
+        return self._accumulator.open_count + self._sender.pending_count
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the records that are under way."""
+        return self._accumulator.open_bytes + self._sender.pending_bytes
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def _close_batch(self, topic: str, partition: int) -> bool:
+        """False if none was open."""
+        closed = self._accumulator.close(topic, partition)
+        if closed is None:
+            return False
+        builder, callbacks = closed
+        count, records = builder.records_count, builder.finish()
+        on_done = self._deliveries.callbacks_of(callbacks)
+        self._enqueue(Batch(topic, partition, records, count, on_done))
+        return True
+
+    def _close_batches(self, partitions: list[tuple[str, int]]) -> None:
+        for topic, partition in partitions:
+            self._close_batch(topic, partition)
+
+    def _enqueue(self, batch: Batch) -> None:
+        self._used.add(batch.topic)
+        self._sender.put(batch)
+        self._accumulator.closed_bytes = self._sender.pending_bytes
+
+    # --- the work ---------------------------------------------------------------------------------
+
+    def drive(self) -> tuple[list[int], float] | None:
+        """Does what is due, for the thread: gives the sockets to wait for and the seconds to wait
+        at most; None once it is over."""
+        plan = self._drive()
+        return ([], 0.0) if self._tell() else plan  # callbacks may have sent
+
+    @alone
+    def _drive(self) -> tuple[list[int], float] | None:
+        thread, now = self._thread, time.monotonic()
+        if thread is None or self._is_shut:
+            return None
+        are_callers_busy = self._turned_at - self._turned_before < AWAY_S
+        if self._waiting_count or (are_callers_busy and now < self._turned_at + AWAY_S):
+            thread.sleeps(now, AWAY_S)
+            return [], AWAY_S
+        self._turn(now)
+        seconds = self._due(now) - now
+        thread.sleeps(now, seconds)
+        return self._descriptors(), seconds
+
+    def _due(self, now: float) -> float:
+        """Monotonic seconds by which something is to be done, though no answer comes, after a turn
+        at `now`."""
+        if not self.pending_count and not self._leaders.is_asked:
+            return float("inf")
+        linger_over = now + self._accumulator.seconds_until_due
+        return min(linger_over, self._sender.due(now), max(self._leaders.due, now))
+
+    def _descriptors(self) -> list[int]:
+        """Sockets on which answers are due."""
+        return self._sender.descriptors() + self._leaders.descriptors()
+
+    def _start_thread(self) -> None:
+        try:
+            self._thread = SenderThread(self, f"sender of {self.cluster.servers_text}")
+        except RuntimeError as error:
+            # Callers go on doing its work.
+            self._troubles.begin("thread", f"no thread for {self!r}: {error}")
+        lifetime.watch(self)
+
+    def _turn_unless_inside(self) -> None:
+        """Sends what is due; a handler of a signal leaves that to the call that it interrupts."""
+        with self._lock:
+            if self._is_inside:
+                return
+            self._is_inside = True
+            try:
+                self._turn_by_the_way(time.monotonic())
+            finally:
+                self._is_inside = False
+
+    def _turn_by_the_way(self, now: float) -> None:
+        """A caller who has something else to do sends and takes answers; if they do not come back
+        soon, the thread goes on."""
+        self._turn(now)
+        self._turned_before, self._turned_at = self._turned_at, now
+        if self._thread is not None and self._sender.pending_count:
+            self._thread.wake_by(now, now)
+
+    @alone
+    def _step_alone(self, timeout_ms: float) -> None:
+        self._step(timeout_ms)
+
+    def _step(self, timeout_ms: float) -> None:
+        """Does what is due, and waits for something to do once."""
+        now = time.monotonic()
+        self._turn(now)
+        self._turned_before, self._turned_at = self._turned_at, now
+        if timeout_ms <= 0 or not (self.pending_count or self._deliveries.has_to_tell):
+            return
+        deadline = now + timeout_ms / 1000
+        if timeout_ms > TURN_MS:
+            deadline = min(deadline, self._due(now))
+        else:
+            linger_over = now + self._accumulator.seconds_until_due
+            deadline = min(deadline, linger_over, self._sender.resumes(now))
+        self._wait(max(deadline - now, 0.0))
+        self._turn(time.monotonic())
+
+    def _turn(self, now: float) -> None:
+        """Takes what was answered, gives up what is too old, sends what is due."""
+        if self._is_shut:
+            return
+        self._sender.take(now)
+        self._leaders.take(now)
+        if now >= self._next_look:
+            self._look_at_topics(now)
+        self._close_batches(self._accumulator.due())
+        self._sender.send(now)
+        self._leaders.send(now)
+        self._accumulator.closed_bytes = self._sender.pending_bytes
+
+    def _tell(self) -> bool:
+        """Calls the callbacks that are due, and writes the log, without the lock. Whether there
+        were callbacks."""
+        has_told = self._deliveries.tell()
+        if self._has_thread:
+            self._troubles.write()
+        return has_told
+
+    def _look_at_topics(self, now: float) -> None:
+        """Partitions that were added get their share of the records."""
+        self._next_look = now + TOPICS_AGE_S
+        queues = self._sender.queues
+        used = self._used | {topic for (topic, _), queue in queues.items() if queue.is_busy}
+        used.update(topic for topic, _ in self._accumulator.opened())
+        for topic in {topic for topic, _ in queues} - used:
+            self.cluster.forget(topic)
+        self._leaders.look(used)
+        self._used = set()
+
+    def _wait(self, seconds: float) -> None:
+        """Waits for an answer, without the lock; if there are callbacks, calls those instead."""
+        poller = select.poll()
+        descriptors = self._descriptors()
+        for descriptor in descriptors:
+            poller.register(descriptor, select.POLLIN)
+        self._waiting_count += 1
+        self._is_inside = False
+        try:
+            self._lock.release()
+            if self._tell():
+                return
+            if descriptors:
+                poller.poll(seconds * 1000)
+            elif seconds > 0:
+                time.sleep(min(seconds, 0.05))
+        finally:
+            try:
+                self._lock.acquire()
+            finally:
+                self._is_inside = True
+                self._waiting_count -= 1
