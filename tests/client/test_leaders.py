@@ -14,7 +14,7 @@ from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Cluster, Consumer, lookup
+from kafkalite.client import Cluster, Consumer, position_lookup
 from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.client.leaders import Leaders
 from kafkalite.errors import (
@@ -406,7 +406,7 @@ def test_a_new_leader_that_has_all_that_was_read_is_read_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a pause, as if the answer had left the partition out."""
-    monkeypatch.setattr(lookup, "BACKOFF_MS", 3_600_000)
+    monkeypatch.setattr(position_lookup, "BACKOFF_MS", 3_600_000)
     logs = Led({0: 2})
     logs.ends = (NONE, 4, 6)
     with FakeBroker(logs) as broker, Consumer(broker.servers) as consumer:

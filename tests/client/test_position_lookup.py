@@ -9,7 +9,7 @@ import pytest
 
 from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
-from kafkalite.client import Consumer, lookup
+from kafkalite.client import Consumer, position_lookup
 from kafkalite.errors import BrokerError, ConnectionFailedError, RequestTimedOutError
 from kafkalite.protocol.codes import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
 
@@ -95,7 +95,7 @@ def test_what_an_answer_leaves_out_is_asked_again_after_a_pause(
     ):
         logs.address = (broker.host, broker.port)
         # A pause that no test sees the end of.
-        monkeypatch.setattr(lookup, "BACKOFF_MS", 3_600_000)
+        monkeypatch.setattr(position_lookup, "BACKOFF_MS", 3_600_000)
         consumer.assign([ZERO, ONE])
         assert values(consumer, 3) == [value(0, offset) for offset in range(3)]
         consumer.poll(300)

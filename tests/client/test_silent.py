@@ -14,8 +14,8 @@ from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, connecting
-from kafkalite.client.cluster import metadata_request
 from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.metadata import metadata_request
 from kafkalite.client.pending_request import PendingRequest
 from kafkalite.errors import (
     BrokerError,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # the same as in _HOMES, for type checkers and editors
     )
     from kafkalite.client.arrow import LogRecords, read_log
     from kafkalite.client.arrow_writer import Written, WrittenPartition, write_arrow
-    from kafkalite.client.cluster import Cluster, Node
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.client.consumer import Consumer, Fetched, Record
     from kafkalite.client.group_admin import (
@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # the same as in _HOMES, for type checkers and editors
         GroupMember,
     )
     from kafkalite.client.membership import GroupOptions
+    from kafkalite.client.metadata import Node
     from kafkalite.client.producer import Producer
     from kafkalite.client.wire_arrow import read_arrow
 

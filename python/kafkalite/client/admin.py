@@ -17,7 +17,7 @@ them as Kafka does.
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kafkalite.client.arguments import (
     config_text,
@@ -35,6 +35,16 @@ from kafkalite.client.arguments import (
 )
 from kafkalite.client.cluster import ClusterClient
 from kafkalite.client.connection import broker_error, check
+from kafkalite.client.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ListedOffset,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+    config_entry,
+)
 from kafkalite.errors import BrokerError, ClientError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
@@ -74,20 +84,6 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 # What ListOffsets takes in place of a timestamp.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
-# Where a value comes from (`ConfigEntry.ConfigSource`, as on the wire).
-CONFIG_SOURCES = {
-    0: "UNKNOWN",
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
-DEFAULT_CONFIG = 5
-
 # Operations of IncrementalAlterConfigs.
 SET, DELETE = 0, 1
 
@@ -98,77 +94,6 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING_PASSES: frozenset[int] = frozenset()
 CONFIG_PASSES = frozenset((NOT_CONTROLLER,))
 TOPIC_PASSES = frozenset((NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED))
-
-
-class BrokerDescription(NamedTuple):
-    """A broker; a fenced one has registered but takes no clients."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
-    is_fenced: bool
-
-
-class ClusterDescription(NamedTuple):
-    """`controller_id` is -1 if the brokers do not tell."""
-
-    cluster_id: str
-    controller_id: int
-    brokers: list[BrokerDescription]
-
-
-class TopicListing(NamedTuple):
-    """A topic's name and id."""
-
-    name: str
-    id: bytes
-    is_internal: bool
-
-
-class PartitionDescription(NamedTuple):
-    """`leader` is -1 while there is none; `elr` and `last_known_elr` (KIP-966) are None where the
-    broker does not tell."""
-
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: list[int]
-    isr: list[int]
-    elr: list[int] | None
-    last_known_elr: list[int] | None
-    offline_replicas: list[int]
-
-
-class TopicDescription(NamedTuple):
-    """A topic, partitions by index."""
-
-    name: str
-    id: bytes
-    is_internal: bool
-    partitions: list[PartitionDescription]
-
-
-class ConfigEntry(NamedTuple):
-    """One configuration of a resource; the value of a sensitive one is None."""
-
-    name: str
-    value: str | None
-    source: str
-    is_default: bool
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: list[tuple[str, str, str | None]]
-    """Source, name and value of whatever would apply, the first that does first."""
-    documentation: str | None
-
-
-class ListedOffset(NamedTuple):
-    """What ListOffsets found; -1 each for nothing."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 def uuid_text(uuid: bytes) -> str:
@@ -416,7 +341,7 @@ class Admin(ClusterClient):
             check(result.error_code, _configuration_of(name), result.error_message)
             return result
 
-        return [_config_entry(row) for row in self._ask_any(ask).configs]
+        return [config_entry(row) for row in self._ask_any(ask).configs]
 
     def alter_configs(
         self,
@@ -625,17 +550,3 @@ def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 def _configuration_of(name: str) -> str:
     """For messages; only the default of all brokers has no name."""
     return f"configuration of '{name}'" if name else "default configuration of the brokers"
-
-
-def _config_entry(row: Any) -> ConfigEntry:
-    source = CONFIG_SOURCES.get(row.config_source, "UNKNOWN")
-    return ConfigEntry(
-        row.name,
-        row.value,
-        source,
-        row.config_source == DEFAULT_CONFIG,
-        row.read_only,
-        row.is_sensitive,
-        [(CONFIG_SOURCES.get(s.source, "UNKNOWN"), s.name, s.value) for s in row.synonyms],
-        row.documentation,
-    )

@@ -16,16 +16,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kafkalite.client.cluster import (
-    BACKOFF_MS,
-    UNKNOWN_TOPIC_MS,
-    Cluster,
-    TopicMetadata,
-    found_topics,
-)
+from kafkalite.client.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
 from kafkalite.client.connection import Closing, broker_error, may_pass
 from kafkalite.client.leaders import TopicRequest, creation_warning
 from kafkalite.client.membership import Membership
+from kafkalite.client.metadata import TopicMetadata, found_topics
 from kafkalite.client.pending_request import PendingCall
 from kafkalite.client.subscription_state import Partition, SubscriptionState
 from kafkalite.client.trouble import Troubles

@@ -13,16 +13,9 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kafkalite.client.cluster import (
-    BACKOFF_MS,
-    BACKOFF_MS_MAX,
-    UNKNOWN_TOPIC_MS,
-    Cluster,
-    PartitionMetadata,
-    TopicMetadata,
-    metadata_request,
-)
+from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, UNKNOWN_TOPIC_MS, Cluster
 from kafkalite.client.connection import Closing, broker_error
+from kafkalite.client.metadata import PartitionMetadata, TopicMetadata, metadata_request
 from kafkalite.client.pending_request import PendingRequest
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import BrokerError, ClientError

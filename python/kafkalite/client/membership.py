@@ -18,13 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import int32, short_text
 from kafkalite.client.assignor import RANGE, assign_range, decode_assignment, encode_assignment
-from kafkalite.client.cluster import (
-    BACKOFF_MS,
-    BACKOFF_MS_MAX,
-    TIMEOUT_MS,
-    Cluster,
-    Servers,
-)
+from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, TIMEOUT_MS, Cluster, Servers
 from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
 from kafkalite.client.position_lookup import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
 from kafkalite.client.subscription_state import Partition

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kafkalite.client.arguments import short_text
-from kafkalite.client.cluster import TRANSACTION, Cluster
+from kafkalite.client.cluster import Cluster
 from kafkalite.client.connection import check
+from kafkalite.client.metadata import TRANSACTION
 from kafkalite.errors import BrokerError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
