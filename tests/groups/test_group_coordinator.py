@@ -1,5 +1,6 @@
 """The coordinator over a log in memory: order, group commit, failures, loading."""
 
+import itertools
 import sys
 from typing import Any
 
@@ -9,6 +10,7 @@ from groups.fake_host import FakeHost, MemoryLog, make_host
 from groups.play import subscription
 from kafkalite import _native
 from kafkalite.coordinator.frame import Frame
+from kafkalite.coordinator.loader import STEP_COUNT
 from kafkalite.errors import MessageTooLargeError, StorageError
 from kafkalite.groups import records
 from kafkalite.groups.coordinator import GroupCoordinator
@@ -386,6 +388,69 @@ def test_records_of_newer_kinds_are_passed_over_and_their_groups_not_taken_over(
     assert (kept, refused) == ([[codes.NONE]], [[codes.UNKNOWN_MEMBER_ID]])
     assert fetched(coordinator, "modern") == {0: 9}
     assert list(coordinator.list_groups()[1]) == []
+
+
+def test_a_newer_group_whose_record_cannot_be_read_is_not_taken_over_either() -> None:
+    """Another version of the value, written by a broker of the future."""
+    log = MemoryLog()
+    builder = _native.BatchBuilder()
+    key = b"\0\3" + messages.ConsumerGroupMetadataKey(group_id="modern").encode(0)
+    builder.append(1, key, b"\0\7 unknown")
+    for _ in range(3):
+        builder.append(1, b"\0\x20 unknown kind %d" % builder.records_count, b"kept")
+    log.append(builder.finish())
+    log.high_watermark = log.end
+    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
+    coordinator = started(host)
+    host.pass_time(100)
+    answer = join(coordinator, "modern")[0]
+    assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
+    (line,) = [line for line in host.log.lines if "not known" in line]
+    assert "3 record(s) of kind 32" in line
+
+
+def offsets_log(count: int, directory: str = "one") -> MemoryLog:
+    """So many offsets of group `g`, in one batch."""
+    log = MemoryLog()
+    log.directory = directory
+    builder = _native.BatchBuilder()
+    for index in range(count):
+        committed = CommittedOffset(index, -1, "", 5, -1, ID)
+        builder.append(1, *records.offset_record("g", "t", index, committed))
+    log.append(builder.finish())
+    log.high_watermark = log.end
+    return log
+
+
+def test_loading_stops_after_some_records_for_other_work() -> None:
+    host = make_host({0: offsets_log(3000)}, **{"offsets.topic.num.partitions": 1})
+    coordinator = started(host)
+    (shard,) = coordinator.runtime.shards
+    counts = [0]
+    while coordinator.runtime.is_loading:
+        host.flush()
+        callback = host.timers.pop_due(host.time_ms)
+        if callback is not None:
+            callback()
+        counts.append(len(shard.machine.offsets.partitions_of("g")))
+    steps = [after - before for before, after in itertools.pairwise(counts)]
+    assert counts[-1] == 3000
+    assert max(steps) == STEP_COUNT
+
+
+def test_a_directory_that_does_not_answer_holds_up_the_loading_of_its_own_partitions_only() -> None:
+    """The control thread itself read the logs, and waited with everybody else."""
+    logs = {index: offsets_log(3, "hung" if index == 0 else "going") for index in range(3)}
+    host = make_host(logs)
+    coordinator = started(host)
+    hung = next(each for each in host.background if each[0].__self__._log is logs[0])
+    host.background.remove(hung)
+    host.pass_time(100)
+    refusals = [shard.refusal() for shard in coordinator.runtime.shards]
+    assert refusals == [codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NONE, codes.NONE]
+    host.background.append(hung)
+    host.pass_time(100)
+    assert coordinator.runtime.shards[0].refusal() == codes.NONE
 
 
 def test_a_commit_on_its_way_does_not_outlive_its_group() -> None:

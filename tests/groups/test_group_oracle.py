@@ -311,3 +311,15 @@ def test_groups_and_offsets_are_the_same_from_either_log(
     assert (member.group_instance_id, member.assignment) == ("one", b"all")
     assert coordinator.describe("story-stable")[1].subscribed_topics == {"story"}  # type: ignore[union-attr]
     directory.abandon()
+
+
+def test_batches_of_groups_begin_with_sequence_0_as_kafkas(
+    kafka_tools: KafkaTools, ours: Path, theirs: Path
+) -> None:
+    """Ours had none, -1, as a producer without an id; it is seen in a dump of the log."""
+    for data in (theirs, ours):
+        batches = [
+            batch for segment in segments(data) for batch in kafka_tools.dump_log(segment).batches
+        ]
+        found = {(each["producerId"], each["baseSequence"]) for each in batches}
+        assert found == {("-1", "0")}, data

@@ -46,9 +46,9 @@ class Journal:
         table[key] = value
 
     def pop(self, table: dict[K, V], key: K) -> None:
-        """Removes a key of a table. Nothing happens if it is not there."""
-        if key in table:
-            self._steps.append(Step(table, key, table.pop(key), _ABSENT))
+        """Removes a key of a table. One that is not there counts as touched all the same: whoever
+        removes it relies on that."""
+        self._steps.append(Step(table, key, table.pop(key, _ABSENT), _ABSENT))
 
     def take(self) -> Steps:
         """Gives the changes since the last call, for the write that makes them durable."""
@@ -63,7 +63,7 @@ def undo(steps: Steps) -> None:
         if table.get(key, _ABSENT) is not after:
             continue
         if before is _ABSENT:
-            del table[key]
+            table.pop(key, None)
         else:
             table[key] = before
 
