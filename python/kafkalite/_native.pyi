@@ -29,6 +29,7 @@ __all__ = [
     "MessageCodec",
     "PartitionFigures",
     "ProducerEntry",
+    "RecordAccumulator",
     "RecordBatch",
     "Request",
     "Requests",
@@ -283,8 +284,8 @@ class BrokerPlane:
         """That of the log directories."""
 
     @staticmethod
-    def native_keys() -> list[int]:
-        """The api keys that Rust answers."""
+    def native_keys() -> dict[int, str]:
+        """The api keys that Rust answers, with their names."""
 
     def serve_arrow(self, listener: int, idle_ms_max: int) -> ArrowServer:
         """Serves ranges of this node's logs as Arrow on a listening socket, whose descriptor this

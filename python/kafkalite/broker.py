@@ -343,7 +343,7 @@ def _serve_metrics(
 
     from kafkalite import metrics
 
-    names = {each.key: each.name for each in handlers.values()} | metrics.HOT_KEYS
+    names = {each.key: each.name for each in handlers.values()} | context.plane.native_keys()
 
     def make_page() -> bytes:
         return metrics.page(metrics.families(context.plane, context, names))

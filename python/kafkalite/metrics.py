@@ -149,10 +149,6 @@ DESCRIPTORS_MAX = Metric("process_max_fds", "gauge", "The limit of descriptors."
 STARTED = Metric("process_start_time_seconds", "gauge", "When the process began, since 1970.")
 
 
-HOT_KEYS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 18: "ApiVersions"}
-"""The keys that Rust answers without Python; the others are named by their handlers."""
-
-
 class Host(Protocol):
     """Answers what is asked beside the figures; any thread may ask
     (`kafkalite.context.Context`)."""

@@ -117,6 +117,13 @@ impl Message {
         Ok(message)
     }
 
+    /// The name of a key, as `CreateTopics`.
+    pub fn name_of_key(key: i16) -> Option<&'static str> {
+        let head = format!("Request request {key} ");
+        let mut bodies = texts().values();
+        bodies.find_map(|body| Some(body.split_once(&head)?.0).filter(|name| !name.contains(' ')))
+    }
+
     /// Names of all messages, in no order.
     pub fn names() -> impl Iterator<Item = &'static str> {
         texts().keys().copied()

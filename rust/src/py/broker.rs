@@ -22,6 +22,7 @@ use super::log_calls::Logs;
 use super::requests::{Request, Requests};
 use super::topics::{TopicFacts, Topics, topic_plans};
 use crate::api::{ApiKey, HOT_KEYS};
+use crate::codec::Message;
 use crate::error::{Error, Result};
 use crate::image::{Broker, Endpoint};
 use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
@@ -123,10 +124,11 @@ impl BrokerPlane {
         self.broker.node.image().cluster_id.clone()
     }
 
-    /// The api keys that Rust answers.
+    /// The api keys that Rust answers, with their names.
     #[staticmethod]
-    fn native_keys() -> Vec<i16> {
-        HOT_KEYS.iter().map(|key| key.key).collect()
+    fn native_keys() -> HashMap<i16, &'static str> {
+        let named = |key: &ApiKey| (key.key, Message::name_of_key(key.key).unwrap_or_default());
+        HOT_KEYS.iter().map(named).collect()
     }
 
     /// Serves clients from now on.
