@@ -1,4 +1,14 @@
-"""What a handler may use: the plane, the configuration, the log, topics, and time."""
+"""The parts of the broker that handlers use, each by its name:
+
+config, log        the configuration, and the broker's log
+cluster, image     who leads what; all metadata, as it is now
+controller         changes of the metadata, under `write_lock`
+replicas           logs of this node, and why one cannot be asked
+logs, background   calls of logs, and of threads: futures to await
+tasks, timers      what goes on later; `time_limit` for what may take too long
+groups             the group coordinator
+disks              sizes of the log directories' disks
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +23,7 @@ from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.metadata.solo import Metadata
-from kafkalite.protocol import codes
+from kafkalite.replicas import Replicas
 from kafkalite.stderr_log import Log
 from kafkalite.tasks import Future, Tasks, TimeLimit
 from kafkalite.timers import Timers
@@ -47,6 +57,7 @@ class Context:
         self._calls = Calls(plane.logs)
         self.logs = LogCalls(plane.logs, self._calls)
         self.background = Background(plane.requests, self._calls)
+        self.replicas = Replicas(plane, metadata.cluster, metadata.lock)
         self.disks = Disks(self.background)
         self._stop_callbacks: dict[Callable[[], None], None] = {}
         """Called in this order."""
@@ -175,23 +186,6 @@ class Context:
     def image(self) -> Image:
         """All metadata as it is now."""
         return self.cluster.image
-
-    def log_refusal(self, topic: str, partition: int) -> int:
-        """Why the log of a partition cannot be asked for anything; NONE if it can
-        (`ReplicaManager.getPartitionOrError`)."""
-        log = self.plane.logs.find(topic, partition)
-        if log is not None:
-            return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
-        known = self.image.topics.get(topic)
-        if self.write_lock.is_being_made(topic):
-            return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
-        if known is None or not 0 <= partition < len(known.partitions):
-            return codes.UNKNOWN_TOPIC_OR_PARTITION
-        return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
-
-    def is_offline(self, topic: str, partition: int) -> bool:
-        """Whether a partition is there, and its log directory is not, be it since the start."""
-        return self.log_refusal(topic, partition) == codes.KAFKA_STORAGE_ERROR
 
     def check_topic_configs(self, own: Mapping[str, str]) -> None:
         """Raises ControllerError where a topic cannot have these configs."""

@@ -325,9 +325,9 @@ def test_a_partition_that_is_offline_is_not_called_unknown_while_its_topic_grows
     context = Context(plane, config, Log("error"), world.metadata)
     world.change(world.controller.create_partitions({"t-0": 2}))
     world.create("new")
-    assert context.log_refusal("t-0", 0) == codes.KAFKA_STORAGE_ERROR
-    assert context.log_refusal("t-0", 1) == codes.UNKNOWN_TOPIC_OR_PARTITION
-    assert context.log_refusal("new", 0) == codes.UNKNOWN_TOPIC_OR_PARTITION
+    assert context.replicas.refusal("t-0", 0) == codes.KAFKA_STORAGE_ERROR
+    assert context.replicas.refusal("t-0", 1) == codes.UNKNOWN_TOPIC_OR_PARTITION
+    assert context.replicas.refusal("new", 0) == codes.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_changes_are_judged_one_after_the_other_each_by_what_those_before_it_left() -> None:

@@ -36,6 +36,7 @@ PYTHON_ORDER = [
     {"listeners", "metadata"},
     {"coordinator"},
     {"groups"},
+    {"replicas"},
     {"context"},
     {"api"},
     {"server", "loading", "supervisor"},

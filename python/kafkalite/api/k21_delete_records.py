@@ -70,10 +70,10 @@ async def handle(
 
 def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, int]:
     """Error code, and the offset that is meant."""
-    code = context.log_refusal(name, index)
+    code = context.replicas.refusal(name, index)
     if name in INTERNAL_TOPICS and code != codes.UNKNOWN_TOPIC_OR_PARTITION:
         return codes.INVALID_TOPIC_EXCEPTION, -1
-    log = context.plane.logs.find(name, index)
+    log = context.replicas.log(name, index)
     if code or log is None:
         return code, -1
     own = context.image.configs.get((TOPIC, name), {})

@@ -33,7 +33,7 @@ def handle(
         result = kind.OffsetForLeaderTopicResult(topic=topic.topic)
         for each in topic.partitions:
             end = result.EpochEndOffset(partition=each.partition)
-            log = context.plane.logs.find(topic.topic, each.partition)
+            log = context.replicas.log(topic.topic, each.partition)
             end.error_code = _refusal(context, topic.topic, each)
             if log is not None and end.error_code == codes.NONE:
                 end.leader_epoch, end.end_offset = end_of_epoch(
@@ -47,7 +47,7 @@ def handle(
 
 
 def _refusal(context: Context, name: str, asked: Asked) -> int:
-    code = context.log_refusal(name, asked.partition)
+    code = context.replicas.refusal(name, asked.partition)
     topic = context.image.topics.get(name)
     if code or topic is None:
         return code or codes.UNKNOWN_TOPIC_OR_PARTITION

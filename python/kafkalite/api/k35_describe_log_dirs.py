@@ -55,13 +55,13 @@ def _describe(
     partitions: dict[str, dict[str, list[Partition]]] = {}
     for name, indexes in _asked(context, message).items():
         for index in indexes:
-            log = context.plane.logs.find(name, index)
+            log = context.replicas.log(name, index)
             if log is not None:
                 path = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
                 found = partitions.setdefault(path, {}).setdefault(name, [])
                 found.append(_partition(index, log.size_bytes))
     usable = []
-    offline = context.plane.offline_log_dirs()
+    offline = context.replicas.offline_directories()
     for path in context.config.log_dirs():
         result = Directory(log_dir=path)
         response.results.append(result)

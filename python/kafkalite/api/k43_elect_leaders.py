@@ -98,4 +98,4 @@ def _outcome(context: Context, name: str, index: int, election_type: int) -> Ref
         return codes.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
     if not 0 <= index < len(topic.partitions):
         return codes.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
-    return NOT_AVAILABLE[election_type] if context.is_offline(name, index) else NOT_NEEDED
+    return NOT_AVAILABLE[election_type] if context.replicas.is_offline(name, index) else NOT_NEEDED

@@ -64,7 +64,7 @@ def _judge(context: Context, name: str, row: Row) -> None:
     if refusal:
         row.error_code, row.error_message = codes.INVALID_TOPIC_EXCEPTION, refusal
         return
-    row.error_code = context.log_refusal(name, row.partition_index)
+    row.error_code = context.replicas.refusal(name, row.partition_index)
     if row.error_code and name not in context.image.topics:
         row.error_message = "This server does not host this topic-partition."
 

@@ -74,10 +74,10 @@ def _topic(context: Context, name: str, first: int, room: int) -> Topic:
         return described
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
-    has_offline = bool(context.plane.offline_log_dirs())
+    has_offline = bool(context.replicas.offline_directories())
     has_elr = bool(context.image.features.get(ELR_VERSION))
     for each in topic.partitions[first : first + room]:
-        is_offline = has_offline and context.is_offline(name, each.index)
+        is_offline = has_offline and context.replicas.is_offline(name, each.index)
         described.partitions.append(_partition(each, is_offline=is_offline, has_elr=has_elr))
     return described
 

@@ -1,0 +1,43 @@
+"""The replicas of this node: the logs of partitions, and why one cannot be asked.
+
+Kafka: `ReplicaManager`, `LogManager`.
+"""
+
+from kafkalite import _native
+from kafkalite.metadata.cluster import Cluster
+from kafkalite.metadata.write_lock import WriteLock
+from kafkalite.protocol import codes
+
+
+class Replicas:
+    """Used by the control thread only."""
+
+    def __init__(self, plane: _native.BrokerPlane, cluster: Cluster, lock: WriteLock) -> None:
+        self._plane = plane
+        self._cluster = cluster
+        self._lock = lock
+
+    def log(self, topic: str, partition: int) -> _native.Log | None:
+        """The log of a partition, if there is one."""
+        return self._plane.logs.find(topic, partition)
+
+    def refusal(self, topic: str, partition: int) -> int:
+        """The code for which the log of a partition cannot be asked for anything; NONE if it can
+        (`ReplicaManager.getPartitionOrError`)."""
+        log = self.log(topic, partition)
+        if log is not None:
+            return codes.KAFKA_STORAGE_ERROR if log.is_offline else codes.NONE
+        known = self._cluster.image.topics.get(topic)
+        if self._lock.is_being_made(topic):
+            return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
+        if known is None or not 0 <= partition < len(known.partitions):
+            return codes.UNKNOWN_TOPIC_OR_PARTITION
+        return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """A partition is there, and its log directory is not, be it since the start."""
+        return self.refusal(topic, partition) == codes.KAFKA_STORAGE_ERROR
+
+    def offline_directories(self) -> list[str]:
+        """The log directories that could not be taken, or have failed since."""
+        return self._plane.offline_log_dirs()
