@@ -20,9 +20,6 @@ EXCUSED = {
     "rust/src/arrow/decode",
     "rust/src/batch",
     "rust/src/codec",
-    "rust/src/net",
-    "rust/src/net/control",
-    "rust/src/net/reactor",
     "rust/src/py",
 }
 

@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::access::AllowAll;
+use crate::api::ApiKey;
 use crate::api::fetch_sessions::FetchSessions;
-use crate::api::{ApiKey, HOT_KEYS};
 use crate::clock::wall_ms;
 use crate::error::{Error, Result};
 use crate::limits::STOP_WAIT_MS;
 use crate::net::admission::Admission;
 use crate::net::counts::Counts;
 use crate::net::mailbox::{Mailboxes, Message};
+use crate::net::memory::Memory;
 use crate::net::memory::budget::{ReceiveBudget, memory_bytes};
 use crate::net::reactor::Reactor;
+use crate::net::request_context::{ApiKeys, RequestContext};
 use crate::net::settings::Settings;
 use crate::net::shared::Shared;
-use crate::net::storage_io::directory_queue::StorageQueues;
-use crate::net::storage_io::handoff::{Handoff, Threads, Watch};
+use crate::net::storage_io::StorageIo;
+use crate::net::threads::{Spares, Threads};
 use crate::node::{Node, random_u64};
 use crate::quota::Unlimited;
 
@@ -40,38 +42,39 @@ impl BrokerCore {
         control_keys: Vec<ApiKey>,
         listeners: Vec<TcpListener>,
     ) -> Result<BrokerCore> {
-        let mut keys: Vec<ApiKey> = HOT_KEYS.to_vec();
-        keys.extend(control_keys);
-        keys.sort_by_key(|key| key.key);
-        let mut by_key = vec![None; keys.last().map_or(0, |key| key.key as usize + 1)];
-        for key in &keys {
-            by_key[key.key as usize] = Some(*key);
-        }
         let seed = random_u64()?;
+        let fetch_sessions = FetchSessions::new(settings.fetch_sessions_max, seed);
+        let budget = ReceiveBudget::new(settings.queued_bytes_max, memory_bytes());
+        let told = Arc::downgrade(&mailboxes);
+        let tell = move || {
+            if let Some(mailboxes) = told.upgrade() {
+                mailboxes.tell_of_memory();
+            }
+        };
+        let limits = settings.connections.clone();
         let shared = Arc::new(Shared {
-            fetch_sessions: FetchSessions::new(settings.fetch_sessions_max, seed),
-            authorizer: Box::new(AllowAll),
-            quotas: Box::new(Unlimited),
-            admission: Admission::new(settings.connections.clone(), node.connections_max()),
-            budget: ReceiveBudget::new(settings.queued_bytes_max, memory_bytes()),
-            queues: StorageQueues::new(node.directories()),
-            handoffs: mailboxes.iter().map(|_| Handoff::default()).collect(),
-            watch: Watch::default(),
-            settings,
+            context: Arc::new(RequestContext {
+                settings,
+                keys: ApiKeys::new(control_keys),
+                fetch_sessions,
+                authorizer: Box::new(AllowAll),
+                quotas: Box::new(Unlimited),
+            }),
+            admission: Admission::new(limits, node.connections_max()),
+            memory: Memory::new(budget, tell),
+            storage: Arc::new(StorageIo::new(node.directories())),
             mailboxes,
             node,
             counts: Counts::default(),
-            keys,
-            by_key,
             started: Instant::now(),
         });
-        let plane = BrokerCore {
-            shared: shared.clone(),
-            threads: Arc::default(),
+        let core = BrokerCore {
+            threads: Threads::new(shared.control().clone()),
+            shared,
         };
         let failed = Error::io("start a network thread", std::path::Path::new("/proc/self"));
-        plane.spawn(listeners).map_err(failed)?;
-        Ok(plane)
+        core.spawn(listeners).map_err(failed)?;
+        Ok(core)
     }
 
     fn spawn(&self, listeners: Vec<TcpListener>) -> std::io::Result<()> {
@@ -79,15 +82,27 @@ impl BrokerCore {
             listener.set_nonblocking(true)?;
         }
         let mut listeners = Some(listeners);
+        let storage = self.shared.storage.clone();
+        let mut watchdog = storage.watchdog();
+        watchdog.add(self.shared.control().clone());
         for index in 0..self.shared.mailboxes.len() {
             let listeners = listeners.take().unwrap_or_default();
             let reactor = Reactor::new(index, self.shared.clone(), listeners)?;
+            watchdog.add(Spares {
+                threads: self.threads.clone(),
+                handoff: reactor.handoff(),
+            });
             self.threads.add(Box::new(reactor))?;
         }
-        self.threads.start(&self.shared)?;
+        let threads = self.threads.clone();
+        let handle = watchdog.start(move || {
+            let have_threads = threads.staff();
+            storage.start_threads() && have_threads
+        })?;
+        self.threads.wait_for(handle);
         let shared = self.shared.clone();
         let tell = move |trouble: &dyn Display| shared.control().notice(trouble.to_string());
-        let settings = &self.shared.settings;
+        let settings = &self.shared.context.settings;
         self.shared
             .node
             .keep_house(settings.intervals, settings.cleaner, wall_ms(), tell)?;
@@ -98,15 +113,16 @@ impl BrokerCore {
     /// answer its own), and ends the threads. Takes little more than `STOP_WAIT_MS` at most.
     pub fn stop(&self) {
         for index in 0..self.shared.mailboxes.len() {
-            self.shared.post(index, Message::Stop);
+            self.shared.mailboxes.post(index, Message::Stop);
         }
         // A little longer than the reactors themselves take.
         let timeout = Duration::from_millis(STOP_WAIT_MS + STOP_WAIT_MS / 4);
         let deadline = Instant::now() + timeout;
-        self.threads.stop(timeout, &self.shared);
+        let storage = &self.shared.storage;
+        self.threads.stop(timeout, || storage.end_watchdog());
         // Nobody else would delete the logs of a topic that is gone from the metadata.
-        self.shared.queues.wait_for_changes(deadline);
-        self.shared.queues.end();
+        storage.wait_for_changes(deadline);
+        storage.end();
         self.shared.control().close();
     }
 
@@ -114,13 +130,13 @@ impl BrokerCore {
     /// the directories only then. Takes `STOP_WAIT_MS` at most.
     pub fn finish_changes(&self) {
         let deadline = Instant::now() + Duration::from_millis(STOP_WAIT_MS);
-        self.shared.queues.wait_for_changes(deadline);
+        self.shared.storage.wait_for_changes(deadline);
     }
 
-    /// As well: what of the metadata is on its way to disk is there, or is known not to be. As long as the
+    /// Returns once the metadata on its way to disk is there, or is known not to be. As long as the
     /// directory hangs, what a stop writes there next would, too.
     pub fn finish_metadata(&self) {
-        self.shared.queues.wait_for_metadata();
+        self.shared.storage.wait_for_metadata();
     }
 }
 
@@ -193,7 +209,7 @@ mod tests {
         let mut arguments = std::env::args();
         if let Some(path) = arguments.find_map(|each| Some(each.strip_prefix(PANIC_IN)?.into())) {
             let plane = started(path, Vec::new());
-            plane.shared.post(0, Message::Panic);
+            plane.shared.mailboxes.post(0, Message::Panic);
             // Until it is ended; who wakes by chance has failed.
             std::thread::park_timeout(Duration::from_secs(60));
             return;
@@ -300,7 +316,10 @@ mod tests {
         };
         let response = vec![0; 5 + ANSWER_BYTES_MAX as usize];
         let answer = ControlAnswer::Response(response);
-        plane.shared.post(0, Message::Control(frame.parked, answer));
+        plane
+            .shared
+            .mailboxes
+            .post(0, Message::Control(frame.parked, answer));
         assert_eq!(told(&mut large), 0);
         assert!(words[0][0].contains("its answer takes"), "{words:?}");
         // Nobody else hears of that.

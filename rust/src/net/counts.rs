@@ -13,8 +13,6 @@ pub struct Counts {
     pub requests: [AtomicU64; COUNTED_KEYS],
     pub received_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
-    /// Storage calls that did not return in time, so that another thread went on.
-    pub hand_overs: AtomicU64,
     /// Connections closed: at once, for their address had too many; idle; holding memory when it was
     /// short.
     pub refused_connections: AtomicU64,
@@ -28,7 +26,6 @@ impl Default for Counts {
             requests: std::array::from_fn(|_| AtomicU64::default()),
             received_bytes: AtomicU64::default(),
             sent_bytes: AtomicU64::default(),
-            hand_overs: AtomicU64::default(),
             refused_connections: AtomicU64::default(),
             idle_closed: AtomicU64::default(),
             hoarders_closed: AtomicU64::default(),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::limits::ANSWERS_GATHERED_MAX;
 use crate::net::control::queue::{ControlAnswer, ControlQueue};
 use crate::net::poller::WakeUp;
 use crate::net::storage_call::CallResult;
@@ -86,7 +87,7 @@ impl Mailbox {
 /// parked.
 pub struct Mailboxes {
     threads: Vec<Mailbox>,
-    pub control: ControlQueue,
+    pub control: Arc<ControlQueue>,
 }
 
 impl Mailboxes {
@@ -94,8 +95,25 @@ impl Mailboxes {
         let threads = (0..count.max(1)).map(|_| Mailbox::new());
         Ok(Arc::new(Mailboxes {
             threads: threads.collect::<std::io::Result<_>>()?,
-            control: ControlQueue::default(),
+            control: Arc::default(),
         }))
+    }
+
+    pub fn post(&self, thread: usize, message: Message) {
+        self.post_all(thread, [message]);
+    }
+
+    pub fn post_all(&self, thread: usize, messages: impl IntoIterator<Item = Message>) {
+        if let Some(mailbox) = self.threads.get(thread) {
+            mailbox.post(messages);
+        }
+    }
+
+    /// Tells all threads that those that wait for memory may ask again.
+    pub fn tell_of_memory(&self) {
+        for mailbox in &self.threads {
+            mailbox.post([Message::Memory]);
+        }
     }
 }
 
@@ -118,6 +136,49 @@ impl Wake for Mailboxes {
         let of_python = |each: &&Parked| each.thread >= self.threads.len();
         for each in parked.iter().filter(of_python) {
             self.control.wake(each.slot);
+        }
+    }
+}
+
+/// Answers of Python's that go to the network threads together, so that those wake for several at once.
+#[derive(Default)]
+pub struct Answers {
+    /// `None`: each goes at once. By thread.
+    gathered: Option<Vec<Vec<Message>>>,
+    count: usize,
+}
+
+impl Answers {
+    /// Holds back those that come from now on, `ANSWERS_GATHERED_MAX` at most, until `send`.
+    pub fn gather(&mut self) {
+        self.gathered.get_or_insert_default();
+    }
+
+    pub fn add(&mut self, parked: Parked, answer: ControlAnswer, mailboxes: &Mailboxes) {
+        let message = Message::Control(parked, answer);
+        let Some(gathered) = &mut self.gathered else {
+            mailboxes.post(parked.thread, message);
+            return;
+        };
+        if gathered.len() <= parked.thread {
+            gathered.resize_with(parked.thread + 1, Vec::new);
+        }
+        gathered[parked.thread].push(message);
+        self.count += 1;
+        if self.count >= ANSWERS_GATHERED_MAX {
+            self.send(mailboxes);
+            self.gather();
+        }
+    }
+
+    /// What was held back goes.
+    pub fn send(&mut self, mailboxes: &Mailboxes) {
+        self.count = 0;
+        let gathered = self.gathered.take().into_iter().flatten();
+        for (thread, messages) in gathered.enumerate() {
+            if !messages.is_empty() {
+                mailboxes.post_all(thread, messages);
+            }
         }
     }
 }

@@ -1,30 +1,38 @@
 //! Sockets: network threads that never need Python, and what they share.
 //!
 //! ```text
-//! broker_core   starts and stops the threads      shared, settings, counts   what all of them use
-//! mailbox       what other threads tell one of them
+//! broker_core   starts and stops the threads      threads   who drives which reactor
 //! reactor/      one network thread: its event loop, its connections, their requests
+//! mailbox       messages of other threads to one of them
+//! shared, request_context, settings, counts   what all of them use
 //! session       one connection without its socket: request order, response slots
-//! outbox        what is to be sent: bytes and file ranges      poller   epoll, eventfd, sendfile
-//! storage_call  calls that may block      storage_io/   what happens when one does not return
+//! outbox        bytes and file ranges that are to be sent      poller   epoll, eventfd, sendfile
+//! large_request   a request that takes long to be read
+//! storage_call  calls that may block      storage_io/   where they are made, and by which thread
 //! admission, rate   how many connections, and how soon      memory/   how much memory they take
 //! control/      the queue to Python, and what Python asks of logs
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
+//!
+//! Imports point one way: `poller → storage_io, memory → control → session, outbox, storage_call → mailbox
+//! → shared → reactor → threads → broker_core`.
 
 pub mod admission;
 pub mod broker_core;
 pub mod control;
 pub mod counts;
 mod disconnect;
+mod large_request;
 pub mod mailbox;
 mod memory;
 pub mod outbox;
 pub mod poller;
 pub mod rate;
 mod reactor;
+mod request_context;
 pub mod session;
 pub mod settings;
 pub mod shared;
 mod storage_call;
-mod storage_io;
+pub mod storage_io;
+mod threads;

@@ -1,8 +1,8 @@
-//! Calls of a network thread that may block: they carry all they need, so that any thread can make them
-//! (`handoff.rs`, `directory_queue.rs`), and what becomes of them goes back to the reactor.
+//! Storage calls of a network thread: they carry all they need, so that any thread can make them
+//! (`storage_io/`), and what becomes of them goes back to the reactor.
 //!
 //! A call stays within the log directory whose queue it has passed. What concerns several is made by a
-//! call each (`CallResult::Elsewhere`): whoever does not return is then known to be stuck in that directory.
+//! call each (`CallResult::Elsewhere`).
 
 use std::io;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::k02_list_offsets::ListOffsets;
-use crate::batch::validate::AppendOrigin;
+use crate::batch::AppendOrigin;
 use crate::clock::wall_ms;
 use crate::error::Result;
 use crate::image::Partition;
@@ -21,26 +21,16 @@ use crate::limits::{
 };
 use crate::log::append::{AppendInfo, AppendRequest};
 use crate::log::directory::LogDirectory;
-use crate::net::control::log_calls::LogCall;
-use crate::net::control::log_lifecycle::DirectoryChange;
-use crate::net::control::metadata_append::MetadataAppend;
+use crate::net::large_request::{LargeRead, LargeRequest};
 use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
 use crate::net::poller;
-use crate::net::reactor::large_requests::{LargeRead, LargeRequest};
-use crate::net::shared::Shared;
-use crate::net::storage_io::directory_queue::{DirectoryQueue, StorageQueues};
+use crate::net::storage_io::{Here, QueueId, QueueKind, Route, StorageIo};
 use crate::park::Parked;
 
 pub enum StorageCall {
     /// The Produce requests of a turn, as far as they concern one log directory.
     Append(AppendBatch),
-    /// What Python asks of a log.
-    LogCall(LogCall),
-    /// Logs of a directory that are to be made or deleted.
-    LogChange(DirectoryChange),
-    /// Records of the metadata.
-    MetadataAppend(MetadataAppend),
-    /// What the logs hold for a Fetch.
+    /// Reads the logs for a Fetch.
     Fetch(FetchCall),
     /// Offsets by time.
     ListOffsets {
@@ -63,19 +53,17 @@ pub struct FetchCall {
     pub fetch: Box<Fetch>,
     /// Its time has come, so it does not wait any more.
     pub is_over: bool,
-    /// What was found so far.
+    /// Found so far.
     pub looked: Looked,
     /// It waits at its partitions already; what came before that is looked for.
     pub is_registered: bool,
 }
 
-/// What became of a `StorageCall`.
+/// The result of a storage call.
 pub enum CallResult {
     /// It has to go on in another log directory.
     Elsewhere(StorageCall),
     Appended(Appended),
-    /// Python has been told.
-    ControlTold,
     Fetched {
         parked: Parked,
         fetch: Box<Fetch>,
@@ -99,65 +87,62 @@ pub enum CallResult {
 }
 
 impl StorageCall {
-    /// The queue that it has to pass.
-    pub fn queue<'a>(&self, queues: &'a StorageQueues) -> Option<&'a Arc<DirectoryQueue>> {
-        match self {
-            StorageCall::Append(batch) => queues.get(batch.directory).map(|queues| &queues.writes),
-            StorageCall::LogCall(call) => {
-                let number = queues.number_of(&call.partition.directory);
-                queues.get(number).map(|queues| &queues.calls)
+    /// The queue that it has to pass, if any of it lies in a log directory. `others_wait`: other connections
+    /// wait for the network thread.
+    pub fn route(&self, storage: &StorageIo, others_wait: bool) -> Option<Route> {
+        let queue = match self {
+            StorageCall::Append(batch) => QueueId::Directory(QueueKind::Writes, batch.directory),
+            StorageCall::LargeRequest(_) => QueueId::LargeRequests,
+            StorageCall::Fetch(call) => {
+                storage.reads_of(|| call.fetch.next_directory(&call.looked))?
             }
-            StorageCall::LogChange(change) => {
-                let number = queues.number_of(&change.directory);
-                queues.get(number).map(|queues| &queues.changes)
-            }
-            StorageCall::MetadataAppend(_) => Some(&queues.metadata),
-            StorageCall::LargeRequest(_) => Some(&queues.large),
-            StorageCall::Fetch(look) => queues.reads_of(|| look.fetch.next_directory(&look.looked)),
             StorageCall::ListOffsets { request, .. } => {
-                let number = queues.number_of(request.next_directory()?);
-                queues.get(number).map(|queues| &queues.searches)
+                let number = storage.number_of(request.next_directory()?);
+                QueueId::Directory(QueueKind::Searches, number)
             }
-            StorageCall::Send { outbox, .. } => queues.reads_of(|| outbox.directory()),
-        }
+            StorageCall::Send { outbox, .. } => storage.reads_of(|| outbox.directory())?,
+        };
+        let by_thread_of = match self.is_long() {
+            true => Some(queue),
+            false => self.long_answer_queue(storage, others_wait),
+        };
+        Some(Route {
+            queue,
+            by_thread_of,
+        })
     }
 
     /// It reads and perhaps inflates whole batches, or names by the million: never for a network thread.
-    pub fn is_long(&self) -> bool {
+    fn is_long(&self) -> bool {
         match self {
             StorageCall::ListOffsets { .. } | StorageCall::LargeRequest(_) => true,
             StorageCall::Append(batch) => batch.pieces.len() > APPEND_PIECES_AT_ONCE,
-            _ => false,
+            StorageCall::Fetch(_) | StorageCall::Send { .. } => false,
         }
     }
 
-    /// The directory's thread for long answers, if this is one, which is a question of whether others
-    /// wait for the network thread.
-    pub fn long_answer_queue<'a>(
-        &self,
-        queues: &'a StorageQueues,
-        others_wait: bool,
-    ) -> Option<&'a Arc<DirectoryQueue>> {
+    /// The directory's queue for long answers, if this is one, which is a question of whether others
+    /// wait for the network thread, and if no other is being sent there.
+    fn long_answer_queue(&self, storage: &StorageIo, others_wait: bool) -> Option<QueueId> {
         let long_bytes = match others_wait {
             true => LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
             false => LONG_ANSWER_BYTES,
         };
-        match self {
-            StorageCall::Send { outbox, .. } if outbox.is_long(long_bytes) => {
-                let number = queues.number_of(outbox.directory()?);
-                queues.get(number).map(|queues| &queues.long_answers)
-            }
-            _ => None,
+        let StorageCall::Send { outbox, .. } = self else {
+            return None;
+        };
+        if !outbox.is_long(long_bytes) {
+            return None;
         }
+        let number = storage.number_of(outbox.directory()?);
+        let queue = QueueId::Directory(QueueKind::LongAnswers, number);
+        storage.is_open(queue).then_some(queue)
     }
 
     /// It is of use to that connection, and to nobody else.
     pub fn is_for(&self, connection: u64) -> bool {
         match self {
-            StorageCall::Append(_)
-            | StorageCall::LogCall(_)
-            | StorageCall::LogChange(_)
-            | StorageCall::MetadataAppend(_) => false,
+            StorageCall::Append(_) => false,
             StorageCall::Fetch(FetchCall { parked, .. })
             | StorageCall::ListOffsets { parked, .. } => parked.connection == connection,
             StorageCall::LargeRequest(request) => request.parked.connection == connection,
@@ -175,30 +160,22 @@ impl StorageCall {
         }
     }
 
-    /// Makes the call, as far as it concerns the log directory `here`. `is_patient`: the thread may wait
-    /// for a socket to have room.
-    pub fn run(self, shared: &Shared, here: Option<usize>, is_patient: bool) -> CallResult {
-        let is_here = |directory: &Arc<LogDirectory>| {
-            here.is_some_and(|number| shared.queues.is_number_of(number, directory))
-        };
+    /// Leaves nothing behind of a call that is not made.
+    pub fn cancel(self) {
+        if let StorageCall::Fetch(mut call) = self {
+            deregister_fetch(&mut call.fetch, call.parked);
+        }
+    }
+
+    /// Makes the call, as far as it concerns the log directory `here`.
+    pub fn run(self, here: &Here<'_>) -> CallResult {
+        let is_here = |directory: &Arc<LogDirectory>| here.is(directory);
         match self {
             StorageCall::Append(batch) => CallResult::Appended(batch.append(wall_ms())),
-            StorageCall::LogCall(call) => {
-                call.run(shared.control(), wall_ms());
-                CallResult::ControlTold
-            }
-            StorageCall::LogChange(change) => {
-                change.run(shared.control(), wall_ms());
-                CallResult::ControlTold
-            }
-            StorageCall::MetadataAppend(append) => {
-                append.run(shared.control(), wall_ms());
-                CallResult::ControlTold
-            }
-            StorageCall::Fetch(look) => look.run(is_here),
+            StorageCall::Fetch(call) => call.run(is_here),
             StorageCall::LargeRequest(request) => CallResult::LargeRead {
                 parked: request.parked,
-                read: request.read(shared).map(Box::new),
+                read: request.read().map(Box::new),
             },
             StorageCall::ListOffsets {
                 parked,
@@ -216,7 +193,7 @@ impl StorageCall {
                 mut outbox,
             } => {
                 let before = outbox.queued_bytes();
-                let result = match is_patient {
+                let result = match here.is_patient {
                     true => send_patiently(&stream, &mut outbox, is_here),
                     false => outbox.flush_from(&*stream, &mut SpareAnswers::default(), is_here),
                 };
@@ -345,7 +322,7 @@ pub struct AppendBatch {
     pub flushes: bool,
 }
 
-/// What the logs said, piece by piece.
+/// The logs' answers, piece by piece.
 pub struct Appended {
     pub pieces: Vec<Piece>,
     pub results: Vec<Option<Result<AppendInfo>>>,

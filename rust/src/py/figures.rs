@@ -122,15 +122,15 @@ impl Figures {
 
 fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
     let counts = &shared.counts;
-    let (sessions, session_partitions, evicted) = shared.fetch_sessions.counts();
+    let (sessions, session_partitions, evicted) = shared.context.fetch_sessions.counts();
     let of = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     HashMap::from([
         ("connections", shared.admission.count() as i64),
         ("fetch_session_partitions", session_partitions as i64),
         ("fetch_sessions", sessions as i64),
         ("fetch_sessions_evicted", evicted as i64),
-        ("held_bytes", shared.budget.used_bytes()),
-        ("held_bytes_max", shared.budget.size_bytes()),
+        ("held_bytes", shared.memory.used_bytes()),
+        ("held_bytes_max", shared.memory.size_bytes()),
         (
             "hoarding_closed_connections",
             of(counts.hoarders_closed.load(Ordering::Relaxed)),
@@ -148,9 +148,6 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
             of(counts.refused_connections.load(Ordering::Relaxed)),
         ),
         ("sent_bytes", of(counts.sent_bytes.load(Ordering::Relaxed))),
-        (
-            "storage_hand_overs",
-            of(counts.hand_overs.load(Ordering::Relaxed)),
-        ),
+        ("storage_hand_overs", of(shared.storage.hand_overs())),
     ])
 }

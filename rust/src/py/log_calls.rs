@@ -17,8 +17,10 @@ use super::topics::{TopicFacts, topic_plans};
 use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::log::Log as PartitionLog;
-use crate::net::control::log_calls::{Answer, Call, Kept, LogCall};
+use crate::net::control::answer::{Answer, Kept};
+use crate::net::control::log_calls::{Call, LogCall};
 use crate::net::control::{log_lifecycle, metadata_append};
+use crate::net::storage_io::{QueueId, QueueKind};
 
 /// Makes the answer of a call an object.
 type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -48,7 +50,7 @@ impl Logs {
             call: call_named(call, arguments)?,
             number,
         };
-        call.queue(&self.broker.mailboxes.control);
+        self.broker.mailboxes.control.call(call);
         Ok(())
     }
 
@@ -119,23 +121,25 @@ impl Logs {
     /// take so much of their memory that no more may wait for it.
     fn is_held_up(&self, py: Python<'_>, topic: &str, partition: i32) -> PyResult<bool> {
         let shared = &self.broker.started(py)?.shared;
-        if !shared.budget.is_half_used() {
+        if !shared.memory.is_half_used() {
             return Ok(false);
         }
         let image = self.broker.node.image();
         let partition = image
             .topic(topic)
             .and_then(|topic| topic.partition(partition));
-        let number = partition.map(|partition| shared.queues.number_of(&partition.directory));
-        let queues = number.and_then(|number| shared.queues.get(number));
-        Ok(queues.is_some_and(|queues| !queues.calls.is_open()))
+        Ok(partition.is_some_and(|partition| {
+            let number = shared.storage.number_of(&partition.directory);
+            let calls = QueueId::Directory(QueueKind::LogCalls, number);
+            !shared.storage.is_open(calls)
+        }))
     }
 
     /// Logs are being made or deleted, or the metadata is being written, in a directory that does
     /// not answer, and requests that wait take so much of their memory that no more may wait for it.
     pub fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
         let shared = &self.broker.started(py)?.shared;
-        Ok(shared.budget.is_half_used() && shared.queues.are_changes_stuck())
+        Ok(shared.memory.is_half_used() && shared.storage.are_changes_stuck())
     }
 
     /// The log of a partition, if there is one.

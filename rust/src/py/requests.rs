@@ -12,8 +12,9 @@ use super::door::enter;
 use crate::error::Error;
 use crate::limits::{CONTROL_ANSWER_BYTES_MAX, REQUEST_ELEMENTS_MAX};
 use crate::net::broker_core::BrokerCore;
-use crate::net::control::log_calls;
-use crate::net::control::queue::{Answers, ControlAnswer, ControlFrame, Notices};
+use crate::net::control::queue::{ControlAnswer, ControlFrame, Notices};
+use crate::net::control::wait::wait;
+use crate::net::mailbox::Answers;
 use crate::wire::header::begin_response;
 
 /// For the log: errors of ours, and warnings of what clients do.
@@ -99,8 +100,10 @@ impl Requests {
         let timeout = timeout_ms.map(Duration::from_millis);
         let plane = self.broker.started(py)?;
         // Of a turn that has failed.
-        self.answers.lock().send(&plane.shared);
-        let taken = enter(py, || Ok(log_calls::wait(timeout, &plane.shared)))?;
+        self.answers.lock().send(&plane.shared.mailboxes);
+        let taken = enter(py, || {
+            Ok(wait(timeout, plane.shared.control(), &plane.shared.storage))
+        })?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
             let requests = frames.map(|frame| Request { frame }).collect();
@@ -120,8 +123,8 @@ impl Requests {
         let shared = &self.broker.started(py)?.shared;
         let count = usize::try_from(bytes.unsigned_abs()).unwrap_or(usize::MAX);
         match bytes < 0 {
-            true => shared.release_memory(count),
-            false => shared.budget.charge(count),
+            true => shared.memory.release(count),
+            false => shared.memory.charge(count),
         }
         Ok(())
     }
@@ -137,7 +140,9 @@ impl Requests {
         let asked = &request.frame;
         let flexible = plane
             .shared
-            .key(asked.api_key)
+            .context
+            .keys
+            .get(asked.api_key)
             .is_some_and(|key| asked.api_version >= key.first_flexible);
         let mut writer = begin_response(asked.correlation_id, flexible, 256);
         let room = AnswerRoom::new(CONTROL_ANSWER_BYTES_MAX);
@@ -165,7 +170,7 @@ impl Requests {
     /// The answers leave that were held back.
     fn send_answers(&self, py: Python<'_>) -> PyResult<()> {
         let plane = self.broker.started(py)?;
-        self.answers.lock().send(&plane.shared);
+        self.answers.lock().send(&plane.shared.mailboxes);
         Ok(())
     }
 
@@ -194,7 +199,9 @@ impl Requests {
 
     fn answer(&self, core: &BrokerCore, request: &Request, answer: ControlAnswer) {
         let parked = request.frame.parked;
-        self.answers.lock().add(parked, answer, &core.shared);
+        self.answers
+            .lock()
+            .add(parked, answer, &core.shared.mailboxes);
     }
 }
 

@@ -32,7 +32,7 @@ impl Topics {
         let plane = self.broker.core.lock().clone();
         let is_silent = |directory: &Arc<LogDirectory>| {
             let plane = plane.as_ref();
-            plane.is_some_and(|plane| plane.shared.queues.is_silent(directory))
+            plane.is_some_and(|plane| plane.shared.storage.is_silent(directory))
         };
         let ids = enter(py, || self.broker.node.place(count, is_silent))?;
         Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())

@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
-use crate::net::control::log_calls::LogAnswer;
-use crate::net::control::queue::ControlQueue;
-use crate::net::storage_call::StorageCall;
+use crate::net::control::answer::LogAnswer;
+use crate::net::control::queue::{ControlCall, ControlQueue};
+use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
 use crate::node::ByDirectory;
 use crate::uuid::Uuid;
 
@@ -100,21 +100,25 @@ fn begin(
         change.end(control);
     }
     for (directory, what) in parts {
-        control.call(StorageCall::LogChange(DirectoryChange {
+        control.call(DirectoryChange {
             directory,
             what,
             change: change.clone(),
-        }));
+        });
     }
 }
 
-impl DirectoryChange {
-    pub fn run(self, control: &ControlQueue, now_ms: i64) {
+impl ControlCall for DirectoryChange {
+    fn queue(&self, storage: &StorageIo) -> QueueId {
+        QueueId::Directory(QueueKind::LogChanges, storage.number_of(&self.directory))
+    }
+
+    fn run(self: Box<Self>, control: &ControlQueue, now_ms: i64) {
         let DirectoryChange {
             directory,
             what,
             change,
-        } = self;
+        } = *self;
         let done = match what {
             What::Make(wanted) => {
                 let count = wanted.len();

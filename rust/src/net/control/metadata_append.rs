@@ -8,9 +8,9 @@ use crate::batch::AppendOrigin;
 use crate::error::Result;
 use crate::log::append::AppendRequest;
 use crate::log::log::Log;
-use crate::net::control::log_calls::LogAnswer;
-use crate::net::control::queue::ControlQueue;
-use crate::net::storage_call::StorageCall;
+use crate::net::control::answer::LogAnswer;
+use crate::net::control::queue::{ControlCall, ControlQueue};
+use crate::net::storage_io::{QueueId, StorageIo};
 
 /// Batches that become durable together. Python has one of these under way at a time.
 pub struct MetadataAppend {
@@ -29,23 +29,29 @@ pub fn append(
     number: u64,
     control: &ControlQueue,
 ) {
-    control.call(StorageCall::MetadataAppend(MetadataAppend {
+    control.call(MetadataAppend {
         log,
         batches,
         leader_epoch,
         number,
-    }));
+    });
 }
 
-impl MetadataAppend {
-    pub fn run(self, control: &ControlQueue, now_ms: i64) {
+impl ControlCall for MetadataAppend {
+    fn queue(&self, _: &StorageIo) -> QueueId {
+        QueueId::Metadata
+    }
+
+    fn run(self: Box<Self>, control: &ControlQueue, now_ms: i64) {
         let number = self.number;
         let result = self.append(now_ms);
         // Before Python can be woken.
         control.answer(number, LogAnswer::done(result));
         control.wake(number);
     }
+}
 
+impl MetadataAppend {
     /// The batches before one that fails are in the log.
     fn append(self, now_ms: i64) -> Result<()> {
         for mut records in self.batches {

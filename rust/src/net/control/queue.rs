@@ -15,13 +15,11 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::access::Principal;
 use crate::error::Error;
-use crate::limits::{ANSWERS_GATHERED_MAX, CONTROL_PROMPT, STORAGE_NOTICE_MS};
-use crate::net::control::log_calls::LogAnswer;
+use crate::limits::{CONTROL_PROMPT, STORAGE_NOTICE_MS};
+use crate::net::control::answer::LogAnswer;
 use crate::net::disconnect::{DisconnectReason, Refusals};
-use crate::net::mailbox::Message;
-use crate::net::shared::{HeldMemory, Shared};
-use crate::net::storage_call::StorageCall;
-use crate::net::storage_io::handoff::Handoff;
+use crate::net::memory::HeldMemory;
+use crate::net::storage_io::{Handoff, QueueId, StorageIo, Successor};
 use crate::park::Parked;
 
 /// A request for Python.
@@ -58,49 +56,6 @@ pub enum ControlAnswer {
     Refused(Error),
 }
 
-/// Answers of Python's that go to the network threads together, so that those wake for several at once.
-#[derive(Default)]
-pub struct Answers {
-    /// `None`: each goes at once. By thread.
-    gathered: Option<Vec<Vec<Message>>>,
-    count: usize,
-}
-
-impl Answers {
-    /// Holds back those that come from now on, `ANSWERS_GATHERED_MAX` at most, until `send`.
-    pub fn gather(&mut self) {
-        self.gathered.get_or_insert_default();
-    }
-
-    pub fn add(&mut self, parked: Parked, answer: ControlAnswer, shared: &Shared) {
-        let message = Message::Control(parked, answer);
-        let Some(gathered) = &mut self.gathered else {
-            shared.post(parked.thread, message);
-            return;
-        };
-        if gathered.len() <= parked.thread {
-            gathered.resize_with(parked.thread + 1, Vec::new);
-        }
-        gathered[parked.thread].push(message);
-        self.count += 1;
-        if self.count >= ANSWERS_GATHERED_MAX {
-            self.send(shared);
-            self.gather();
-        }
-    }
-
-    /// What was held back goes.
-    pub fn send(&mut self, shared: &Shared) {
-        self.count = 0;
-        let gathered = self.gathered.take().into_iter().flatten();
-        for (thread, messages) in gathered.enumerate() {
-            if !messages.is_empty() {
-                shared.post_all(thread, messages);
-            }
-        }
-    }
-}
-
 /// What the control thread has to do.
 #[derive(Default)]
 pub struct Taken {
@@ -124,6 +79,13 @@ impl Notices {
     }
 }
 
+/// A call of a log or a log directory that Python asks for. Whoever makes it tells the queue what came of it.
+pub trait ControlCall: Send {
+    /// The queue that it has to pass.
+    fn queue(&self, storage: &StorageIo) -> QueueId;
+    fn run(self: Box<Self>, control: &ControlQueue, now_ms: i64);
+}
+
 /// The right to be the control thread, kept from one `take` to the next.
 pub struct Turn {
     /// Another thread had it before.
@@ -135,7 +97,7 @@ struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
     /// What Python asks of logs, in its order, and what has to be taken back of it.
-    calls: VecDeque<StorageCall>,
+    calls: VecDeque<Box<dyn ControlCall>>,
     /// What became of calls, by their numbers, until Python asks.
     answers: HashMap<u64, LogAnswer>,
     /// Sentences for the log that Python writes.
@@ -188,12 +150,12 @@ impl ControlQueue {
     }
 
     /// What is to be asked of a log or a log directory when the control thread comes for more to do.
-    pub fn call(&self, work: StorageCall) {
-        self.queue.lock().calls.push_back(work);
+    pub fn call(&self, call: impl ControlCall + 'static) {
+        self.queue.lock().calls.push_back(Box::new(call));
         self.has_frames.notify_one();
     }
 
-    pub fn next_call(&self) -> Option<StorageCall> {
+    pub fn next_call(&self) -> Option<Box<dyn ControlCall>> {
         self.queue.lock().calls.pop_front()
     }
 
@@ -302,6 +264,22 @@ impl ControlQueue {
         self.queue.lock().is_closed = true;
         self.has_frames.notify_all();
         self.is_free.notify_all();
+    }
+}
+
+impl Successor for Arc<ControlQueue> {
+    type Left = Turn;
+
+    fn handoff(&self) -> &Handoff<Turn> {
+        &self.handoff
+    }
+
+    fn has_thread(&self) -> bool {
+        self.has_spare()
+    }
+
+    fn go_on(&self, turn: Turn) {
+        self.pass(turn);
     }
 }
 

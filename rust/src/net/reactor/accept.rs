@@ -15,8 +15,14 @@ use std::sync::atomic::Ordering;
 
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::net::mailbox::Message;
-use crate::net::poller::Readiness;
-use crate::net::reactor::{LISTENER_TOKEN, Reactor};
+use crate::net::poller::{Poller, Readiness};
+use crate::net::shared::Shared;
+
+/// Token of the first listener; the others follow downwards.
+pub(super) const LISTENER_TOKEN: u64 = u64::MAX - 1;
+
+/// The thread that has the listeners.
+const LISTENING_THREAD: usize = 0;
 
 /// All of a thread; those of others than the first are none.
 pub(super) struct Listeners {
@@ -30,7 +36,7 @@ pub(super) struct Listeners {
 
 struct Listener {
     socket: TcpListener,
-    /// Whether it is looked at.
+    /// It is looked at.
     accepts: bool,
     held: Option<Held>,
 }
@@ -68,79 +74,99 @@ impl Listeners {
     }
 }
 
-impl Reactor {
-    /// Takes connections from a listener, as long as there is room for them.
-    pub(super) fn accept(&mut self, number: usize) {
+impl Listeners {
+    /// Takes connections from a listener, as long as there is room for them. Gives those that are for the
+    /// first thread itself.
+    pub fn accept(
+        &mut self,
+        number: usize,
+        now_ms: u64,
+        poller: &Poller,
+        shared: &Shared,
+    ) -> Vec<Message> {
+        let mut own = Vec::new();
         for _ in 0..ACCEPTS_PER_TURN {
-            if !self.shared.admission.has_room(number) {
-                self.tell_of_descriptors();
-                return self.listen(number, false);
+            if !shared.admission.has_room(number) {
+                self.tell_of_descriptors(shared);
+                self.listen(number, false, poller);
+                break;
             }
-            let Some(listener) = self.listeners.all.get_mut(number) else {
-                return;
+            let Some(listener) = self.all.get_mut(number) else {
+                break;
             };
             match listener.socket.accept() {
                 Ok((stream, peer)) => {
                     let peer = canonical(peer);
-                    let wait_ms = self.shared.admission.wait_ms(number, self.now_ms);
+                    let wait_ms = shared.admission.wait_ms(number, now_ms);
                     if wait_ms == 0 {
-                        self.admit(stream, peer, number);
+                        own.extend(self.admit(stream, peer, number, shared));
                         continue;
                     }
-                    let until_ms = self.now_ms + wait_ms;
+                    let until_ms = now_ms + wait_ms;
                     listener.held = Some(Held {
                         stream,
                         peer,
                         until_ms,
                     });
-                    self.listeners.due_ms = self.listeners.due_ms.min(until_ms);
-                    return self.listen(number, false);
+                    self.due_ms = self.due_ms.min(until_ms);
+                    self.listen(number, false, poller);
+                    break;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 // Out of descriptors: the listener stays readable, so look away for a while.
-                Err(_) => return self.listen(number, false),
+                Err(_) => {
+                    self.listen(number, false, poller);
+                    break;
+                }
             }
         }
+        own
     }
 
     /// Has the log say once that it is no limit of Kafka's for which connections wait.
-    fn tell_of_descriptors(&mut self) {
-        let admission = &self.shared.admission;
-        if admission.lacks_descriptors() && !std::mem::replace(&mut self.listeners.has_told, true) {
+    fn tell_of_descriptors(&mut self, shared: &Shared) {
+        let admission = &shared.admission;
+        if admission.lacks_descriptors() && !std::mem::replace(&mut self.has_told, true) {
             let count = admission.count();
-            self.shared.control().notice(format!(
+            shared.control().notice(format!(
                 "{count} connections are all for which there are descriptors (ulimit -n): more \
                  wait until one closes"
             ));
         }
     }
 
-    fn admit(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
-        if !self.shared.admission.enter(listener, peer.ip()) {
-            self.shared
-                .counts
-                .refused_connections
-                .fetch_add(1, Ordering::Relaxed);
-            return;
+    /// Gives a connection to the next thread. If that is the first one itself, the message is given back.
+    fn admit(
+        &mut self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        listener: usize,
+        shared: &Shared,
+    ) -> Option<Message> {
+        if !shared.admission.enter(listener, peer.ip()) {
+            let refused = &shared.counts.refused_connections;
+            refused.fetch_add(1, Ordering::Relaxed);
+            return None;
         }
-        let thread = self.listeners.next_thread % self.shared.mailboxes.len();
-        self.listeners.next_thread += 1;
+        let thread = self.next_thread % shared.mailboxes.len();
+        self.next_thread += 1;
         let message = Message::Accepted {
             stream,
             peer,
             listener,
         };
-        match thread == self.index {
-            true => self.on_message(message),
-            false => self.shared.post(thread, message),
+        if thread == LISTENING_THREAD {
+            return Some(message);
         }
+        shared.mailboxes.post(thread, message);
+        None
     }
 
     /// Looks at a listener, or away from it: what comes waits in its backlog.
-    fn listen(&mut self, number: usize, accepts: bool) {
-        let Some(listener) = self.listeners.all.get_mut(number) else {
+    fn listen(&mut self, number: usize, accepts: bool, poller: &Poller) {
+        let Some(listener) = self.all.get_mut(number) else {
             return;
         };
         listener.accepts = accepts;
@@ -150,48 +176,51 @@ impl Reactor {
         };
         let token = LISTENER_TOKEN - number as u64;
         // The descriptor is in the poller, and nothing else can fail.
-        let _ = self
-            .poller
-            .change(listener.socket.as_raw_fd(), token, interest);
+        let _ = poller.change(listener.socket.as_raw_fd(), token, interest);
     }
 
-    /// Looks at all listeners again but those that hold a connection still.
-    pub(super) fn listen_again(&mut self) {
-        self.listeners.due_ms = u64::MAX;
-        for number in 0..self.listeners.len() {
-            let listener = self.listeners.all.get(number);
-            if listener.is_some_and(|listener| !listener.accepts) && self.let_in(number) {
-                self.listen(number, true);
+    /// Looks at all listeners again but those that hold a connection still. Gives connections that were held
+    /// and are for the first thread itself.
+    pub fn listen_again(&mut self, now_ms: u64, poller: &Poller, shared: &Shared) -> Vec<Message> {
+        let mut own = Vec::new();
+        self.due_ms = u64::MAX;
+        for number in 0..self.len() {
+            let listener = self.all.get(number);
+            if listener.is_some_and(|listener| !listener.accepts)
+                && self.let_in(number, now_ms, shared, &mut own)
+            {
+                self.listen(number, true, poller);
             }
         }
+        own
     }
 
     /// Admits the connection that a listener holds, if it may go on now. False: it stays held.
-    fn let_in(&mut self, number: usize) -> bool {
-        let Some(listener) = self.listeners.all.get_mut(number) else {
+    fn let_in(
+        &mut self,
+        number: usize,
+        now_ms: u64,
+        shared: &Shared,
+        own: &mut Vec<Message>,
+    ) -> bool {
+        let Some(listener) = self.all.get_mut(number) else {
             return false;
         };
         let Some(held) = &listener.held else {
             return true;
         };
-        if held.until_ms > self.now_ms {
-            self.listeners.due_ms = self.listeners.due_ms.min(held.until_ms);
+        if held.until_ms > now_ms {
+            self.due_ms = self.due_ms.min(held.until_ms);
             return false;
         }
         // Connections of other listeners may have come meanwhile.
-        if !self.shared.admission.has_room(number) {
+        if !shared.admission.has_room(number) {
             return false;
         }
         if let Some(held) = listener.held.take() {
-            self.admit(held.stream, held.peer, number);
+            own.extend(self.admit(held.stream, held.peer, number, shared));
         }
         true
-    }
-
-    pub(super) fn count_out(&self, listener: usize, peer: SocketAddr) {
-        if self.shared.admission.leave(listener, peer.ip()) {
-            self.shared.post(0, Message::Room);
-        }
     }
 }
 

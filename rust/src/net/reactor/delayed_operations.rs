@@ -7,7 +7,7 @@ use crate::api::{self, Chunk, code};
 use crate::error::{Error, Result};
 use crate::net::control::queue::ControlAnswer;
 use crate::net::disconnect::DisconnectReason;
-use crate::net::reactor::connections::deregister;
+use crate::net::reactor::lifecycle::deregister;
 use crate::net::reactor::{Reactor, Timer};
 use crate::net::session::Slot;
 use crate::net::storage_call::{Appended, CallResult, FetchCall, StorageCall, deregister_fetch};
@@ -70,7 +70,7 @@ impl Reactor {
                 return;
             };
             let look = FetchCall::new(parked, fetch, is_over);
-            self.work.push_back(StorageCall::Fetch(look));
+            self.calls.push_back(StorageCall::Fetch(look));
         }
     }
 
@@ -105,9 +105,10 @@ impl Reactor {
         };
         let caller = session.caller(address, listener);
         let throttle_ms = shared
+            .context
             .quotas
             .produced(&caller, size_bytes, now_ms)
-            .max(shared.quotas.requested(&caller, PRODUCE, now_ms));
+            .max(shared.context.quotas.requested(&caller, PRODUCE, now_ms));
         if let Some(Slot::Produce { produce, .. }) = session.slot(slot)
             && produce.has_rest()
         {
@@ -120,7 +121,7 @@ impl Reactor {
             let start = bytes.len();
             produce.answer(bytes, throttle_ms, image, listener);
             let answer = bytes.get_mut(start..).unwrap_or_default();
-            finished = frame::finish(answer, 0, shared.settings.answer_bytes_max);
+            finished = frame::finish(answer, 0, shared.context.settings.answer_bytes_max);
         };
         let answered = session.answer_produce(slot, &mut self.spare_answers, write);
         if let Some(produce) = answered {
@@ -159,7 +160,6 @@ impl Reactor {
         match done {
             CallResult::Elsewhere(work) => self.go_on_elsewhere(work),
             CallResult::Appended(appended) => self.on_appended(appended),
-            CallResult::ControlTold => {}
             CallResult::Fetched {
                 parked,
                 fetch,
@@ -213,11 +213,11 @@ impl Reactor {
             }
             _ => {}
         }
-        self.work.push_back(work);
+        self.calls.push_back(work);
     }
 
     fn on_appended(&mut self, appended: Appended) {
-        self.shared.release_memory(appended.size_bytes);
+        self.shared.memory.release(appended.size_bytes);
         for buffer in appended.buffers {
             self.buffers.recycle(buffer);
         }
@@ -294,11 +294,12 @@ impl Reactor {
             .session
             .caller(connection.peer.ip(), connection.listener);
         let throttle_ms = shared
+            .context
             .quotas
             .fetched(&caller, fetch.size_bytes(&looked), now_ms)
-            .max(shared.quotas.requested(&caller, FETCH, now_ms));
+            .max(shared.context.quotas.requested(&caller, FETCH, now_ms));
         let chunks = match throttle_ms {
-            0 => fetch.answer(looked, &shared.fetch_sessions, &image, now_ms),
+            0 => fetch.answer(looked, &shared.context.fetch_sessions, &image, now_ms),
             throttle_ms => fetch.throttled_answer(throttle_ms),
         };
         self.answer(parked, chunks);
@@ -312,11 +313,15 @@ impl Reactor {
         api_key: i16,
         mut chunks: Vec<Chunk>,
     ) -> Result<()> {
-        api::finish(&mut chunks, self.shared.settings.answer_bytes_max)?;
+        api::finish(&mut chunks, self.shared.context.settings.answer_bytes_max)?;
         if let Some(connection) = self.connections.by_token(parked.connection) {
             let address = connection.peer.ip();
             let caller = connection.session.caller(address, connection.listener);
-            let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
+            let throttle_ms = self
+                .shared
+                .context
+                .quotas
+                .requested(&caller, api_key, self.now_ms);
             connection.session.answer(parked.slot, chunks);
             self.hold_back(parked.connection, throttle_ms);
             self.touch(parked.connection);
@@ -325,7 +330,7 @@ impl Reactor {
     }
 
     fn answer(&mut self, parked: Parked, mut chunks: Vec<Chunk>) {
-        let finished = api::finish(&mut chunks, self.shared.settings.answer_bytes_max);
+        let finished = api::finish(&mut chunks, self.shared.context.settings.answer_bytes_max);
         if let Err(error) = finished {
             return self.refuse(parked.connection, error);
         }

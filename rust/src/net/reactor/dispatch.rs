@@ -18,42 +18,28 @@ use crate::limits::{
 };
 use crate::net::control::queue::ControlFrame;
 use crate::net::disconnect::DisconnectReason;
+use crate::net::large_request::is_large;
+use crate::net::memory::HeldMemory;
 use crate::net::reactor::append_batching::Source;
-use crate::net::reactor::large_requests::is_large;
 use crate::net::reactor::{Reactor, Timer};
+use crate::net::request_context::read_header;
 use crate::net::session::{Session, Slot};
-use crate::net::shared::{HeldMemory, Shared};
+use crate::net::shared::Shared;
 use crate::net::storage_call::StorageCall;
+use crate::net::storage_io::{QueueId, QueueKind};
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
 /// What a request is answered from.
 type Around<'a> = (&'a Image, &'a Arc<Shared>);
 
-/// The header of a request that is spoken here. Errors: one that cannot be read, an unknown key, a
-/// version that is not spoken, unless it is ApiVersions', which says so in its answer (KIP-511).
-pub fn read_header<'a>(reader: &mut Reader<'a>, shared: &Shared) -> Result<RequestHeader<'a>> {
-    let mut known = None;
-    let header = RequestHeader::read(reader, |key| {
-        known = shared.key(key);
-        known.map(|known| known.first_flexible)
-    })?;
-    let (api_key, version) = (header.api_key, header.api_version);
-    let key = known.ok_or_else(|| Error::MalformedRequest(format!("unknown api key {api_key}")))?;
-    if !(key.min..=key.max).contains(&version) && api_key != API_VERSIONS {
-        let reason = format!("api key {api_key} has no version {version}");
-        return Err(Error::MalformedRequest(reason));
-    }
-    Ok(header)
-}
-
 /// A log directory does not answer in which the request has records to be appended.
 fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
     produce.partitions.iter().any(|each| match &each.outcome {
         Outcome::Accepted(partition, _) => {
-            let number = shared.queues.number_of(&partition.directory);
-            let queues = shared.queues.get(number);
-            queues.is_some_and(|queues| !queues.writes.is_open())
+            let number = shared.storage.number_of(&partition.directory);
+            let writes = QueueId::Directory(QueueKind::Writes, number);
+            !shared.storage.is_open(writes)
         }
         _ => false,
     })
@@ -66,12 +52,12 @@ fn waits_for_memory(
     session: &Session,
     shared: &Shared,
 ) -> Result<bool> {
-    if !shared.budget.is_exhausted() {
+    if !shared.memory.is_exhausted() {
         return Ok(false);
     }
     let ahead_bytes = ahead_bytes(shared)?;
     // Whoever is refused here is told when there is room again.
-    Ok(session.waiting_bytes() + ahead_bytes > MEMORY_FREE_BYTES && !shared.budget.reserve(0))
+    Ok(session.waiting_bytes() + ahead_bytes > MEMORY_FREE_BYTES && !shared.memory.reserve(0))
 }
 
 impl Reactor {
@@ -89,7 +75,7 @@ impl Reactor {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
         let (image, shared) = around;
-        if is_large(frame, shared) {
+        if is_large(frame, &shared.context.keys) {
             let is_hot = |key: &ApiKey| frame.starts_with(&key.key.to_be_bytes());
             if !HOT_KEYS.iter().any(is_hot) && self.waits_for_python(index) {
                 return Ok(false);
@@ -97,9 +83,13 @@ impl Reactor {
             return Ok(self.set_aside(index, base..base + frame.len()));
         }
         let mut reader = Reader::new(frame);
-        let header = read_header(&mut reader, shared)?;
+        let header = read_header(&mut reader, &shared.context.keys)?;
         let ahead_bytes = |shared: &Shared| match header.api_key {
-            FETCH => k01_fetch::memory_bytes_ahead(&header, reader.clone(), &shared.fetch_sessions),
+            FETCH => k01_fetch::memory_bytes_ahead(
+                &header,
+                reader.clone(),
+                &shared.context.fetch_sessions,
+            ),
             LIST_OFFSETS => Ok(k02_list_offsets::memory_bytes_ahead(reader.remaining())),
             _ => Ok(0),
         };
@@ -124,17 +114,20 @@ impl Reactor {
                 None => return Ok(true),
             },
             METADATA => {
-                let creates = shared.settings.auto_create_topics
+                let creates = shared.context.settings.auto_create_topics
                     && k03_metadata::missing_topics(&header, reader.clone(), image)?;
                 if creates {
                     let kept = frame.to_vec();
                     return Ok(self.hand_over(index, &header, &reader, frame, kept));
                 }
-                k03_metadata::answer(&header, reader, &connection.ask(image, shared))?
+                k03_metadata::answer(&header, reader, &connection.ask(image, &shared.context))?
             }
-            API_VERSIONS => {
-                k18_api_versions::answer(&header, &mut reader, &shared.keys, &image.features)?
-            }
+            API_VERSIONS => k18_api_versions::answer(
+                &header,
+                &mut reader,
+                shared.context.keys.all(),
+                &image.features,
+            )?,
             _ => return Ok(self.hand_over(index, &header, &reader, frame, Vec::new())),
         };
         self.answer_at_once(index, header.api_key, vec![Chunk::Bytes(answer)])?;
@@ -163,7 +156,7 @@ impl Reactor {
         if !connection.exceeds_memory && waits_for_memory(ahead_bytes, session, shared)? {
             // It may wait for requests that wait as it does: so after a while one at a time goes on.
             let since_ms = *connection.short_since_ms.get_or_insert(now_ms);
-            if now_ms - since_ms < HOUSEKEEPING_MS || !shared.budget.exceed() {
+            if now_ms - since_ms < HOUSEKEEPING_MS || !shared.memory.exceed() {
                 self.wait_for_memory.push(token);
                 return Ok(false);
             }
@@ -188,13 +181,17 @@ impl Reactor {
     /// An answer that waits for nothing.
     fn answer_at_once(&mut self, index: usize, api_key: i16, mut answer: Vec<Chunk>) -> Result<()> {
         let token = self.connections.token_of(index);
-        api::finish(&mut answer, self.shared.settings.answer_bytes_max)?;
+        api::finish(&mut answer, self.shared.context.settings.answer_bytes_max)?;
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
         let session = &mut connection.session;
         let caller = session.caller(connection.peer.ip(), connection.listener);
-        let throttle_ms = self.shared.quotas.requested(&caller, api_key, self.now_ms);
+        let throttle_ms = self
+            .shared
+            .context
+            .quotas
+            .requested(&caller, api_key, self.now_ms);
         for chunk in answer {
             session.outbox.push(chunk);
         }
@@ -216,11 +213,11 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(true);
         };
-        let ask = connection.ask(image, shared);
+        let ask = connection.ask(image, &shared.context);
         let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests, None)?;
         connection.work_in_turn += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
-        if !shared.queues.are_open()
-            && shared.budget.is_half_used()
+        if !shared.storage.are_open()
+            && shared.memory.is_half_used()
             && waits_for_directory(&produce, shared)
         {
             // Its records would wait in memory.
@@ -246,9 +243,9 @@ impl Reactor {
         let fetch = k01_fetch::read(
             header,
             reader,
-            &connection.ask(image, shared),
-            &shared.fetch_sessions,
-            shared.settings.fetch_bytes_max,
+            &connection.ask(image, &shared.context),
+            &shared.context.fetch_sessions,
+            shared.context.settings.fetch_bytes_max,
             now_ms,
         )?;
         self.begin_fetch(index, Box::new(fetch), None)
@@ -269,10 +266,10 @@ impl Reactor {
         let exceeds_memory = connection.exceeds_memory;
         let session = &mut connection.session;
         let deadline_ms = now_ms + fetch.max_wait_ms as u64;
-        if exceeds_memory && !shared.queues.are_open() {
+        if exceeds_memory && !shared.storage.are_open() {
             // It might hold its memory for as long as a log directory does not answer.
             let mut chunks = fetch.throttled_answer(0);
-            api::finish(&mut chunks, shared.settings.answer_bytes_max)?;
+            api::finish(&mut chunks, shared.context.settings.answer_bytes_max)?;
             let slot = session.place(at, Slot::Fetch(fetch));
             session.answer(slot, chunks);
             self.touch(token);
@@ -301,7 +298,7 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(None);
         };
-        let ask = connection.ask(image, shared);
+        let ask = connection.ask(image, &shared.context);
         let mut request = k02_list_offsets::read(header, reader, &ask, None)?;
         if request.next_directory().is_none() {
             request.search(|_| false);
@@ -330,7 +327,7 @@ impl Reactor {
         if memory_bytes > MEMORY_FREE_BYTES {
             self.account_owed(index);
         }
-        self.work.push_back(StorageCall::ListOffsets {
+        self.calls.push_back(StorageCall::ListOffsets {
             parked: self.parked(token, slot),
             request,
         });
@@ -370,7 +367,7 @@ impl Reactor {
                 connection: token,
                 slot,
                 at: number,
-                directory: self.shared.queues.number_of(&partition.directory),
+                directory: self.shared.storage.number_of(&partition.directory),
                 partition: partition.clone(),
             };
             // The ranges count from the start of the content, as the reader did.
@@ -412,7 +409,7 @@ impl Reactor {
 
     /// Python does not come for requests, and half of the memory is used: what is for it waits.
     fn waits_for_python(&mut self, index: usize) -> bool {
-        let waits = self.shared.budget.is_half_used() && self.shared.control().is_held_up();
+        let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
         if waits {
             self.wait_for_memory.push(self.connections.token_of(index));
         }
@@ -479,7 +476,7 @@ impl Reactor {
             principal,
             peer,
             body,
-            memory: HeldMemory::new(&self.shared, memory_bytes),
+            memory: HeldMemory::new(&self.shared.memory, memory_bytes),
         });
     }
 
@@ -498,6 +495,6 @@ impl Reactor {
         }
         let mut reader = Reader::new(&content);
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
-        k03_metadata::answer(&header, reader, &connection.ask(&image, &shared)).map(Some)
+        k03_metadata::answer(&header, reader, &connection.ask(&image, &shared.context)).map(Some)
     }
 }

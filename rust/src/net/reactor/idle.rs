@@ -12,11 +12,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::atomic::Ordering;
 
-use crate::limits::{IDLE_ENTRIES_FREE, IDLE_LOOKS_PER_TURN};
-use crate::net::mailbox::{Excess, Message};
-use crate::net::reactor::Reactor;
+use crate::limits::IDLE_ENTRIES_FREE;
 
 /// When connections are to be looked at, each once. Entries of connections that are gone stay until
 /// their time, or until they are the most.
@@ -87,86 +84,6 @@ impl LeastRecent {
     /// Nobody asks any more for a while.
     pub fn forget(&mut self) {
         self.used = Vec::new();
-    }
-}
-
-impl Reactor {
-    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, some of them a turn.
-    /// One that waits for an answer of ours is not idle.
-    pub(super) fn close_idle(&mut self) {
-        for _ in 0..IDLE_LOOKS_PER_TURN {
-            let Some(token) = self.due_connections.take(self.now_ms) else {
-                return;
-            };
-            if let Some(index) = self.connections.place_of(token) {
-                self.close_if_idle(index, token);
-            }
-        }
-    }
-
-    fn close_if_idle(&mut self, index: usize, token: u64) {
-        let (now_ms, idle_ms_max) = (self.now_ms, self.shared.settings.idle_ms_max);
-        let Some(connection) = self.connections.get(index) else {
-            return;
-        };
-        if connection.session.has_open_slots() {
-            connection.last_active_ms = now_ms;
-        }
-        // What came while this process was stopped has not been looked at yet. What is not read for
-        // another reason is no sign of life, and what waits for memory is as idle as in Kafka.
-        let may_have_come = connection.interest.readable && !connection.waits_for_memory;
-        let mut due_ms = connection.used_ms().saturating_add(idle_ms_max);
-        if due_ms <= now_ms && may_have_come && connection.has_come() {
-            connection.last_active_ms = now_ms;
-            due_ms = now_ms.saturating_add(idle_ms_max);
-        }
-        if due_ms > now_ms {
-            self.due_connections.put(due_ms, token);
-            return;
-        }
-        let counts = &self.shared.counts;
-        counts.idle_closed.fetch_add(1, Ordering::Relaxed);
-        self.close(index);
-    }
-
-    /// While the broker has more connections than it may, those go that have been used least recently: all
-    /// threads say theirs, then the one that has the oldest closes it, and so on, so that it is not one
-    /// too many (each of Kafka's processors closes its own).
-    pub(super) fn close_excess(&mut self, excess: Excess) {
-        if !self.shared.admission.is_exceeded() {
-            self.least_recent.forget();
-            return;
-        }
-        let threads = self.shared.mailboxes.len();
-        let mine = self.least_recent();
-        if excess.looked < threads {
-            let mine = mine.map(|(used_ms, _)| (used_ms, self.index()));
-            let oldest = [excess.oldest, mine].into_iter().flatten().min();
-            let looked = excess.looked + 1;
-            let next = (self.index() + 1) % threads;
-            return self
-                .shared
-                .post(next, Message::Excess(Excess { looked, oldest }));
-        }
-        let Some((_, thread)) = excess.oldest else {
-            return;
-        };
-        if thread != self.index() {
-            return self.shared.post(thread, Message::Excess(excess));
-        }
-        // It may be another one by now, or none.
-        if let Some((_, index)) = mine {
-            self.close(index);
-        }
-        self.shared.post(thread, Message::Excess(Excess::default()));
-    }
-
-    /// When the connection was used that has been used least recently, and its place.
-    fn least_recent(&mut self) -> Option<(u64, usize)> {
-        let connections = &self.connections;
-        let used_ms = |token| connections.used_ms(token);
-        let (used_ms, token) = self.least_recent.find(used_ms, || connections.by_use())?;
-        Some((used_ms, connections.place_of(token)?))
     }
 }
 

@@ -37,7 +37,7 @@ impl Reactor {
 
     /// One `recv` and the frames that it completes. False: the socket has no more for now.
     fn receive_once(&mut self, index: usize) -> Result<bool, DisconnectReason> {
-        let request_bytes_max = self.shared.settings.request_bytes_max;
+        let request_bytes_max = self.shared.context.settings.request_bytes_max;
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
         };
@@ -60,7 +60,7 @@ impl Reactor {
             return Ok(false);
         };
         // When memory is short, no more of a new frame is taken than a connection may hold uncounted.
-        let limit = match is_fresh && self.shared.budget.is_exhausted() {
+        let limit = match is_fresh && self.shared.memory.is_exhausted() {
             true => MEMORY_FREE_BYTES,
             false => input.buffer.len(),
         };
@@ -206,7 +206,7 @@ impl Reactor {
         mut at: usize,
         end: usize,
     ) -> Result<(usize, bool), DisconnectReason> {
-        let request_bytes_max = self.shared.settings.request_bytes_max;
+        let request_bytes_max = self.shared.context.settings.request_bytes_max;
         let bytes = buffer.get(..end).unwrap_or_default();
         let (image, shared) = (self.image.clone(), self.shared.clone());
         while let Some(rest) = bytes.get(at..)

@@ -1,0 +1,55 @@
+//! The result of a call that Python asked for, kept under its number until Python comes for it.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::image::Partition;
+use crate::log::append::AppendInfo;
+
+/// An answer that only its caller knows the type of.
+pub type Kept = Box<dyn Any + Send>;
+
+/// The end of a call, for Python.
+pub enum Answer {
+    /// The first offset of records that are committed.
+    Offset(i64),
+    Kept(Kept),
+    /// Logs were made or deleted, or metadata is durable.
+    Done,
+}
+
+/// The result of a call, until Python asks.
+pub struct LogAnswer {
+    pub(super) result: Result<Answered>,
+}
+
+pub(super) enum Answered {
+    Appended(Arc<Partition>, AppendInfo),
+    Ended(Answer),
+}
+
+impl LogAnswer {
+    /// The end of a call that has nothing to say but whether it was made.
+    pub fn done(result: Result<()>) -> LogAnswer {
+        LogAnswer {
+            result: result.map(|()| Answered::Ended(Answer::Done)),
+        }
+    }
+
+    /// The answer. Errors: why the call was refused; why records are lost.
+    pub fn take(self) -> Result<Answer> {
+        let (partition, info) = match self.result? {
+            Answered::Appended(partition, info) => (partition, info),
+            Answered::Ended(answer) => return Ok(answer),
+        };
+        if partition.log.high_watermark() > info.last_offset {
+            return Ok(Answer::Offset(info.first_offset));
+        }
+        partition.directory.health().check()?;
+        Err(Error::LogDeleted {
+            topic: partition.log.topic().to_owned(),
+            partition: partition.index,
+        })
+    }
+}
