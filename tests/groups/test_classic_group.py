@@ -3,6 +3,7 @@
 import pytest
 
 from groups.play import Play, subscription
+from kafkalite.groups.answers import to_record
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.events import Limits
 from kafkalite.protocol import codes
@@ -426,7 +427,7 @@ def test_a_group_is_not_larger_than_it_may_be() -> None:
 def test_a_group_that_has_become_too_large_loses_the_last_to_come_back() -> None:
     large = Play()
     ids = large.stabilise(3)
-    record = large.group.to_record()
+    record = to_record(large.group)
     play = Play(size_max=2)
     play.group = ClassicGroup.from_record("group", record, Limits(2, 0))
     play.take(play.group.on_loaded(play.moment()))
@@ -438,7 +439,7 @@ def test_a_group_that_has_become_too_large_loses_the_last_to_come_back() -> None
 def test_a_group_out_of_the_log_goes_on_where_it_was() -> None:
     play = Play()
     ids = play.stabilise(2, session_ms=6000, protocols=(("range", subscription("t", "u")),))
-    record = play.group.to_record()
+    record = to_record(play.group)
     again = Play()
     again.group = ClassicGroup.from_record("group", record, Limits(9, 0))
     again.take(again.group.on_loaded(again.moment()))

@@ -14,7 +14,8 @@ GROUP_ID_NOT_FOUND with a message (KIP-1043).
 from typing import Any
 
 from kafkalite.context import Context
-from kafkalite.groups.classic import DEAD, STABLE, ClassicGroup
+from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.states import DEAD, STABLE
 from kafkalite.protocol import codes, messages
 
 NAME = "DescribeGroups"

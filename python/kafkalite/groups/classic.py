@@ -21,7 +21,16 @@ from collections.abc import Callable
 from typing import Final
 
 from kafkalite.coordinator.machine import Moment, Note, Reply
-from kafkalite.errors import KafkaliteError
+from kafkalite.groups.answers import (
+    join_answer,
+    member_of_record,
+    static_member_answer,
+    static_member_refused,
+    static_member_stored,
+    subscribed_topics,
+    sync_answer,
+    to_record,
+)
 from kafkalite.groups.events import (
     Answer,
     AssignmentStored,
@@ -31,8 +40,6 @@ from kafkalite.groups.events import (
     JoinReply,
     JoinRequest,
     Limits,
-    MemberRecord,
-    Protocols,
     StaticMemberStored,
     Store,
     SyncAnswer,
@@ -40,15 +47,23 @@ from kafkalite.groups.events import (
     SyncRequest,
 )
 from kafkalite.groups.members import Member, Members
-from kafkalite.protocol import codes, messages
+from kafkalite.groups.refusals import (
+    check_commit,
+    check_heartbeat,
+    check_join,
+    check_member,
+    check_sync,
+)
+from kafkalite.groups.states import (
+    COMPLETING_REBALANCE,
+    CONSUMER_PROTOCOL_TYPE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
+from kafkalite.protocol import codes
 
-EMPTY: Final = "Empty"
-PREPARING_REBALANCE: Final = "PreparingRebalance"
-COMPLETING_REBALANCE: Final = "CompletingRebalance"
-STABLE: Final = "Stable"
-DEAD: Final = "Dead"
-
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a join of a new member may wait; its client joins again then."""
 
@@ -105,23 +120,12 @@ class ClassicGroup:
         group.protocol_type = record.protocol_type or None
         group.protocol_name = record.protocol_name
         for each in record.members:
-            timeout_ms = each.rebalance_timeout_ms
-            member = Member(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                rebalance_timeout_ms=each.session_timeout_ms if timeout_ms == -1 else timeout_ms,
-                session_timeout_ms=each.session_timeout_ms,
-                protocols=((record.protocol_name or "", each.subscription),),
-                assignment=each.assignment,
-            )
-            group.members.add(member)
+            group.members.add(member_of_record(each, record.protocol_name))
         if record.members:
             group.state = STABLE
             is_known = record.leader is not None and record.leader in group.members
             group.members.leader = record.leader if is_known else None
-        group.subscribed_topics = group._parse_subscriptions()
+        group.subscribed_topics = subscribed_topics(group)
         return group
 
     def on_loaded(self, moment: Moment) -> list[GroupEffect]:
@@ -141,31 +145,6 @@ class ClassicGroup:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
-    def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
-        """The group for the log, with these assignments instead of the present ones."""
-        return GroupRecord(
-            protocol_type=self.protocol_type or "",
-            generation_id=self.generation_id,
-            protocol_name=self.protocol_name,
-            leader=self.members.leader,
-            state_timestamp_ms=self.state_timestamp_ms,
-            members=tuple(
-                MemberRecord(
-                    member_id=each.member_id,
-                    group_instance_id=each.group_instance_id,
-                    client_id=each.client_id,
-                    client_host=each.client_host,
-                    rebalance_timeout_ms=each.rebalance_timeout_ms,
-                    session_timeout_ms=each.session_timeout_ms,
-                    subscription=each.metadata(self.protocol_name),
-                    assignment=each.assignment
-                    if assignments is None
-                    else assignments.get(each.member_id, b""),
-                )
-                for each in self.members
-            ),
-        )
-
     def next_wake_ms(self) -> int | None:
         """When `on_time` is due next; None while nothing is waited for."""
         wake_ms = self.members.next_deadline_ms()
@@ -182,14 +161,13 @@ class ClassicGroup:
         """A client wants to be, or to stay, a member; answered when the rebalance is complete.
         `fresh_member_id` is for a client that has no id."""
         member_id = request.member_id
-        if not self._has_room_for(member_id):
+        error_code = check_join(self, request, self._limits.size_max)
+        if error_code == codes.GROUP_MAX_SIZE_REACHED:
             self._drop(member_id)
-            self._reply(reply, JoinAnswer(codes.GROUP_MAX_SIZE_REACHED, ""))
+            self._reply(reply, JoinAnswer(error_code, ""))
             self._complete_join_if_due(moment)
-        elif self.state == DEAD:
-            self._reply(reply, JoinAnswer(codes.COORDINATOR_NOT_AVAILABLE, member_id))
-        elif not self._supports(request):
-            self._reply(reply, JoinAnswer(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif error_code:
+            self._reply(reply, JoinAnswer(error_code, member_id))
         elif not member_id:
             self._join_without_id(request, fresh_member_id, reply, moment)
         elif member_id in self.members.pending:
@@ -198,7 +176,7 @@ class ClassicGroup:
                 self._reply(reply, JoinAnswer(codes.UNKNOWN_SERVER_ERROR, ""))
             else:
                 self._add_member(request, member_id, reply, moment)
-        elif error_code := self.check_member(member_id, request.group_instance_id):
+        elif error_code := check_member(self, member_id, request.group_instance_id):
             self._reply(reply, JoinAnswer(error_code, member_id))
         else:
             self._rejoin(request, self.members[member_id], reply, moment)
@@ -207,7 +185,7 @@ class ClassicGroup:
     def sync(self, request: SyncRequest, reply: SyncReply) -> list[GroupEffect]:
         """A member asks for its assignment; the leader's request brings everyone's."""
         member_id = request.member_id
-        if error_code := self._check_sync(request):
+        if error_code := check_sync(self, request):
             self._reply(reply, SyncAnswer(error_code))
             return self._take_effects()
         member = self.members[member_id]
@@ -215,7 +193,7 @@ class ClassicGroup:
         if not self.pending_sync:
             self._sync_deadline_ms = None
         if self.state == STABLE:
-            self._reply(reply, self._assignment_of(member))
+            self._reply(reply, sync_answer(self, member))
             return self._take_effects()
         if member.awaiting_sync is not None:
             self._reply(member.awaiting_sync, SyncAnswer(codes.REBALANCE_IN_PROGRESS))
@@ -226,21 +204,16 @@ class ClassicGroup:
                 for each in self.members
             }
             what = AssignmentStored(self.generation_id, assignments)
-            self._effects.append(Store(self.to_record(assignments), what))
+            self._effects.append(Store(to_record(self, assignments), what))
         return self._take_effects()
 
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
     ) -> int:
         """A member lives. The code tells it to join again where that is due."""
-        if self.state == DEAD:
-            return codes.COORDINATOR_NOT_AVAILABLE
-        if error_code := self.check_member(member_id, group_instance_id):
+        if error_code := check_heartbeat(self, member_id, group_instance_id, generation_id):
             return error_code
-        if generation_id != self.generation_id:
-            return codes.ILLEGAL_GENERATION
-        member = self.members[member_id]
-        self._extend_session(member, now_ms)
+        self._extend_session(self.members[member_id], now_ms)
         return codes.REBALANCE_IN_PROGRESS if self.state == PREPARING_REBALANCE else codes.NONE
 
     def leave(
@@ -259,22 +232,12 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
     ) -> int:
-        """Whether offsets may be committed; a commit of a member is a sign of life."""
-        if self.state == DEAD:
-            return codes.COORDINATOR_NOT_AVAILABLE
-        if generation_id < 0 and self.state == EMPTY:
-            return codes.NONE
-        if generation_id < 0 and not member_id and group_instance_id is None:
-            return codes.UNKNOWN_MEMBER_ID
-        if error_code := self.check_member(member_id, group_instance_id):
-            return error_code
-        if generation_id != self.generation_id:
-            return codes.ILLEGAL_GENERATION
-        if self.state == COMPLETING_REBALANCE:
-            return codes.REBALANCE_IN_PROGRESS
-        member = self.members[member_id]
-        self._extend_session(member, now_ms)
-        return codes.NONE
+        """Tells whether offsets may be committed; a commit of a member is a sign of life."""
+        error_code = check_commit(self, member_id, group_instance_id, generation_id)
+        member = self.members.get(member_id)
+        if not error_code and member is not None and generation_id == self.generation_id:
+            self._extend_session(member, now_ms)
+        return error_code
 
     def on_time(self, moment: Moment) -> list[GroupEffect]:
         """Time has passed: rebalances go on without those who did not come, silent members go."""
@@ -313,36 +276,7 @@ class ClassicGroup:
             self._answer_sync(member, SyncAnswer(codes.NOT_COORDINATOR))
         return self._take_effects()
 
-    def check_member(self, member_id: str, group_instance_id: str | None) -> int:
-        """UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where another holds the instance id."""
-        if group_instance_id is not None:
-            holder = self.members.static_member_id(group_instance_id)
-            if holder is None:
-                return codes.UNKNOWN_MEMBER_ID
-            if holder != member_id:
-                return codes.FENCED_INSTANCE_ID
-        return codes.NONE if member_id in self.members else codes.UNKNOWN_MEMBER_ID
-
     # --- joining ----------------------------------------------------------------------------------
-
-    def _has_room_for(self, member_id: str) -> bool:
-        """While a rebalance is prepared those who wait already are counted, so that the last to
-        come back to a group that is too large are left out."""
-        size_max = self._limits.size_max
-        member = self.members.get(member_id)
-        if self.state == PREPARING_REBALANCE:
-            is_waiting = member is not None and member.awaiting_join is not None
-            return is_waiting or self.members.awaiting_join < size_max
-        if self.state in (COMPLETING_REBALANCE, STABLE):
-            return member is not None or len(self.members) < size_max
-        return True
-
-    def _supports(self, request: JoinRequest) -> bool:
-        if self.state == EMPTY:
-            return bool(request.protocol_type) and bool(request.protocols)
-        if request.protocol_type != self.protocol_type:
-            return False
-        return self.members.supports(request.protocols)
 
     def _join_without_id(
         self, request: JoinRequest, fresh_member_id: str, reply: JoinReply, moment: Moment
@@ -389,7 +323,7 @@ class ClassicGroup:
         if self.state == PREPARING_REBALANCE:
             self._update_and_rebalance(request, member, reply, moment)
         elif is_same and (self.state == COMPLETING_REBALANCE or not is_leader):
-            self._reply(reply, self._join_answer(member))
+            self._reply(reply, join_answer(self, member))
         else:
             # The leader of a stable group joins again to have partitions assigned anew.
             self._update_and_rebalance(request, member, reply, moment)
@@ -420,15 +354,7 @@ class ClassicGroup:
         old_member_id = member.member_id
         self._answer_join(member, JoinAnswer(codes.FENCED_INSTANCE_ID, old_member_id))
         self._answer_sync(member, SyncAnswer(codes.FENCED_INSTANCE_ID))
-        what = StaticMemberStored(
-            member_id=fresh_member_id,
-            old_member_id=old_member_id,
-            old_leader=self.members.leader or "",
-            old_rebalance_timeout_ms=member.rebalance_timeout_ms,
-            old_session_timeout_ms=member.session_timeout_ms,
-            old_protocols=member.protocols,
-            can_skip_assignment=request.can_skip_assignment,
-        )
+        what = static_member_stored(self, member, fresh_member_id, request)
         self._rename(member, fresh_member_id)
         # By the time-out of before, as in Kafka: the new one counts from the next heartbeat on.
         self._extend_session(member, moment.now_ms)
@@ -437,7 +363,7 @@ class ClassicGroup:
         if self.state == STABLE:
             if self.members.select_protocol() == self.protocol_name:
                 self._note(f"{reason}, without a rebalance")
-                self._effects.append(Store(self.to_record(), what))
+                self._effects.append(Store(to_record(self), what))
             else:
                 self._rebalance(f"{reason}, with other protocols", moment)
         elif self.state == COMPLETING_REBALANCE:
@@ -453,39 +379,17 @@ class ClassicGroup:
         if member is None or self.state not in (STABLE, PREPARING_REBALANCE):
             return
         if error_code != codes.NONE:
-            answer = JoinAnswer(
-                error_code,
-                "",
-                generation_id=self.generation_id,
-                protocol_type=self.protocol_type,
-                protocol_name=self.protocol_name,
-                leader=what.old_leader,
-            )
-            self._answer_join(member, answer)
-            self._take_protocols_back(member, what.old_protocols)
+            self._answer_join(member, static_member_refused(self, what, error_code))
+            self.members.take_protocols_back(member, what.old_protocols)
             member.rebalance_timeout_ms = what.old_rebalance_timeout_ms
             member.session_timeout_ms = what.old_session_timeout_ms
             self._rename(member, what.old_member_id)
             self._extend_session(member, moment.now_ms)
         elif self.state == STABLE:
-            answer = self._join_answer(member)
-            if what.can_skip_assignment:
-                answer = answer._replace(skip_assignment=answer.leader == member.member_id)
-            else:
-                # To be told that the old id leads keeps an old client from assigning partitions.
-                answer = answer._replace(leader=what.old_leader, members=())
-            self._answer_join(member, answer)
+            self._answer_join(member, static_member_answer(self, member, what))
             if member.deadline_ms <= moment.now_ms:
                 # The disk took longer than a session, in which the member could not be heard of.
                 self._extend_session(member, moment.now_ms)
-
-    def _take_protocols_back(self, member: Member, protocols: Protocols) -> None:
-        """Unless somebody has joined meanwhile whom only the present ones suit: Kafka's group then
-        has no protocol in common, on which its `ClassicGroupMember.vote` throws."""
-        present = member.protocols
-        self.members.set_protocols(member, protocols)
-        if not self.members.supports(protocols):
-            self.members.set_protocols(member, present)
 
     def _rename(self, member: Member, member_id: str) -> None:
         if member.member_id in self.pending_sync:
@@ -554,7 +458,7 @@ class ClassicGroup:
             if member.awaiting_join is None and not member.is_static:
                 self._note(f"member {member.member_id} did not join in time")
                 self._drop(member.member_id)
-        if self.members and not self._elect_leader_who_joined():
+        if self.members and not self.members.elect_leader_who_joined():
             # Static members only, none of which is here: their sessions will end one by one.
             self._join_deadline_ms = moment.now_ms + self.members.rebalance_timeout_ms()
             return
@@ -563,32 +467,21 @@ class ClassicGroup:
         self.pending_sync.clear()
         if not self.members:
             self.protocol_name = None
-            self.subscribed_topics = self._parse_subscriptions()
+            self.subscribed_topics = subscribed_topics(self)
             self._set_state(EMPTY, moment.wall_ms)
             self._note(f"is empty in generation {self.generation_id}")
-            self._effects.append(Store(self.to_record(), None))
+            self._effects.append(Store(to_record(self), None))
             return
         self.protocol_name = self.members.select_protocol()
-        self.subscribed_topics = self._parse_subscriptions()
+        self.subscribed_topics = subscribed_topics(self)
         self._set_state(COMPLETING_REBALANCE, moment.wall_ms)
         self._note(f"has {len(self.members)} members in generation {self.generation_id}")
         for member in self.members:
-            self._answer_join(member, self._join_answer(member))
+            self._answer_join(member, join_answer(self, member))
             self._extend_session(member, moment.now_ms)
             member.is_new = False
             self.pending_sync.add(member.member_id)
         self._sync_deadline_ms = moment.now_ms + self.members.rebalance_timeout_ms()
-
-    def _elect_leader_who_joined(self) -> bool:
-        """The leader stays if it has joined; false if nobody has."""
-        leader = self.members.get(self.members.leader or "")
-        if leader is not None and leader.awaiting_join is not None:
-            return True
-        joined = next((each for each in self.members if each.awaiting_join is not None), None)
-        if joined is None:
-            return False
-        self.members.leader = joined.member_id
-        return True
 
     def _expire_sync(self, moment: Moment) -> None:
         """Members that never asked for their assignment are taken out."""
@@ -611,7 +504,7 @@ class ClassicGroup:
         for member in self.members:
             member.assignment = what.assignments.get(member.member_id, b"")
             if member.awaiting_sync is not None:
-                self._answer_sync(member, self._assignment_of(member))
+                self._answer_sync(member, sync_answer(self, member))
                 self._extend_session(member, moment.now_ms)
         self._set_state(STABLE, moment.wall_ms)
 
@@ -635,7 +528,7 @@ class ClassicGroup:
         elif member_id in self.members.pending:
             del self.members.pending[member_id]
             return codes.NONE
-        elif error_code := self.check_member(member_id, group_instance_id):
+        elif error_code := check_member(self, member_id, group_instance_id):
             return error_code
         self._note(f"member {member_id} leaves{_because(reason)}")
         self._drop(member_id)
@@ -668,52 +561,6 @@ class ClassicGroup:
 
     # --- the small parts --------------------------------------------------------------------------
 
-    def _check_sync(self, request: SyncRequest) -> int:
-        if self.state == DEAD:
-            return codes.COORDINATOR_NOT_AVAILABLE
-        if self.state == EMPTY:
-            return codes.UNKNOWN_MEMBER_ID
-        if error_code := self.check_member(request.member_id, request.group_instance_id):
-            return error_code
-        if request.generation_id != self.generation_id:
-            return codes.ILLEGAL_GENERATION
-        for asked, own in (
-            (request.protocol_type, self.protocol_type),
-            (request.protocol_name, self.protocol_name),
-        ):
-            if asked is not None and own is not None and asked != own:
-                return codes.INCONSISTENT_GROUP_PROTOCOL
-        if self.state == PREPARING_REBALANCE:
-            return codes.REBALANCE_IN_PROGRESS
-        return codes.NONE
-
-    def _join_answer(self, member: Member) -> JoinAnswer:
-        leader = self.members.leader or ""
-        everyone: tuple[tuple[str, str | None, bytes], ...] = ()
-        if member.member_id == leader:
-            name = self.protocol_name
-            everyone = tuple(
-                (each.member_id, each.group_instance_id, each.metadata(name))
-                for each in self.members
-            )
-        return JoinAnswer(
-            codes.NONE,
-            member.member_id,
-            generation_id=self.generation_id,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader=leader,
-            members=everyone,
-        )
-
-    def _assignment_of(self, member: Member) -> SyncAnswer:
-        return SyncAnswer(
-            codes.NONE,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            assignment=member.assignment,
-        )
-
     def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
         reply = self.members.set_awaiting_join(member, None)
         if reply is not None:
@@ -730,19 +577,6 @@ class ClassicGroup:
     def _set_state(self, state: str, wall_ms: int) -> None:
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = wall_ms
-
-    def _parse_subscriptions(self) -> frozenset[str] | None:
-        """Every version of the consumer protocol's subscription begins as version 0 does."""
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return None
-        topics: set[str] = set()
-        for member in self.members:
-            data = member.metadata(self.protocol_name)
-            try:
-                topics.update(messages.ConsumerProtocolSubscription.decode(data[2:], 0).topics)
-            except KafkaliteError:
-                return None
-        return frozenset(topics)
 
     def _reply(self, to: Callable[[Answer], None], answer: Answer) -> None:
         self._effects.append(Reply(to, answer))

@@ -16,15 +16,7 @@ from kafkalite.coordinator.journal import Journal
 from kafkalite.coordinator.machine import Append, Effect, Moment, Reply
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
-from kafkalite.groups.classic import (
-    COMPLETING_REBALANCE,
-    CONSUMER_PROTOCOL_TYPE,
-    DEAD,
-    EMPTY,
-    PREPARING_REBALANCE,
-    STABLE,
-    ClassicGroup,
-)
+from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.events import (
     AssignmentStored,
     CommitRequest,
@@ -44,6 +36,14 @@ from kafkalite.groups.events import (
     SyncRequest,
 )
 from kafkalite.groups.offsets import Commit, CommittedOffset, Offsets, OffsetsAnswer
+from kafkalite.groups.states import (
+    COMPLETING_REBALANCE,
+    CONSUMER_PROTOCOL_TYPE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_length
 

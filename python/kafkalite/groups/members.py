@@ -160,6 +160,15 @@ class Members:
         member.protocols = protocols
         self._count(member, 1)
 
+    def take_protocols_back(self, member: Member, protocols: Protocols) -> None:
+        """As `set_protocols`, unless somebody has joined meanwhile whom only the present ones suit:
+        Kafka's group then has no protocol in common, on which its `ClassicGroupMember.vote`
+        throws."""
+        present = member.protocols
+        self.set_protocols(member, protocols)
+        if not self.supports(protocols):
+            self.set_protocols(member, present)
+
     def set_awaiting_join(self, member: Member, reply: JoinReply | None) -> JoinReply | None:
         """Who stood there before."""
         self.awaiting_join += (reply is not None) - (member.awaiting_join is not None)
@@ -181,6 +190,17 @@ class Members:
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
         return max(hash_map_order(votes), key=votes.__getitem__)
+
+    def elect_leader_who_joined(self) -> bool:
+        """The leader stays if it waits for the answer to its join; false if nobody does."""
+        leader = self.get(self.leader or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        joined = next((each for each in self if each.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
 
     def rebalance_timeout_ms(self) -> int:
         """The longest time that a member asks for."""

@@ -8,7 +8,8 @@ for its marker.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kafkalite.groups.classic import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE, ClassicGroup
+from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.states import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE
 
 
 class CommittedOffset(NamedTuple):
