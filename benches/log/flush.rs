@@ -10,7 +10,8 @@ use std::thread;
 use kafkalite::batch::build::BatchOptions;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::flusher::Flusher;
-use kafkalite::log::log::{Log, LogObserver, LogOffsets};
+use kafkalite::log::log::{Log, LogObserver};
+use kafkalite::log::state::ends::LogOffsets;
 use kafkalite::log::storage::{DiskStorage, Storage};
 use parking_lot::{Condvar, Mutex};
 

@@ -758,7 +758,7 @@ class Log:
 
 @final
 class LogOffsets:
-    """The numbers of a log; see `LogOffsets` in rust/src/log/log.rs."""
+    """The numbers of a log; see `LogOffsets` in rust/src/log/state/ends.rs."""
 
     @property
     def log_start_offset(self) -> int: ...

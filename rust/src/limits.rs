@@ -387,3 +387,76 @@ pub const ENCODED_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that a sentence quotes of a value that a message cannot hold.
 pub const VALUE_QUOTED_BYTES_MAX: usize = 200;
+
+// Limits that depend on each other: a build in which one of these does not hold would be wrong.
+const _: () = {
+    // A batch that may be read whole is one that a frame, an index and an Arrow column can hold.
+    assert!(BATCH_BYTES_MAX <= i32::MAX as usize);
+    assert!(INFLATED_BYTES_MAX <= i32::MAX as usize);
+    assert!(BATCH_BYTES_MAX >= REQUEST_BYTES_MAX);
+    assert!(INFLATION_RATIO_FREE_BYTES <= INFLATED_BYTES_MAX);
+    assert!(INFLATE_WINDOW_BYTES <= INFLATION_RATIO_FREE_BYTES);
+    assert!(INFLATE_WINDOW_BYTES <= SCRATCH_BYTES_KEPT_MAX);
+    // What is read at once is a part of what is looked for.
+    assert!(LOOK_UP_BYTES_MAX <= SCAN_CHUNK_BYTES as u64);
+    assert!(LOOK_UP_BYTES_MAX <= TIMESTAMP_PROOF_BYTES_MAX);
+    assert!(ARROW_READ_BYTES as u64 <= ARROW_TAIL_SEARCH_BYTES);
+    // The count of a window is a byte; a client has five requests in flight.
+    assert!(PRODUCER_BATCHES_MAX >= 1);
+    assert!(PRODUCER_BATCHES_MAX <= u8::MAX as usize);
+    assert!(DESCRIPTORS_SPARE < DESCRIPTORS_RESERVED);
+    assert!(ARROW_OPEN_SEGMENTS_MAX < OPEN_SEGMENTS_MAX);
+    // Linux takes 1,024 vectors a call.
+    assert!(APPEND_VECTORS_MAX <= 1024);
+    assert!(ARROW_WRITE_VECTORS_MAX <= 1024);
+    assert!(APPEND_PIECES_AT_ONCE <= PRODUCED_BATCHES_MAX);
+    // Frames: a receive buffer, then reserved space that grows, then the largest frame, then all.
+    assert!(MEMORY_FREE_BYTES <= RECEIVE_BYTES);
+    assert!(RECEIVE_BYTES <= RECEIVE_RESERVED_BYTES);
+    assert!(RECEIVE_RESERVED_BYTES <= RECEIVE_GROWTH_MAX);
+    assert!(RECEIVE_GROWTH_MAX <= LARGE_BUFFERS_KEPT_BYTES);
+    assert!(RECEIVE_BUDGET_MIN <= RECEIVE_BUDGET_MAX);
+    assert!(REQUEST_BYTES_MAX as u64 <= RECEIVE_BUDGET_MAX);
+    assert!(LARGE_REQUEST_BYTES <= RECEIVE_BYTES);
+    assert!(LARGE_REQUEST_BYTES < REQUEST_BYTES_MAX);
+    assert!(REPETITIONS_BYTES_FREE as u64 <= RECEIVE_BUDGET_MIN);
+    // A turn has room for at least one request of each kind.
+    assert!(WORK_OF_PRODUCE <= WORK_OF_OTHERS);
+    assert!(WORK_OF_OTHERS <= WORK_PER_TURN);
+    // Answers: the buffers kept, a slice, what may be unsent, what is long, what a turn sends.
+    assert!(SPARE_ANSWER_BYTES_MAX <= SLICE_BYTES);
+    assert!(SLICE_BYTES <= UNSENT_BYTES_MAX);
+    assert!(SLICE_BYTES * SLICE_COST <= SEND_BYTES_PER_TURN);
+    assert!(LONG_ANSWER_BYTES_IF_OTHERS_WAIT <= LONG_ANSWER_BYTES);
+    assert!(LONG_ANSWER_BYTES <= SEND_BYTES_PER_TURN);
+    assert!(SENDFILE_BYTES <= SEND_BYTES_PER_TURN);
+    assert!(SEND_BYTES_PER_TURN <= LONG_ANSWER_BYTES_PER_TURN);
+    assert!(CONTROL_ANSWER_BYTES_MAX <= ANSWER_BYTES_MAX as usize);
+    assert!(FETCH_BYTES_MAX <= ANSWER_BYTES_MAX as u64);
+    // Fetch sessions: each may be of one partition at least.
+    assert!(FETCH_SESSIONS_MAX <= FETCH_SESSION_PARTITIONS_MAX);
+    assert!(FETCH_UNKNOWN_MAX <= FETCH_SESSION_PARTITIONS_MAX);
+    // A frame that comes slowly is noticed before one that waits for memory is given up.
+    assert!(SLOW_FRAME_MS <= FRAME_WAIT_MS);
+    assert!(FRAME_WAIT_MS <= PACE_MS);
+    // Who waits is looked at more often than it may wait.
+    assert!(HOUSEKEEPING_MS <= STOP_WAIT_MS);
+    assert!(STOP_WAIT_MS <= GONE_WAIT_MS);
+    assert!(HOUSEKEEPING_MS <= SLOW_FRAME_MS);
+    assert!(ALONE_MS <= HOUSEKEEPING_MS);
+    assert!(ALONE_FLUSH_BYTES_MAX <= STAGED_BYTES_MAX);
+    // A flush that a network thread makes is over before the watchdog looks twice.
+    assert!(FAST_FLUSH_MAX.as_millis() < STORAGE_TICK_MS as u128);
+    assert!(STORAGE_TICK_MS * (STORAGE_BUSY_TICKS as u64) < DIRECTORY_SILENCE_MS);
+    assert!(STORAGE_TICK_MS * (WATCHDOG_QUIET_TICKS as u64) < DIRECTORY_SILENCE_MS);
+    assert!(FLUSH_RETRY.as_millis() < PRODUCE_WAIT_MS_MIN as u128);
+    // Arrow: columns have 32-bit offsets; a read stays within what a caller may ask for.
+    assert!(ARROW_BATCH_BYTES_MAX <= i32::MAX as usize);
+    assert!(ARROW_BATCH_ROWS_MAX <= i32::MAX as usize);
+    assert!(ARROW_READ_BYTES <= ARROW_BATCH_BYTES_MAX);
+    assert!(ENCODED_BYTES_MAX <= ARROW_BATCH_BYTES_MAX);
+    assert!(ARROW_REFUSALS_MAX <= ARROW_CONNECTIONS_MAX);
+    assert!(ARROW_STOP_GRACE_MS <= STOP_WAIT_MS);
+    assert!(ARROW_ACCEPT_RETRY_MS < ARROW_LINGER_MS);
+    assert!(VALUE_QUOTED_BYTES_MAX < TOPIC_NAME_BYTES_MAX);
+};

@@ -18,7 +18,8 @@ use ahash::RandomState;
 use parking_lot::Mutex;
 
 use crate::log::health::Health;
-use crate::log::log::{Log, LogObserver, LogOffsets};
+use crate::log::log::{Log, LogObserver};
+use crate::log::state::ends::LogOffsets;
 
 /// The `thread` of what the control thread waits for; its `slot` is then a number of Python's.
 pub const CONTROL_THREAD: usize = usize::MAX;

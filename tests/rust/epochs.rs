@@ -121,18 +121,6 @@ fn an_offset_belongs_to_the_last_epoch_that_began_at_or_before_it() {
 }
 
 #[test]
-fn the_latest_and_the_epochs_before_it_are_known() {
-    let known = epochs(&[(3, 0), (5, 40), (8, 95)]);
-    assert_eq!(
-        (known.latest_epoch(), known.previous_epoch()),
-        (Some(8), Some(5))
-    );
-    assert_eq!(known.epoch_below(8).map(|entry| entry.epoch), Some(5));
-    assert_eq!(known.epoch_below(3), None);
-    assert_eq!(epochs(&[(3, 0)]).previous_epoch(), None);
-}
-
-#[test]
 fn the_checkpoint_reads_what_it_prints() {
     let epochs = epochs(&[(3, 0), (5, 40)]);
     assert_eq!(epochs.print(), "0\n2\n3 0\n5 40\n");

@@ -258,7 +258,7 @@ fn unflushed_records_are_flushed_when_flush_ms_is_over() {
     let (sender, flushed) = std::sync::mpsc::channel();
     struct Tell(std::sync::Mutex<std::sync::mpsc::Sender<i64>>);
     impl kafkalite::log::log::LogObserver for Tell {
-        fn advanced(&self, _: &Log, offsets: kafkalite::log::log::LogOffsets) {
+        fn advanced(&self, _: &Log, offsets: kafkalite::log::state::ends::LogOffsets) {
             let _ = self.0.lock().unwrap().send(offsets.flushed_offset);
         }
     }
@@ -478,7 +478,7 @@ fn old_segments_of_a_compacted_log_go_with_the_cleaner_and_not_when_retention_is
 fn a_log_over_which_a_chore_panics_keeps_no_other_waiting() {
     struct Panics;
     impl kafkalite::log::log::LogObserver for Panics {
-        fn advanced(&self, _: &Log, _: kafkalite::log::log::LogOffsets) {
+        fn advanced(&self, _: &Log, _: kafkalite::log::state::ends::LogOffsets) {
             panic!("a log that nobody expected");
         }
     }

@@ -260,6 +260,7 @@ impl BatchBuilder {
             none => none.insert(Deflation::begin(codec, level, INFLATE_WINDOW_BYTES)?),
         };
         let pushed = deflation.push(&self.batch[RECORD_BATCH_OVERHEAD..])?;
+        assert!(RECORD_BATCH_OVERHEAD + pushed <= self.batch.len());
         self.batch
             .drain(RECORD_BATCH_OVERHEAD..RECORD_BATCH_OVERHEAD + pushed);
         self.deflated_bytes += pushed;

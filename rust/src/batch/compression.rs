@@ -73,16 +73,6 @@ impl Codec {
         Codec::ALL.into_iter().find(|codec| codec.name() == name)
     }
 
-    /// Level if none is configured (`compression.gzip.level`, `.lz4.level`, `.zstd.level`).
-    pub fn level_default(self) -> Option<i32> {
-        match self {
-            Codec::None | Codec::Snappy => None,
-            Codec::Gzip => Some(-1),
-            Codec::Lz4 => Some(9),
-            Codec::Zstd => Some(3),
-        }
-    }
-
     /// Whether Kafka takes the level for this codec (`CompressionType.levelValidator`).
     pub fn level_is_valid(self, level: i32) -> bool {
         match self {

@@ -409,6 +409,7 @@ impl<'a, 'r> Appending<'a, 'r> {
             return;
         }
         self.room = None;
+        let start_byte = self.active.size_bytes();
         let written = self.write_batches(judged);
         let log_end_offset = self.log.ends.read().log_end.offset;
         let empty = Run::new(self.appender.producers.prepare(), log_end_offset, 0);
@@ -430,6 +431,13 @@ impl<'a, 'r> Appending<'a, 'r> {
         let records = run.next_offset.saturating_sub(log_end_offset);
         let traffic = &self.log.traffic;
         traffic.note_appended(records.cast_unsigned(), run.size_bytes);
+        // What was staged is what was written, and what the producers know.
+        let end = self.active.end();
+        assert_eq!(
+            (end.next_offset, end.size_bytes),
+            (run.next_offset, start_byte + run.size_bytes)
+        );
+        assert!(self.appender.producers.map_end_offset() <= run.next_offset);
         self.appender.producers.commit(run.pending, run.next_offset);
         self.log.publish_end(self.appender);
         self.run = Run::new(self.appender.producers.prepare(), run.next_offset, 0);

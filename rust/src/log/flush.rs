@@ -12,8 +12,10 @@ use parking_lot::RwLockWriteGuard;
 
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Log, LogEnds, Phase};
-use super::segment::{LogPosition, Segment};
+use super::log::{Appender, Log, Phase};
+use super::segment::Segment;
+use super::state::ends::LogEnds;
+use super::state::ends::LogPosition;
 use super::storage::OpenMode;
 
 /// What a sync of the whole file system will have made durable of one log.
@@ -102,6 +104,7 @@ impl Log {
             ends.flushed = target;
         }
         let moved = ends.advance_high_watermark(acks_fsync);
+        ends.check_order();
         let high_watermark = ends.high_watermark.offset;
         let has_transactions = ends.first_unstable_offset.is_some();
         drop(ends);
@@ -130,8 +133,9 @@ impl Log {
     fn settle_transactions(&self, high_watermark: i64) {
         let mut appender = self.appender.lock();
         appender.producers.on_high_watermark(high_watermark);
-        let unstable = appender.producers.first_unstable_offset();
-        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+        let mut ends = self.ends.write();
+        ends.note_unstable(&appender.producers);
+        ends.check_order();
     }
 
     /// The in-sync replicas have everything below `offset`; `i64::MAX` while there are none.
@@ -140,29 +144,13 @@ impl Log {
         let mut ends = self.ends.write();
         ends.replicated_offset = offset;
         let moved = ends.advance_high_watermark(acks_fsync);
+        ends.check_order();
         let high_watermark = ends.high_watermark.offset;
         drop(ends);
         if moved {
             self.settle_transactions(high_watermark);
             self.notify();
         }
-    }
-
-    /// A follower's high watermark, as its leader tells it: within the log, and never back.
-    pub fn update_high_watermark(&self, offset: i64) {
-        let mut ends = self.ends.write();
-        let target = offset.clamp(ends.log_start_offset, ends.log_end.offset);
-        if target <= ends.high_watermark.offset {
-            return;
-        }
-        ends.high_watermark = if target == ends.log_end.offset {
-            ends.log_end
-        } else {
-            LogPosition::unresolved(target)
-        };
-        drop(ends);
-        self.settle_transactions(target);
-        self.notify();
     }
 
     /// Puts indexes and producer snapshots of the closed segments on disk and moves the recovery
@@ -193,6 +181,7 @@ impl Log {
             .map_err(Error::io("fsync", &directory))?;
         let mut ends = self.ends.write();
         ends.recovery_point = ends.recovery_point.max(offset.min(ends.flushed.offset));
+        ends.check_order();
         Ok(ends.recovery_point)
     }
 

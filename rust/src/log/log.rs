@@ -24,27 +24,15 @@ use crate::uuid::Uuid;
 
 use super::config::LogConfig;
 use super::health::Health;
+use super::segment::Segment;
 use super::segment::delayed_deletion::CondemnedFiles;
 use super::segment::map::SegmentMap;
 use super::segment::open_segments::OpenSegments;
-use super::segment::{LogPosition, Segment};
+use super::state::ends::{LogEnds, LogOffsets, LogPosition};
 use super::state::epochs::LeaderEpochs;
 use super::state::producers::ProducerState;
 use super::state::snapshots::ProducerSnapshots;
 use super::storage::Storage;
-
-/// The numbers of a log. `log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogOffsets {
-    pub log_start_offset: i64,
-    pub log_end_offset: i64,
-    /// Everything below is on disk.
-    pub flushed_offset: i64,
-    pub high_watermark: i64,
-    pub last_stable_offset: i64,
-    /// Recovery after an unclean stop starts with the segment that holds this offset.
-    pub recovery_point: i64,
-}
 
 /// Told after everything that may have moved an end, without locks, on the thread that did it.
 pub trait LogObserver: Send + Sync {
@@ -147,6 +135,10 @@ impl NameChanges {
 
     /// A sync of the directory that began when there were so many has succeeded.
     pub fn note_synced(&self, count: u64) {
+        assert!(
+            count <= self.count(),
+            "a sync of changes that have not been made"
+        );
         self.synced.fetch_max(count, Ordering::AcqRel);
     }
 }
@@ -160,22 +152,6 @@ pub(super) enum Phase {
     Closed,
     /// Its files are on their way out.
     Deleted,
-}
-
-/// Ends and watermarks, published together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LogEnds {
-    pub log_start_offset: i64,
-    pub log_end: LogPosition,
-    pub flushed: LogPosition,
-    pub high_watermark: LogPosition,
-    /// The least log end of the in-sync replicas; `i64::MAX` while this replica is alone.
-    pub replicated_offset: i64,
-    pub first_unstable_offset: Option<i64>,
-    pub recovery_point: i64,
-    /// How often bytes below an end have been cut or replaced: a position noted before means nothing
-    /// after.
-    pub cuts: u64,
 }
 
 pub(super) struct Appender {
@@ -367,10 +343,8 @@ impl Log {
                 .producers
                 .on_high_watermark(ends.high_watermark.offset);
         }
-        ends.first_unstable_offset = appender
-            .producers
-            .first_unstable_offset()
-            .map(|unstable| unstable.offset);
+        ends.note_unstable(&appender.producers);
+        ends.check_order();
     }
 
     pub(super) fn assign_epoch(&self, epoch: i32, start_offset: i64) -> Result<()> {
@@ -475,6 +449,11 @@ impl Log {
             .take(self.storage(), &appender.producers, false)?;
         self.names.note();
         let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms_max());
+        let old_end = old.end().next_offset;
+        assert!(
+            old.base_offset() < base_offset && old_end <= base_offset,
+            "segments ascend"
+        );
         old.write_indexes(true)?;
         let directory = self.directory.read().clone();
         let created = Segment::create(
@@ -514,45 +493,6 @@ impl Log {
     /// Path of the producer snapshot that stands for the log up to `offset`.
     pub(super) fn snapshot_path(directory: &Path, offset: i64) -> PathBuf {
         super::names::segment_path(directory, offset, super::names::PRODUCER_SNAPSHOT, "")
-    }
-}
-
-impl LogEnds {
-    pub fn offsets(&self) -> LogOffsets {
-        LogOffsets {
-            log_start_offset: self.log_start_offset,
-            log_end_offset: self.log_end.offset,
-            flushed_offset: self.flushed.offset,
-            high_watermark: self.high_watermark.offset,
-            last_stable_offset: self.last_stable_offset(),
-            recovery_point: self.recovery_point,
-        }
-    }
-
-    pub fn last_stable_offset(&self) -> i64 {
-        let high_watermark = self.high_watermark.offset;
-        self.first_unstable_offset
-            .map_or(high_watermark, |unstable| {
-                high_watermark.min(unstable.max(self.log_start_offset))
-            })
-    }
-
-    /// Moves the high watermark to what is replicated and, with `acks_fsync`, flushed. It never
-    /// goes back here. Returns whether it moved.
-    pub fn advance_high_watermark(&mut self, acks_fsync: bool) -> bool {
-        let mut target = if acks_fsync {
-            self.flushed
-        } else {
-            self.log_end
-        };
-        if self.replicated_offset < target.offset {
-            target = LogPosition::unresolved(self.replicated_offset);
-        }
-        let moved = target.offset > self.high_watermark.offset;
-        if moved {
-            self.high_watermark = target;
-        }
-        moved
     }
 }
 

@@ -15,7 +15,8 @@ use super::deadline::Deadline;
 use super::log::{Appender, Log, Phase, next_jitter};
 use super::names::{self, CLEANED, LOG, SWAP};
 use super::segment::replay::replay_segments;
-use super::segment::{LogPosition, Segment, SegmentVersion};
+use super::segment::{Segment, SegmentVersion};
+use super::state::ends::LogPosition;
 use super::state::snapshots;
 
 impl Log {
@@ -63,6 +64,7 @@ impl Log {
     fn truncate_locked(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
         let cut = self.segment_at(offset).ok_or_else(|| self.closed())?;
         let position_byte = cut.position_of(offset)?;
+        assert!(cut.base_offset() <= offset && position_byte <= cut.size_bytes());
         let position = LogPosition {
             offset,
             segment_base_offset: cut.base_offset(),
@@ -82,8 +84,7 @@ impl Log {
         cut.sync_log()?;
         self.truncate_epochs(|epochs| epochs.truncate_from_end(offset))?;
         self.reload_producers(appender, offset, now_ms)?;
-        let unstable = appender.producers.first_unstable_offset();
-        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+        self.ends.write().note_unstable(&appender.producers);
         // A snapshot of what was cut off must not come back when the log is as long again.
         self.sync_directory()
     }
@@ -114,6 +115,7 @@ impl Log {
             ends.high_watermark = position;
             ends.recovery_point = offset;
             ends.first_unstable_offset = None;
+            ends.check_order();
         }
         self.remove_segments(appender, &all, now_ms)?;
         let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms_max());
@@ -151,6 +153,7 @@ impl Log {
         }
         ends.recovery_point = ends.recovery_point.min(position.offset);
         ends.log_start_offset = ends.log_start_offset.min(position.offset);
+        ends.check_order();
     }
 
     /// Records below `offset` are no longer there (DeleteRecords, a follower's leader). Returns the
@@ -172,13 +175,13 @@ impl Log {
             return Ok(ends.log_start_offset);
         }
         ends.log_start_offset = offset;
+        ends.check_order();
         drop(ends);
         let appender_state = &mut *appender;
         appender_state
             .snapshots
             .on_log_start_offset(&mut appender_state.producers, offset);
-        let unstable = appender.producers.first_unstable_offset();
-        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+        self.ends.write().note_unstable(&appender.producers);
         drop(appender);
         self.forget_epochs_below(offset)?;
         self.notify();
@@ -304,6 +307,12 @@ impl Log {
         old: &[Arc<Segment>],
         now_ms: i64,
     ) -> Result<()> {
+        let first = old.first().map_or(i64::MAX, |old| old.base_offset());
+        assert!(new.iter().all(|new| first <= new.base_offset()));
+        assert!(
+            old.is_sorted_by_key(|old| old.base_offset()),
+            "segments ascend"
+        );
         let directory = self.directory();
         let sync = || {
             self.storage()
@@ -334,6 +343,7 @@ impl Log {
                     *mark = LogPosition::unresolved(mark.offset);
                 }
             }
+            ends.check_order();
         }
         for segment in old {
             self.condemn(segment, now_ms)?;

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use super::log::Log;
 use super::names::LOG;
 use super::segment::scan::BatchScanner;
-use super::segment::{LogPosition, Pin, Segment};
+use super::segment::{Pin, Segment};
+use super::state::ends::LogPosition;
 use super::storage::{StorageFile, read_exact_at};
 
 /// How far a reader sees.

@@ -52,6 +52,7 @@ impl Log {
         if let Some(next) = self.segment_after(proved.base_offset()) {
             let mut ends = self.ends.write();
             ends.log_start_offset = ends.log_start_offset.max(next.base_offset());
+            ends.check_order();
         }
         let removed = self.remove_segments(&mut appender, &[proved], now_ms);
         let log_start_offset = self.ends.read().log_start_offset;
@@ -59,8 +60,7 @@ impl Log {
         state
             .snapshots
             .on_log_start_offset(&mut state.producers, log_start_offset);
-        let unstable = state.producers.first_unstable_offset();
-        self.ends.write().first_unstable_offset = unstable.map(|unstable| unstable.offset);
+        self.ends.write().note_unstable(&state.producers);
         drop((appender, flushing));
         removed.inspect_err(|error| self.health.fail(error))?;
         self.forget_epochs_below(log_start_offset)?;

@@ -9,9 +9,10 @@ use kafkalite::limits::SYNC_FILE_SYSTEM_LOGS_MIN;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::directory::flusher::flush_together;
-use kafkalite::log::log::{Log, LogObserver, LogOffsets};
+use kafkalite::log::log::{Log, LogObserver};
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::segment::open_segments::OpenSegments;
+use kafkalite::log::state::ends::LogOffsets;
 use kafkalite::log::storage::Storage;
 use kafkalite::uuid::Uuid;
 

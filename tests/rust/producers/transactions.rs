@@ -35,7 +35,6 @@ fn a_transaction_is_open_from_its_first_record_to_its_marker() {
             .current_transaction_first_offset,
         None
     );
-    assert_eq!(partition.state.first_undecided_offset(), None);
 }
 
 #[test]
@@ -47,21 +46,8 @@ fn an_ended_transaction_stays_unstable_until_the_high_watermark_passes_its_marke
     partition.end(marker(7, 0, 12), 1, COMMIT).unwrap();
     partition.state.on_high_watermark(12);
     assert_eq!(partition.unstable(), Some(10));
-    assert_eq!(partition.state.last_stable_offset(0, 12), 10);
     partition.state.on_high_watermark(13);
     assert_eq!(partition.unstable(), None);
-    assert_eq!(partition.state.last_stable_offset(0, 13), 13);
-}
-
-#[test]
-fn the_last_stable_offset_is_bounded_by_the_high_watermark_and_the_log_start() {
-    let mut partition = Partition::default();
-    partition
-        .send(transactional(batch(7, 0, 0, 10, 2)))
-        .unwrap();
-    assert_eq!(partition.state.last_stable_offset(0, 5), 5);
-    assert_eq!(partition.state.last_stable_offset(0, 12), 10);
-    assert_eq!(partition.state.last_stable_offset(11, 12), 11);
 }
 
 #[test]

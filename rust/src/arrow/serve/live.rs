@@ -19,8 +19,8 @@ use crate::batch::fetched::fetched_end;
 use crate::error::{Error, Result};
 use crate::image::Partition;
 use crate::limits::{ARROW_FETCH_BYTES, SCRATCH_BYTES_KEPT_MAX};
-use crate::log::log::LogOffsets;
 use crate::log::read::ReadIsolation;
+use crate::log::state::ends::LogOffsets;
 use crate::node::Node;
 
 /// The logs of one node. It answers reads only.

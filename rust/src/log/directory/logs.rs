@@ -83,7 +83,8 @@ impl LogDirectory {
         });
         let mut logs = self.logs.write();
         for log in &made {
-            logs.insert((Arc::from(log.topic()), log.partition()), log.clone());
+            let earlier = logs.insert((Arc::from(log.topic()), log.partition()), log.clone());
+            assert!(earlier.is_none(), "two logs of one partition");
         }
         Ok(made)
     }

@@ -24,14 +24,16 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{Error, Result};
 use crate::log::config::LogConfig;
 use crate::log::health::Health;
-use crate::log::log::{Appender, Log, LogEnds, NameChanges, Phase, Traffic, next_jitter};
+use crate::log::log::{Appender, Log, NameChanges, Phase, Traffic, next_jitter};
 use crate::log::names::{self, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
 use crate::log::partition_metadata;
 use crate::log::segment::delayed_deletion::CondemnedFiles;
 use crate::log::segment::map::SegmentMap;
 use crate::log::segment::open_segments::OpenSegments;
 use crate::log::segment::replay::{producers_before, replay_segments};
-use crate::log::segment::{LogPosition, Segment, SegmentEnd};
+use crate::log::segment::{Segment, SegmentEnd};
+use crate::log::state::ends::LogEnds;
+use crate::log::state::ends::LogPosition;
 use crate::log::state::epochs::LeaderEpochs;
 use crate::log::state::producers::ProducerState;
 use crate::log::state::snapshots::ProducerSnapshots;
@@ -331,7 +333,7 @@ impl Loader<'_> {
         } else {
             self.parameters.recovery_point.min(log_end_offset)
         };
-        Ok(LogEnds {
+        let ends = LogEnds {
             log_start_offset,
             log_end: end,
             flushed: end,
@@ -346,7 +348,9 @@ impl Loader<'_> {
                 .map(|unstable| unstable.offset),
             recovery_point,
             cuts: 0,
-        })
+        };
+        ends.check_order();
+        Ok(ends)
     }
 
     fn finish(

@@ -15,6 +15,8 @@ pub(in crate::log) struct ActiveIndexes {
     offset_bytes_written: usize,
     time_bytes_written: usize,
     bytes_since_entry: u64,
+    /// The last entry that this process has made.
+    added: Option<OffsetPosition>,
 }
 
 impl ActiveIndexes {
@@ -34,6 +36,7 @@ impl ActiveIndexes {
             time_bytes_written: written.1,
             bytes_since_entry: size_bytes
                 - last.map_or(0, |last| last.position_byte.min(size_bytes)),
+            added: None,
         }
     }
 
@@ -48,6 +51,11 @@ impl ActiveIndexes {
         top: TimestampOffset,
     ) {
         if self.bytes_since_entry > interval_bytes {
+            let ascends = |last: OffsetPosition| {
+                last.offset < batch.offset && last.position_byte < batch.position_byte
+            };
+            assert!(self.added.is_none_or(ascends), "index entries ascend");
+            self.added = Some(batch);
             offset_index::push_entry(&mut self.offset, base_offset, batch);
             time_index::push_entry(&mut self.time, base_offset, top);
             self.bytes_since_entry = 0;
@@ -84,6 +92,11 @@ impl ActiveIndexes {
         Ok(())
     }
 
+    /// The files hold all that is known here.
+    pub fn are_written(&self) -> bool {
+        self.offset_bytes_written == self.offset.len() && self.time_bytes_written == self.time.len()
+    }
+
     /// Forgets what lies at the cut or behind it. The files are replaced, not cut: someone may have
     /// the old ones mapped.
     pub fn truncate(
@@ -109,6 +122,7 @@ impl ActiveIndexes {
         self.offset_bytes_written = self.offset.len();
         self.time_bytes_written = self.time.len();
         self.bytes_since_entry = 0;
+        self.added = None;
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ impl CondemnedFiles {
     /// The housekeeper of a log directory unlinks them from now on.
     pub fn join(&self, deletions: &Arc<Deletions>) {
         let mut state = self.state.lock();
-        debug_assert!(state.waiting.is_empty(), "a log that is in use already");
+        assert!(state.waiting.is_empty(), "a log that is in use already");
         state.deletions = Some(deletions.clone());
     }
 

@@ -36,13 +36,25 @@ impl SegmentMap {
                 self.segments.insert(slot, segment);
             }
         }
+        self.check();
     }
 
     pub fn remove(&mut self, base_offset: i64) {
         if let Ok(slot) = self.base_offsets.binary_search(&base_offset) {
             self.base_offsets.remove(slot);
-            self.segments.remove(slot);
+            let removed = self.segments.remove(slot);
+            assert_eq!(
+                removed.base_offset(),
+                base_offset,
+                "the lists are of one order"
+            );
         }
+        self.check();
+    }
+
+    fn check(&self) {
+        assert_eq!(self.base_offsets.len(), self.segments.len());
+        debug_assert!(self.base_offsets.is_sorted_by(|one, next| one < next));
     }
 
     pub fn first(&self) -> Option<&Arc<Segment>> {

@@ -58,30 +58,6 @@ pub struct SegmentEnd {
     pub next_offset: i64,
 }
 
-/// A place in the log: an offset, and the byte at which its batch starts or will start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogPosition {
-    pub offset: i64,
-    /// -1: the byte has not been looked for.
-    pub segment_base_offset: i64,
-    pub position_byte: u64,
-}
-
-impl LogPosition {
-    /// Of which only the offset is known; a reader that needs the byte finds it (`Log::resolve`).
-    pub(super) fn unresolved(offset: i64) -> LogPosition {
-        LogPosition {
-            offset,
-            segment_base_offset: -1,
-            position_byte: 0,
-        }
-    }
-
-    pub(super) fn is_resolved(self) -> bool {
-        self.segment_base_offset >= 0
-    }
-}
-
 /// A batch that has been or is to be written: what the segment must know of it.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenBatch {
@@ -460,7 +436,11 @@ impl Segment {
     /// Makes the segment immutable: its indexes are written out and dropped from memory.
     pub fn close(&self) -> Result<()> {
         self.write_indexes(true)?;
-        *self.indexes.write() = None;
+        let indexes = self.indexes.write().take();
+        assert!(
+            indexes.is_none_or(|indexes| indexes.are_written()),
+            "lost index entries"
+        );
         self.files.forget_indexes();
         Ok(())
     }
@@ -519,6 +499,7 @@ impl Segment {
     pub fn truncate(&self, position_byte: u64, next_offset: i64, now_ms: i64) -> Result<()> {
         let old_pin = {
             let mut end = self.end.write();
+            assert!(position_byte <= end.end.size_bytes, "a cut beyond the end");
             end.end = SegmentEnd {
                 size_bytes: position_byte,
                 next_offset,
@@ -569,6 +550,11 @@ impl Segment {
 
     /// Publishes an end found by recovery.
     pub fn set_end(&self, end: SegmentEnd) {
-        self.end.write().end = end;
+        let mut known = self.end.write();
+        assert!(
+            end.size_bytes <= known.end.size_bytes,
+            "recovery adds no bytes"
+        );
+        known.end = end;
     }
 }

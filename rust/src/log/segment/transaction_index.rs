@@ -146,7 +146,10 @@ impl AbortedIndex {
 
     /// Adds what `check_next` has let through.
     pub fn extend(&mut self, transactions: &[AbortedTransaction]) {
-        debug_assert!(self.check_next(transactions).is_ok());
+        assert!(
+            self.check_next(transactions).is_ok(),
+            "abort markers ascend"
+        );
         self.entries.extend_from_slice(transactions);
     }
 

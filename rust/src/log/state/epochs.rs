@@ -125,18 +125,6 @@ impl LeaderEpochs {
         self.latest().map(|entry| entry.epoch)
     }
 
-    /// The epoch before the latest one.
-    pub fn previous_epoch(&self) -> Option<i32> {
-        let before_last = self.entries.len().checked_sub(2)?;
-        self.entries.get(before_last).map(|entry| entry.epoch)
-    }
-
-    /// The largest known epoch below `epoch`.
-    pub fn epoch_below(&self, epoch: i32) -> Option<EpochEntry> {
-        let count = self.entries.partition_point(|entry| entry.epoch < epoch);
-        self.entries.get(count.checked_sub(1)?).copied()
-    }
-
     /// Whether `assign` with these numbers would change anything: true on the first batch of a
     /// new leader. Cheap enough for every append.
     pub fn is_new(&self, epoch: i32, start_offset: i64) -> bool {
@@ -170,6 +158,7 @@ impl LeaderEpochs {
             epoch,
             start_offset,
         });
+        self.check();
         Ok(true)
     }
 
@@ -207,7 +196,19 @@ impl LeaderEpochs {
         let changed = holder > 0 || self.entries[holder].start_offset != start_offset;
         self.entries[holder].start_offset = start_offset;
         self.entries.drain(..holder);
+        self.check();
         changed
+    }
+
+    fn check(&self) {
+        let ends = [self.entries.first_chunk::<2>(), self.entries.last_chunk()];
+        let ascend = |[one, next]: &[EpochEntry; 2]| {
+            one.epoch < next.epoch && one.start_offset < next.start_offset
+        };
+        assert!(
+            ends.into_iter().flatten().all(ascend),
+            "leader epochs ascend"
+        );
     }
 
     pub fn clear(&mut self) {

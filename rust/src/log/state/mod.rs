@@ -1,6 +1,7 @@
 //! State of a partition that follows from its batches, and the files that spare a start reading them
 //! all: producers and their transactions, producer snapshots, leader epochs.
 
+pub mod ends;
 pub mod epochs;
 pub mod producer_entry;
 pub mod producers;

@@ -46,6 +46,7 @@ impl BatchWindow {
         }
         self.batches[usize::from(self.count)] = batch;
         self.count += 1;
+        debug_assert!(usize::from(self.count) <= PRODUCER_BATCHES_MAX);
     }
 }
 

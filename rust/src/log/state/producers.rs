@@ -259,20 +259,6 @@ impl ProducerState {
         oldest.map(|(offset, position)| UnstableOffset { offset, position })
     }
 
-    /// First offset of the oldest open transaction. The cleaner must not pass it.
-    pub fn first_undecided_offset(&self) -> Option<i64> {
-        self.ongoing.first_key_value().map(|(first, _)| *first)
-    }
-
-    /// Up to where `read_committed` may read: the first unstable offset within the log, at most
-    /// the high watermark.
-    pub fn last_stable_offset(&self, log_start_offset: i64, high_watermark: i64) -> i64 {
-        match self.first_unstable_offset() {
-            Some(unstable) => high_watermark.min(unstable.offset.max(log_start_offset)),
-            None => high_watermark,
-        }
-    }
-
     pub fn get(&self, producer_id: i64) -> Option<&ProducerEntry> {
         self.producers.get(&producer_id)
     }

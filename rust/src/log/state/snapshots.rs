@@ -236,6 +236,7 @@ impl ProducerSnapshots {
             file.sync_data().map_err(Error::io("fdatasync", &path))?;
             self.sync_directory(storage)?;
         }
+        assert!(self.offsets.contains(&offset) && self.last_snapshot_offset < offset);
         self.last_snapshot_offset = offset;
         Ok(Some(offset))
     }
@@ -385,14 +386,6 @@ impl ProducerSnapshots {
     pub fn on_log_start_offset(&mut self, state: &mut ProducerState, log_start_offset: i64) {
         state.on_log_start_offset(log_start_offset);
         self.last_snapshot_offset = self.latest().unwrap_or(log_start_offset);
-    }
-
-    /// Deletes the snapshots below `offset`.
-    pub fn delete_before(&mut self, storage: &dyn Storage, offset: i64) -> Result<()> {
-        for snapshot in self.offsets.range(..offset).copied().collect::<Vec<_>>() {
-            self.delete(storage, snapshot)?;
-        }
-        Ok(())
     }
 
     /// Deletes the snapshots above `offset`.
