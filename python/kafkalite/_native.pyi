@@ -180,9 +180,24 @@ class Request:
     def decode(self, kind: type[Any]) -> Any:
         """What follows the header, as an object of the class of its message."""
 
-_TopicFacts: TypeAlias = tuple[bytes, bool, Mapping[str, str], Sequence[tuple[int, bytes]]]
-# Id, whether it is internal, configs (`Config.engine_configs`), and of each partition the leader
-# epoch and the id of its log directory.
+class _PartitionFacts(Protocol):
+    """`kafkalite.metadata.image.PartitionImage`. Directories are ids of 16 bytes, one a replica."""
+
+    @property
+    def leader(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def partition_epoch(self) -> int: ...
+    @property
+    def replicas(self) -> Sequence[int]: ...
+    @property
+    def isr(self) -> Sequence[int]: ...
+    @property
+    def directories(self) -> Sequence[bytes]: ...
+
+_TopicFacts: TypeAlias = tuple[bytes, bool, Mapping[str, str], Sequence[_PartitionFacts]]
+# Id, whether it is internal, configs (`Config.engine_configs`), partitions by index.
 
 @final
 class ClaimedDirectories:

@@ -139,6 +139,12 @@ class LogDeletedError(KafkaliteError):
     kafka_code = 3
 
 
+class NotLeaderOrFollowerError(KafkaliteError):
+    """Another node leads the partition, perhaps since the call began."""
+
+    kafka_code = 6
+
+
 class UnexpectedAppendOffsetError(KafkaliteError):
     """A follower's batches do not continue at the log end offset."""
 

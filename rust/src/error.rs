@@ -63,6 +63,8 @@ pub enum Error {
     },
     /// UNKNOWN_TOPIC_OR_PARTITION: the partition was deleted while the request was under way.
     LogDeleted { topic: String, partition: i32 },
+    /// NOT_LEADER_OR_FOLLOWER: another node leads the partition, perhaps since the request came.
+    NotLeader { topic: String, partition: i32 },
     /// Offsets of a follower's or coordinator's batches do not follow the log end.
     UnexpectedAppendOffset {
         expected_offset: i64,
@@ -139,6 +141,7 @@ impl Error {
             Error::OffsetOutOfRange { .. } => 1,
             Error::CorruptMessage(_) => 2,
             Error::LogDeleted { .. } => 3,
+            Error::NotLeader { .. } => 6,
             Error::MessageTooLarge { .. } => 10,
             Error::RecordListTooLarge { .. } => 18,
             Error::RecordsRefused(refused) if refused.invalid_timestamp => 32,
@@ -258,6 +261,9 @@ impl fmt::Display for Error {
             ),
             Error::LogDeleted { topic, partition } => {
                 write!(f, "{topic}-{partition} was deleted")
+            }
+            Error::NotLeader { topic, partition } => {
+                write!(f, "this node does not lead {topic}-{partition}")
             }
             Error::UnexpectedAppendOffset {
                 expected_offset,

@@ -18,6 +18,7 @@ pub mod park;
 #[cfg(feature = "python")]
 pub mod py;
 pub mod quota;
+pub mod replica;
 pub mod uuid;
 pub mod wire;
 

@@ -6,13 +6,14 @@
 //! Fetch               waits for high watermark or last stable offset, by its isolation, to move
 //! ```
 //!
-//! What the high watermark itself waits for (with `kafkalite.acks.fsync` the flushed offset) is the
-//! log's. No wake is lost as long as a waiter registers first and looks at the log afterwards, and the
-//! log tells after each append and flush, also one that failed (`LogObserver`).
+//! Which offset the high watermark waits for (with `kafkalite.acks.fsync` the flushed one) is the log's
+//! affair. No wake is lost as long as a waiter registers first and looks at the log afterwards, and the
+//! log tells after each append and flush, also one that failed (`LogObserver`). Nothing moves any more for
+//! those who wait at a partition that is deleted, or that this node does not lead any more: all are woken
+//! (`Waiters::end`), and find out why (`ended`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ use crate::log::state::ends::LogOffsets;
 /// The `thread` of what the control thread waits for; its `slot` is then a number of Python's.
 pub const CONTROL_THREAD: usize = usize::MAX;
 
-/// A request that waits, whatever for: the network thread, the connection on it, the response slot of that.
+/// A request that waits for anything: the network thread, the connection on it, the response slot of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parked {
     pub thread: usize,
@@ -38,7 +39,7 @@ pub trait Wake: Send + Sync {
     fn wake(&self, parked: &[Parked]);
 }
 
-/// What a waiter waits for.
+/// The event for which a waiter waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
     /// High watermark at or above the offset.
@@ -59,13 +60,22 @@ impl WaitFor {
     }
 }
 
-/// The waiters of one partition, each once. Found by their names: who waits at a thousand partitions
+/// Why nothing will move any more at a partition whose log directory is well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The partition is deleted.
+    Deleted,
+    /// This node does not lead it any more, since this leader epoch.
+    NotLeader { leader_epoch: i32 },
+}
+
+/// The waiters of one partition while this node leads it, each once. Found by their names: who waits at a thousand partitions
 /// leaves all of them when one has moved, and others wait there too.
 pub struct Waiters {
     parked: Mutex<HashMap<Parked, WaitFor, RandomState>>,
     waker: Arc<dyn Wake>,
     health: Arc<Health>,
-    is_gone: AtomicBool,
+    ended: OnceLock<Ended>,
 }
 
 impl Waiters {
@@ -75,7 +85,7 @@ impl Waiters {
             parked: Mutex::default(),
             waker,
             health,
-            is_gone: AtomicBool::new(false),
+            ended: OnceLock::new(),
         }
     }
 
@@ -84,24 +94,25 @@ impl Waiters {
         self.parked.lock().insert(parked, wait_for);
     }
 
-    /// Whether it was registered still: if not, it has been woken.
+    /// Takes a waiter out. False: it has been woken, and was out already.
     pub fn deregister(&self, parked: Parked) -> bool {
         self.parked.lock().remove(&parked).is_some()
     }
 
-    /// Nothing will move any more: the log directory is offline, or the partition deleted.
+    /// Nothing will move any more: the log directory is offline, or `ended` says why.
     pub fn has_failed(&self) -> bool {
-        self.health.is_offline() || self.is_gone()
+        self.ended().is_some() || self.health.is_offline()
     }
 
-    /// The partition is deleted.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
+    /// Why nothing will move any more, once `end` was called.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended.get().copied()
     }
 
-    /// Wakes everybody: the partition is deleted.
-    pub fn abandon(&self) {
-        self.is_gone.store(true, Ordering::Release);
+    /// Wakes everybody, those as well that have come since an earlier call. The first reason stays.
+    pub fn end(&self, reason: Ended) {
+        // Before they are woken, so that they find it.
+        let _ = self.ended.set(reason);
         self.wake_those(|_| true);
     }
 
@@ -123,7 +134,7 @@ impl Waiters {
         }
     }
 
-    /// All that wait here, and what for.
+    /// Shows each waiter and its event.
     pub fn look(&self, mut at: impl FnMut(Parked, WaitFor)) {
         for (parked, wait_for) in self.parked.lock().iter() {
             at(*parked, *wait_for);
@@ -177,7 +188,7 @@ mod tests {
         waiters.wake_those(is_first);
         waiters.wake_those(is_first);
         assert_eq!(waiters.count(), 2);
-        waiters.abandon();
+        waiters.end(Ended::Deleted);
         assert_eq!(*calls.0.lock(), [vec![0, 2, 4], vec![1, 3]]);
     }
 

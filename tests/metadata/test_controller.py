@@ -104,7 +104,7 @@ class World:
         self.background = None
         self.lock = WriteLock()
         writer = SoloWriter(self.log, NODE, lambda: 0)
-        publisher = Publisher(NODE, lambda own: own)
+        publisher = Publisher(lambda own: own)
         self.controller = Controller(NODE, writer, publisher, self.lock)
         cluster = Cluster(NODE, writer)
         self.metadata = Metadata(writer, publisher, self.lock, self.controller, cluster)

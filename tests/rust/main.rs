@@ -16,6 +16,7 @@ mod fuzz_batch;
 mod fuzz_requests;
 mod fuzz_typed;
 mod housekeeper;
+mod led_elsewhere;
 mod log;
 mod log_directory;
 mod look_up;

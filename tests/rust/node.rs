@@ -1,10 +1,15 @@
-//! The partitions of a node, as its metadata changes.
+//! The replicas of a node, as the metadata of its cluster changes.
 
 use std::sync::Arc;
 
+use kafkalite::batch::validate::AppendOrigin;
+use kafkalite::error::{Error, Result};
+use kafkalite::image::{Broker, Endpoint, NoLeader, PartitionRegistration, Topic};
+use kafkalite::log::append::AppendInfo;
 use kafkalite::log::config::LogConfig;
-use kafkalite::node::{Claimed, Node, NodeOptions, PartitionPlan, TopicPlan};
-use kafkalite::park::{Parked, WaitFor, Wake};
+use kafkalite::node::{Claimed, Delta, Node, NodeOptions, TopicPlan};
+use kafkalite::park::{Ended, Parked, WaitFor, Wake};
+use kafkalite::replica::{Partition, Role};
 use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;
 
@@ -20,61 +25,236 @@ impl Wake for Woken {
     }
 }
 
-fn plan(leader_epoch: i32, directory_id: Uuid) -> TopicPlan {
+pub const TOPIC_ID: Uuid = Uuid([7; 16]);
+
+pub fn parked(slot: u64) -> Parked {
+    Parked {
+        thread: 0,
+        connection: 1,
+        slot,
+    }
+}
+
+/// Node 1 with one log directory, in a cluster with broker 2; broker 3 is not alive.
+pub struct World {
+    pub node: Node,
+    woken: Arc<Woken>,
+    directory_id: Uuid,
+    _home: tempfile::TempDir,
+}
+
+impl World {
+    /// Serves a topic `t`, whose partitions have these leaders, leader epochs and replicas.
+    pub fn new(partitions: &[(i32, i32, &[i32])]) -> World {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("data");
+        let options = NodeOptions {
+            node_id: 1,
+            cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
+            paths: vec![path.clone()],
+            metadata_path: path,
+            recovery_threads: 1,
+            flush_threads: 1,
+            open_segments_max: 16,
+            now_ms: NOW_MS,
+        };
+        let claimed = Claimed::open(options).unwrap();
+        let directory_id = claimed.place(1)[0];
+        let woken = Arc::new(Woken::default());
+        let plan = plan(partitions, directory_id);
+        let node = Node::load(claimed, &[plan], woken.clone()).unwrap().node;
+        let broker = |node_id, host: &str| Broker {
+            node_id,
+            rack: None,
+            endpoints: vec![Endpoint {
+                host: host.to_owned(),
+                port: 9092,
+            }],
+        };
+        node.set_brokers(vec![broker(2, "two"), broker(1, "one")]);
+        World {
+            node,
+            woken,
+            directory_id,
+            _home: home,
+        }
+    }
+
+    /// The topic has these partitions from now on. Returns how many replicas are gone.
+    pub fn publish(&self, partitions: &[(i32, i32, &[i32])]) -> usize {
+        let changed = &[plan(partitions, self.directory_id)];
+        let deleted = &[];
+        let gone = self.node.publish(Delta { deleted, changed }).unwrap();
+        gone.iter().map(|(_, replicas)| replicas.len()).sum()
+    }
+
+    fn delete(&self) -> usize {
+        let deleted = &["t".to_owned()];
+        let changed = &[];
+        let gone = self.node.publish(Delta { deleted, changed }).unwrap();
+        gone.iter().map(|(_, replicas)| replicas.len()).sum()
+    }
+
+    fn topic(&self) -> Arc<Topic> {
+        self.node.image().topic("t").unwrap().clone()
+    }
+
+    pub fn leader(&self, index: i32) -> Arc<Partition> {
+        self.topic().leader(index).unwrap().clone()
+    }
+
+    /// The slots that were woken since this was asked last.
+    pub fn woken(&self) -> Vec<u64> {
+        let mut woken = std::mem::take(&mut *self.woken.0.lock());
+        woken.sort_unstable();
+        woken
+    }
+}
+
+fn plan(partitions: &[(i32, i32, &[i32])], directory_id: Uuid) -> TopicPlan {
+    let registrations = partitions
+        .iter()
+        .map(|(leader_id, leader_epoch, replicas)| {
+            let directories = vec![directory_id; replicas.len()];
+            PartitionRegistration {
+                leader_id: *leader_id,
+                leader_epoch: *leader_epoch,
+                partition_epoch: *leader_epoch,
+                replicas: (*replicas).into(),
+                in_sync_replicas: (*replicas).into(),
+                directories: directories.into(),
+            }
+        });
     TopicPlan {
         name: "t".to_owned(),
-        id: Uuid([7; 16]),
+        id: TOPIC_ID,
         is_internal: false,
         config: LogConfig::default(),
-        partitions: vec![PartitionPlan {
-            leader_epoch,
-            directory_id,
-        }],
+        partitions: registrations.collect(),
     }
+}
+
+pub fn append_one(partition: &Partition) -> Result<AppendInfo> {
+    let mut records = batch(0, 1);
+    let batches = std::iter::once(&mut *records);
+    let mut results = partition.append(batches, AppendOrigin::Client, NOW_MS);
+    results.remove(0)
 }
 
 /// The partition got other waiters, and those of before were woken by nothing more.
 #[test]
 fn who_waits_at_a_partition_waits_on_when_its_leader_epoch_changes() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("data");
-    let options = NodeOptions {
-        node_id: 1,
-        cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
-        paths: vec![path.clone()],
-        metadata_path: path,
-        recovery_threads: 1,
-        flush_threads: 1,
-        open_segments_max: 16,
-        now_ms: NOW_MS,
-    };
-    let claimed = Claimed::open(options).unwrap();
-    let directory_id = claimed.place(1)[0];
-    let woken = Arc::new(Woken::default());
-    let loaded = Node::load(claimed, &[plan(4, directory_id)], woken.clone()).unwrap();
-    let before = loaded.node.image().topic("t").unwrap().partitions[0].clone();
-    let before = before.unwrap();
-    let parked = |slot| Parked {
-        thread: 0,
-        connection: 1,
-        slot,
-    };
+    let world = World::new(&[(1, 4, &[1])]);
+    let before = world.leader(0);
     let waiters = &before.waiters;
     waiters.register(parked(1), WaitFor::Committed(1));
     waiters.register(parked(2), WaitFor::HighWatermark(0));
-    loaded.node.publish_topics(&[plan(4, directory_id)]);
-    assert!(woken.0.lock().is_empty(), "nothing has changed");
-    loaded.node.publish_topics(&[plan(6, directory_id)]);
+    world.publish(&[(1, 4, &[1])]);
+    assert!(world.woken().is_empty(), "nothing has changed");
+    assert!(Arc::ptr_eq(&before, &world.leader(0)));
+    world.publish(&[(1, 6, &[1])]);
     // Who reads looks at its epoch again.
-    assert_eq!(*woken.0.lock(), [2]);
-    let image = loaded.node.image();
-    let after = image.topic("t").unwrap().partition(0).unwrap();
+    assert_eq!(world.woken(), [2]);
+    let after = world.leader(0);
     assert_eq!((after.leader_epoch, after.log.leading_epoch()), (6, 6));
     waiters.register(parked(3), WaitFor::LastStable(0));
     append(&after.log, &mut batch(0, 1)).unwrap();
     after.log.flush().unwrap();
-    let mut all = woken.0.lock().clone();
-    all.sort_unstable();
-    assert_eq!(all, [1, 2, 3]);
-    loaded.node.close(1);
+    assert_eq!(world.woken(), [1, 3]);
+    // Records that come to the replica of before are of the epoch of now.
+    assert_eq!(before.leading_epoch().unwrap(), 6);
+    world.node.close(1);
+}
+
+#[test]
+fn a_topic_finds_the_leader_here_or_says_why_there_is_none() {
+    let world = World::new(&[
+        (1, 4, &[1]),
+        (2, 5, &[2, 3]),
+        (2, 6, &[2, 1]),
+        (-1, 2, &[3]),
+    ]);
+    let topic = world.topic();
+    assert_eq!(topic.leader(0).map(|each| each.index), Ok(0));
+    let elsewhere = |leader_epoch| Some(NoLeader::Elsewhere { leader_epoch });
+    assert_eq!(topic.leader(1).err(), elsewhere(None));
+    assert_eq!(topic.leader(2).err(), elsewhere(Some(6)));
+    assert_eq!(topic.leader(3).err(), elsewhere(None));
+    assert_eq!(topic.leader(4).err(), Some(NoLeader::Unknown));
+    assert_eq!(topic.leader(-1).err(), Some(NoLeader::Unknown));
+    // Only the replicas of this node have logs.
+    let replicas = topic.replicas().map(|each| (each.index, each.role));
+    assert_eq!(
+        replicas.collect::<Vec<_>>(),
+        [(0, Role::Leader), (2, Role::Follower)]
+    );
+    assert_eq!(topic.partition(1).unwrap().leader_id, 2);
+    let follower = topic.replica(2).unwrap();
+    assert!(matches!(
+        append_one(follower),
+        Err(Error::NotLeader { partition: 2, .. })
+    ));
+    topic
+        .replica(0)
+        .unwrap()
+        .directory
+        .health()
+        .fail(&Error::LoadStopped);
+    assert_eq!(topic.leader(0).err(), Some(NoLeader::Offline));
+    // Of a directory that has failed no epoch is told.
+    assert_eq!(topic.leader(2).err(), Some(NoLeader::Offline));
+}
+
+#[test]
+fn who_waits_at_a_leader_is_woken_when_another_node_leads() {
+    let world = World::new(&[(1, 4, &[1, 2])]);
+    let before = world.leader(0);
+    let info = append_one(&before).unwrap();
+    assert_eq!(info.last_offset, 0);
+    before.waiters.register(parked(1), WaitFor::Committed(1));
+    before.waiters.register(parked(2), WaitFor::LastStable(0));
+    world.publish(&[(2, 5, &[1, 2])]);
+    assert_eq!(world.woken(), [1, 2]);
+    let ended = Ended::NotLeader { leader_epoch: 5 };
+    assert_eq!(before.waiters.ended(), Some(ended));
+    assert!(matches!(append_one(&before), Err(Error::NotLeader { .. })));
+    // Led here again: what was promised before is not answered by what has come since.
+    world.publish(&[(1, 6, &[1, 2])]);
+    let after = world.leader(0);
+    append_one(&after).unwrap();
+    after.flush();
+    assert!(matches!(after.committed(1), Some(Ok(()))));
+    assert!(matches!(
+        before.committed(0),
+        Some(Err(Error::NotLeader { .. }))
+    ));
+    world.node.close(1);
+}
+
+#[test]
+fn replicas_go_with_their_topic_and_where_no_replica_is_wanted_any_more() {
+    let world = World::new(&[(1, 4, &[1]), (1, 4, &[1])]);
+    let (moved, stays) = (world.leader(0), world.leader(1));
+    moved.waiters.register(parked(1), WaitFor::Committed(1));
+    stays.waiters.register(parked(2), WaitFor::Committed(1));
+    assert_eq!(world.publish(&[(2, 5, &[2]), (1, 4, &[1])]), 1);
+    assert_eq!(world.woken(), [1]);
+    assert_eq!(
+        moved.waiters.ended(),
+        Some(Ended::NotLeader { leader_epoch: 5 })
+    );
+    assert_eq!(world.delete(), 1);
+    assert_eq!(world.woken(), [2]);
+    assert_eq!(stays.waiters.ended(), Some(Ended::Deleted));
+    assert!(matches!(append_one(&stays), Err(Error::LogDeleted { .. })));
+    let deleted = &["t".to_owned()];
+    let changed = &[];
+    assert!(world.node.publish(Delta { deleted, changed }).is_err());
+    world.node.close(1);
+}
+
+#[test]
+#[should_panic(expected = "the partition epoch of t-0 goes back")]
+fn an_epoch_that_goes_back_is_an_error_of_the_program() {
+    World::new(&[(1, 4, &[1])]).publish(&[(1, 3, &[1])]);
 }

@@ -1,9 +1,9 @@
 """Publishes the metadata to the broker core: states of topics, configurations, features.
 
-    Image, Delta ──► TopicState of each topic ──► BrokerPlane (`rust/src/node.rs`)
+    Image, Delta ──► TopicState of each topic ──► BrokerPlane (`rust/src/node/publish.rs`)
 
-An image holds the partitions of all brokers; a core gets those of its own node. It is told after
-the records are durable, so that a client never sees what a restart would not.
+A core gets the partitions of all brokers, and finds those of its own node among them. It is told
+after the records are durable, so that a client never sees what a restart would not.
 
 Kafka: `BrokerMetadataPublisher`, `DynamicConfigPublisher`.
 """
@@ -17,19 +17,11 @@ from kafkalite.errors import StorageError
 from kafkalite.metadata.controller.features import finalized_features
 from kafkalite.metadata.features import FEATURES
 from kafkalite.metadata.fold import Delta
-from kafkalite.metadata.image import BROKER, TOPIC, Image, TopicImage
+from kafkalite.metadata.image import BROKER, TOPIC, Image, PartitionImage, TopicImage
 from kafkalite.tasks import Future
 
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """(the configs of a topic) -> those that its logs obey, with the broker's defaults."""
-
-
-class PartitionState(NamedTuple):
-    """A partition as the core is told of it."""
-
-    leader_epoch: int
-    directory: bytes
-    """The id of the log directory where this node's replica lies."""
 
 
 class TopicState(NamedTuple):
@@ -38,14 +30,13 @@ class TopicState(NamedTuple):
     id: bytes
     is_internal: bool
     configs: dict[str, str]
-    partitions: list[PartitionState]
+    partitions: tuple[PartitionImage, ...]
 
 
 class Publisher:
     """Tells one core. Used by the control thread only, once the node serves."""
 
-    def __init__(self, node_id: int, engine_configs: EngineConfigs) -> None:
-        self._node_id = node_id
+    def __init__(self, engine_configs: EngineConfigs) -> None:
         self._engine_configs = engine_configs
         self._kraft_version = 0
         self._core: _native.Topics | None = None
@@ -119,11 +110,8 @@ class Publisher:
 
     def _state(self, image: Image, topic: TopicImage) -> TopicState:
         own = image.configs.get((TOPIC, topic.name), {})
-        partitions = [
-            PartitionState(each.leader_epoch, each.directory_of(self._node_id))
-            for each in topic.partitions
-        ]
-        return TopicState(topic.id, topic.is_internal, dict(self._engine_configs(own)), partitions)
+        configs = dict(self._engine_configs(own))
+        return TopicState(topic.id, topic.is_internal, configs, topic.partitions)
 
     def _serving(self) -> _native.Topics:
         if self._core is None:

@@ -206,7 +206,7 @@ def start(
         start_records(log.image, log.bootstrap, log.end_offset, registration, claimed)
     )
     notes = [f"{snapshots.FOLDER}: {sentence}" for sentence in repairs]
-    publisher, lock = Publisher(node_id, engine_configs), WriteLock()
+    publisher, lock = Publisher(engine_configs), WriteLock()
     controller = Controller(node_id, writer, publisher, lock)
     metadata = Metadata(writer, publisher, lock, controller, Cluster(node_id, writer))
     return metadata, [*notes, *lost_partitions(writer.image)]

@@ -11,7 +11,7 @@
 //! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer), and a partition whose
 //! records begin with what is no batch (CORRUPT_MESSAGE), each for the whole request. Per partition:
 //! INVALID_TOPIC_EXCEPTION for a coordinator's topic; UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED;
-//! UNKNOWN_TOPIC_OR_PARTITION; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
+//! UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
 //! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
 //! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
 //! on one node: `min.insync.replicas` counts for no more than the replicas that a partition has
@@ -29,13 +29,17 @@ pub use large::{names_much, read_large};
 
 use super::large::Kept;
 use super::large::partitions::{Marks, Rest};
-use super::{ApiKey, Ask, Chunk, TopicRef, code, put_rest, write_node_endpoints};
+use super::{
+    ApiKey, Ask, Chunk, TopicRef, code, current_leader, leader, put_rest, write_current_leader,
+    write_node_endpoints,
+};
 use crate::access::{Operation, Resource};
 use crate::batch::shape::{self, Leading, Misshapen, check_produced};
 use crate::error::{Error, RecordError, Result};
-use crate::image::{Image, Partition};
+use crate::image::Image;
 use crate::limits::{PRODUCED_BATCHES_MAX, SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
 use crate::log::append::AppendInfo;
+use crate::replica::Partition;
 use crate::wire::header::begin_response_behind;
 use crate::wire::{Reader, RequestHeader, Writer};
 
@@ -91,8 +95,6 @@ pub enum Outcome {
         log_start_offset: i64,
         message: Option<String>,
         record_errors: Vec<RecordError>,
-        /// Where the partition's leader is, and its epoch.
-        leader: Option<(i32, i32)>,
     },
     /// To be appended, and then what the log said.
     Accepted(Arc<Partition>, Option<AppendInfo>),
@@ -243,15 +245,11 @@ fn locate(
         return Err(refuse(code::TOPIC_AUTHORIZATION_FAILED, None));
     }
     let partition = match topic {
-        TopicRef::Known(topic) if topic.is_offline(index) => {
-            return Err(refuse(code::KAFKA_STORAGE_ERROR, None));
-        }
-        TopicRef::Known(topic) => topic.partition(index),
-        TopicRef::Unknown { .. } => None,
+        // A producer does not say which epoch it knows.
+        TopicRef::Known(topic) => leader(topic, index, -1),
+        TopicRef::Unknown { .. } => Err(code::UNKNOWN_TOPIC_OR_PARTITION),
     };
-    let Some(partition) = partition else {
-        return Err(refuse(code::UNKNOWN_TOPIC_OR_PARTITION, None));
-    };
+    let partition = partition.map_err(|error_code| refuse(error_code, None))?;
     check_produced(records, version >= ZSTD_SINCE).map_err(refuse_shape)?;
     Ok(partition.clone())
 }
@@ -301,7 +299,6 @@ fn refuse(code: i16, message: Option<String>) -> Outcome {
         log_start_offset: -1,
         message,
         record_errors: Vec::new(),
-        leader: None,
     }
 }
 
@@ -311,10 +308,8 @@ impl Produce {
     pub fn uncommitted(&self) -> Option<(&Arc<Partition>, i64)> {
         self.partitions.iter().find_map(|each| match &each.outcome {
             Outcome::Accepted(partition, Some(info)) => {
-                let target = info.last_offset + 1;
-                let is_committed =
-                    partition.waiters.has_failed() || partition.log.high_watermark() >= target;
-                (!is_committed).then_some((partition, target))
+                let is_open = partition.committed(info.last_offset).is_none();
+                is_open.then_some((partition, info.last_offset + 1))
             }
             _ => None,
         })
@@ -367,8 +362,8 @@ impl Produce {
     /// The response, behind what is in `bytes`. Of partitions that wait for the disk or the high
     /// watermark still, it says that the disk failed or that the time is over.
     pub fn answer(&self, bytes: &mut Vec<u8>, throttle_ms: u32, image: &Image, listener: usize) {
-        let mut writer = self.begin_answer(std::mem::take(bytes));
-        self.end_answer(&mut writer, throttle_ms, image, listener);
+        let (mut writer, leaders) = self.begin_answer(std::mem::take(bytes), image);
+        self.end_answer(&mut writer, throttle_ms, &leaders, (image, listener));
         *bytes = writer.bytes;
     }
 
@@ -380,9 +375,9 @@ impl Produce {
     /// The same as `answer`, once, where the request was large.
     pub fn large_answer(&mut self, throttle_ms: u32, image: &Image, listener: usize) -> Vec<Chunk> {
         let mut chunks = Vec::new();
-        let mut writer = self.begin_answer(Vec::new());
+        let (mut writer, leaders) = self.begin_answer(Vec::new(), image);
         put_rest(&mut writer, self.rest.take(), &mut chunks);
-        self.end_answer(&mut writer, throttle_ms, image, listener);
+        self.end_answer(&mut writer, throttle_ms, &leaders, (image, listener));
         chunks.push(Chunk::Bytes(writer.bytes));
         chunks
     }
@@ -404,75 +399,73 @@ impl Produce {
         (buffer, 0)
     }
 
-    /// The response up to the topics of this list.
-    fn begin_answer(&self, behind: Vec<u8>) -> Writer {
+    /// The response up to the topics of this list, and the leaders that it names.
+    fn begin_answer(&self, behind: Vec<u8>, image: &Image) -> (Writer, Vec<i32>) {
         let (version, flexible) = (self.version, self.flexible);
         let mut writer = begin_response_behind(behind, self.correlation_id, flexible);
         let of_rest = self.rest.as_ref().map_or(0, |rest| rest.topics);
         writer.array_length(self.topics.len() + of_rest, flexible);
+        let mut leaders = Vec::new();
         let mut partitions = self.partitions.iter();
         for (topic, count) in &self.topics {
             topic.write(&mut writer, version >= TOPIC_IDS_SINCE, flexible);
             writer.array_length(*count, flexible);
             for partition in partitions.by_ref().take(*count) {
-                write_partition(&mut writer, (version, self.acks), flexible, partition);
+                let written = (version, self.acks);
+                leaders.extend(write_partition(
+                    &mut writer,
+                    written,
+                    topic,
+                    partition,
+                    image,
+                ));
             }
             writer.no_tags(flexible);
         }
-        writer
+        (writer, leaders)
     }
 
-    /// What stands behind the topics.
-    fn end_answer(&self, writer: &mut Writer, throttle_ms: u32, image: &Image, listener: usize) {
-        let (version, flexible) = (self.version, self.flexible);
+    /// Writes the rest of the response, behind the topics.
+    fn end_answer(
+        &self,
+        writer: &mut Writer,
+        throttle_ms: u32,
+        leaders: &[i32],
+        at: (&Image, usize),
+    ) {
         writer.i32(i32::try_from(throttle_ms).unwrap_or(i32::MAX));
-        let leaders = self.partitions.iter().filter_map(|each| each.leader());
-        let leaders: Vec<i32> = match version >= LEADERS_SINCE {
-            true => leaders.map(|(leader_id, _)| leader_id).collect(),
-            false => Vec::new(),
-        };
-        write_node_endpoints(
-            writer,
-            flexible,
-            NODE_ENDPOINTS_TAG,
-            &leaders,
-            image,
-            listener,
-        );
+        write_node_endpoints(writer, self.flexible, NODE_ENDPOINTS_TAG, leaders, at);
     }
 }
 
+/// Returns the leader, where the client came to the wrong node (KIP-951).
 fn write_partition(
     writer: &mut Writer,
     (version, acks): (i16, i16),
-    flexible: bool,
+    topic: &TopicRef,
     partition: &ProducePartition,
-) {
+    image: &Image,
+) -> Option<i32> {
+    let flexible = version >= KEY.first_flexible;
     let mut record_errors: &[RecordError] = &[];
     let mut start_of_refused = -1;
-    let (error_code, message, info) = match &partition.outcome {
+    let error_code = partition.error_code(acks);
+    let (mut message, mut info) = (None, None);
+    match &partition.outcome {
         Outcome::Refused {
-            code,
             log_start_offset,
-            message,
+            message: sentence,
             record_errors: errors,
             ..
         } => {
             record_errors = errors;
             start_of_refused = *log_start_offset;
-            (*code, message.as_deref(), None)
+            message = sentence.as_deref();
         }
-        Outcome::Accepted(_, None) => (code::REQUEST_TIMED_OUT, None, None),
-        Outcome::Accepted(at, Some(info)) if acks == -1 => {
-            match at.log.high_watermark() > info.last_offset {
-                true => (code::NONE, None, Some(info)),
-                false if at.waiters.is_gone() => (code::UNKNOWN_TOPIC_OR_PARTITION, None, None),
-                false if at.waiters.has_failed() => (code::KAFKA_STORAGE_ERROR, None, None),
-                false => (code::REQUEST_TIMED_OUT, None, None),
-            }
+        Outcome::Accepted(_, appended) => {
+            info = appended.as_ref().filter(|_| error_code == code::NONE);
         }
-        Outcome::Accepted(_, Some(info)) => (code::NONE, None, Some(info)),
-    };
+    }
     writer.i32(partition.index);
     writer.i16(error_code);
     writer.i64(info.map_or(-1, |info| info.first_offset));
@@ -489,31 +482,40 @@ fn write_partition(
         }
         writer.nullable_string(message, flexible);
     }
-    match partition.leader().filter(|_| version >= LEADERS_SINCE) {
-        None => writer.no_tags(flexible),
-        Some((leader_id, leader_epoch)) => {
+    let is_wrong = error_code == code::NOT_LEADER_OR_FOLLOWER && version >= LEADERS_SINCE;
+    match topic {
+        TopicRef::Known(topic) if is_wrong => {
+            let leader = current_leader(image, &topic.id, partition.index);
             writer.uvarint(1);
-            writer.tag(CURRENT_LEADER_TAG, |field| {
-                field.i32(leader_id);
-                field.i32(leader_epoch);
-                field.no_tags(true);
-            });
+            write_current_leader(writer, CURRENT_LEADER_TAG, leader);
+            Some(leader.0)
+        }
+        _ => {
+            writer.no_tags(flexible);
+            None
         }
     }
 }
 
 impl ProducePartition {
-    /// Leader and its epoch, for a client that came to the wrong node (KIP-951).
-    fn leader(&self) -> Option<(i32, i32)> {
+    /// The error code at this moment; of records that wait for the disk or the high watermark still, that the
+    /// time is over.
+    fn error_code(&self, acks: i16) -> i16 {
         match &self.outcome {
-            Outcome::Refused { code, leader, .. } if *code == code::NOT_LEADER_OR_FOLLOWER => {
-                *leader
+            Outcome::Refused { code, .. } => *code,
+            Outcome::Accepted(_, None) => code::REQUEST_TIMED_OUT,
+            Outcome::Accepted(partition, Some(info)) if acks == -1 => {
+                match partition.committed(info.last_offset) {
+                    Some(Ok(())) => code::NONE,
+                    Some(Err(error)) => error.kafka_code(),
+                    None => code::REQUEST_TIMED_OUT,
+                }
             }
-            _ => None,
+            Outcome::Accepted(_, Some(_)) => code::NONE,
         }
     }
 
-    /// Notes what the log said to the records.
+    /// Notes the log's answer to the records.
     pub fn apply(&mut self, result: Result<AppendInfo>) {
         let Outcome::Accepted(partition, appended @ None) = &mut self.outcome else {
             return;
@@ -529,7 +531,6 @@ impl ProducePartition {
             code: error.kafka_code(),
             log_start_offset: log_start_offset(partition, error.kafka_code()),
             message: Some(error.to_string()),
-            leader: Some((partition.leader_id, partition.leader_epoch)),
             record_errors: match error {
                 Error::RecordsRefused(refused) => refused.errors,
                 _ => Vec::new(),

@@ -14,19 +14,20 @@
 //! No such record: offset, timestamp and epoch -1, no error. A topic without partitions is left out.
 //!
 //! Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if it is named twice;
-//! UNSUPPORTED_VERSION for a special time younger than the version; UNKNOWN_TOPIC_OR_PARTITION; a leader epoch that is not the
-//! partition's (v4, KIP-320); storage errors.
+//! UNSUPPORTED_VERSION for a special time younger than the version; UNKNOWN_TOPIC_OR_PARTITION;
+//! KAFKA_STORAGE_ERROR; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (v4, KIP-320); NOT_LEADER_OR_FOLLOWER.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::large::Kept;
 use super::large::partitions::{Customs, Grammar, Marks, Rest, Rule};
-use super::{ApiKey, Ask, Chunk, TopicRef, code, leader_epoch_error, put_rest};
+use super::{ApiKey, Ask, Chunk, TopicRef, code, leader, put_rest};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
-use crate::image::{Image, Partition};
+use crate::image::Image;
 use crate::log::directory::LogDirectory;
+use crate::replica::Partition;
 use crate::wire::header::begin_response;
 use crate::wire::{Reader, RequestHeader, Writer};
 
@@ -355,16 +356,7 @@ fn locate(
     let TopicRef::Known(topic) = topic else {
         return Err(code::UNKNOWN_TOPIC_OR_PARTITION);
     };
-    if topic.is_offline(index) {
-        return Err(code::KAFKA_STORAGE_ERROR);
-    }
-    let partition = topic
-        .partition(index)
-        .ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-    match leader_epoch_error(current_leader_epoch, partition.leader_epoch) {
-        code::NONE => {}
-        error_code => return Err(error_code),
-    }
+    let partition = leader(topic, index, current_leader_epoch)?;
     let offsets = partition.log.offsets();
     let end = match (replica_id, isolation) {
         (CONSUMER, READ_COMMITTED) => offsets.last_stable_offset,

@@ -10,7 +10,8 @@
 //! Refusals, of the whole request: INVALID_REQUEST for an id or a null name before version 12,
 //! UNKNOWN_SERVER_ERROR for neither where no topic has an id (a NullPointerException in Kafka). Per
 //! topic: INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID
-//! for an id.
+//! for an id. Per partition: LEADER_NOT_AVAILABLE; LISTENER_NOT_FOUND (v6) where the leader lacks the
+//! client's; REPLICA_NOT_AVAILABLE in v0.
 //!
 //! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry the cluster's
 //! authorized operations (KIP-430); v12 lets an id stand alone (KIP-516); v13 adds a top-level error.
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use super::{ApiKey, Ask, code};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
-use crate::image::{Image, Topic};
+use crate::image::{Broker, Image, NO_LEADER, PartitionRegistration, Topic};
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, RequestHeader, Writer};
@@ -45,6 +46,8 @@ const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;
 
 /// First version in which an id may stand for a name.
 const ALONE_SINCE: i16 = 12;
+/// First version in which a client knows LISTENER_NOT_FOUND.
+const LISTENERS_SINCE: i16 = 6;
 
 /// A topic that a request names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -300,6 +303,7 @@ pub fn answer(
     let topics = request.topics.map(once);
     let mut writer = begin_answer(header, image, ask.caller.listener);
     let operations = request.flags.topic_operations();
+    let at = (image, ask.caller.listener);
     match &topics {
         None => {
             // Topics that the client may not see are left out.
@@ -307,14 +311,14 @@ pub fn answer(
                 |topic: &&Arc<Topic>| ask.may(Operation::Describe, Resource::Topic(&topic.name));
             writer.array_length(image.topics().filter(may_see).count(), flexible);
             for topic in image.topics().filter(may_see) {
-                write_topic(&mut writer, header, topic, image, operations);
+                write_topic(&mut writer, header, topic, at, operations);
             }
         }
         Some(asked) => {
             writer.array_length(asked.len(), flexible);
             for asked in asked {
                 match find(ask, asked) {
-                    Ok(topic) => write_topic(&mut writer, header, topic, image, operations),
+                    Ok(topic) => write_topic(&mut writer, header, topic, at, operations),
                     Err(error_code) => {
                         write_unknown(&mut writer, header, asked, error_code, operations);
                     }
@@ -364,9 +368,9 @@ pub fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc
 
 fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image, listener: usize) {
     let (version, flexible) = (header.api_version, header.flexible);
-    let reachable = |broker: &&crate::image::Broker| broker.endpoints.len() > listener;
-    writer.array_length(image.brokers.iter().filter(reachable).count(), flexible);
-    for broker in image.brokers.iter().filter(reachable) {
+    let reachable = |broker: &&Broker| broker.endpoints.len() > listener;
+    writer.array_length(image.brokers().iter().filter(reachable).count(), flexible);
+    for broker in image.brokers().iter().filter(reachable) {
         let endpoint = &broker.endpoints[listener];
         writer.i32(broker.node_id);
         writer.string(&endpoint.host, flexible);
@@ -378,11 +382,12 @@ fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image,
     }
 }
 
+/// Writes a topic with its partitions, for clients of a listener.
 pub fn write_topic(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     topic: &Topic,
-    image: &Image,
+    at: (&Image, usize),
     operations: i32,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
@@ -394,25 +399,10 @@ pub fn write_topic(
     if version >= 1 {
         writer.bool(topic.is_internal);
     }
-    writer.array_length(topic.partitions.len(), flexible);
-    for (index, partition) in (0_i32..).zip(&topic.partitions) {
-        let leader_epoch = partition.as_ref().map_or(-1, |each| each.leader_epoch);
-        let Some(partition) = partition.as_ref().filter(|each| !each.is_offline()) else {
-            write_offline_partition(writer, header, index, leader_epoch, image);
-            continue;
-        };
-        writer.i16(code::NONE);
-        writer.i32(partition.index);
-        writer.i32(partition.leader_id);
-        if version >= 7 {
-            writer.i32(partition.leader_epoch);
-        }
-        write_nodes(writer, &partition.replicas, flexible);
-        write_nodes(writer, &partition.in_sync_replicas, flexible);
-        if version >= 5 {
-            write_nodes(writer, &[], flexible);
-        }
-        writer.no_tags(flexible);
+    writer.array_length(topic.partitions().len(), flexible);
+    let partitions = topic.partitions().iter().zip(topic.hosted());
+    for (index, (registration, hosted)) in (0_i32..).zip(partitions) {
+        write_partition(writer, header, index, registration, hosted.is_offline(), at);
     }
     if version >= 8 {
         writer.i32(operations);
@@ -420,31 +410,47 @@ pub fn write_topic(
     writer.no_tags(flexible);
 }
 
-/// A partition whose log directory is offline, since the start or since it failed, has no leader, and its
-/// one replica is offline. The last one in sync stays there, or becomes an eligible leader (KIP-966).
-fn write_offline_partition(
+/// Writes a partition as the metadata has it (`KRaftMetadataCache.getPartitionMetadata`): a leader that no
+/// client of the listener can reach is none, and replicas there are offline. The metadata does not know yet
+/// where a log directory of this node fails (`is_offline`): its replica does not lead then, and the last one
+/// in sync stays there, or becomes an eligible leader (KIP-966).
+fn write_partition(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     index: i32,
-    leader_epoch: i32,
-    image: &Image,
+    registration: &PartitionRegistration,
+    is_offline: bool,
+    (image, listener): (&Image, usize),
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
-    let replicas = [image.controller_id];
-    let in_sync_replicas: &[i32] = match image.features.has_eligible_leaders() {
-        true => &[],
-        false => &replicas,
-    };
-    writer.i16(code::LEADER_NOT_AVAILABLE);
+    let failed = is_offline.then_some(image.node_id);
+    let is_alive = |node: &i32| image.reachable(*node, listener).is_some();
+    let is_online = |node: &i32| is_alive(node) && Some(*node) != failed;
+    let leaves = failed.filter(|_| image.features.has_eligible_leaders());
+    // Clients of version 0 do not know offline replicas.
+    let is_told = |node: &&i32| version > 0 || is_alive(node);
+    let replicas = registration.replicas.iter().filter(is_told);
+    let in_sync = registration.in_sync_replicas.iter().filter(is_told);
+    let in_sync = in_sync.filter(|node| Some(**node) != leaves);
+    let leader_id = Some(registration.leader_id).filter(is_online);
+    let are_all = replicas.clone().count() == registration.replicas.len();
+    let is_alive_elsewhere = image.broker(registration.leader_id).is_some() && failed.is_none();
+    writer.i16(match leader_id {
+        Some(_) if are_all => code::NONE,
+        Some(_) => code::REPLICA_NOT_AVAILABLE,
+        None if is_alive_elsewhere && version >= LISTENERS_SINCE => code::LISTENER_NOT_FOUND,
+        None => code::LEADER_NOT_AVAILABLE,
+    });
     writer.i32(index);
-    writer.i32(-1);
+    writer.i32(leader_id.unwrap_or(NO_LEADER));
     if version >= 7 {
-        writer.i32(leader_epoch);
+        writer.i32(registration.leader_epoch);
     }
-    write_nodes(writer, &replicas, flexible);
-    write_nodes(writer, in_sync_replicas, flexible);
+    write_nodes(writer, replicas, flexible);
+    write_nodes(writer, in_sync, flexible);
     if version >= 5 {
-        write_nodes(writer, &replicas, flexible);
+        let offline = registration.replicas.iter().filter(|node| !is_online(node));
+        write_nodes(writer, offline, flexible);
     }
     writer.no_tags(flexible);
 }
@@ -475,8 +481,12 @@ fn write_refusal(
     writer.no_tags(flexible);
 }
 
-fn write_nodes(writer: &mut Writer, nodes: &[i32], flexible: bool) {
-    writer.array_length(nodes.len(), flexible);
+fn write_nodes<'a>(
+    writer: &mut Writer,
+    nodes: impl Iterator<Item = &'a i32> + Clone,
+    flexible: bool,
+) {
+    writer.array_length(nodes.clone().count(), flexible);
     for node in nodes {
         writer.i32(*node);
     }

@@ -17,9 +17,11 @@ use large::partitions::Rest;
 
 use crate::access::{Authorizer, Caller, Operation, Resource};
 use crate::error::{Error, Result};
-use crate::image::{Image, Topic};
+use crate::image::{Image, NO_LEADER, NoLeader, Topic};
 use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
+use crate::park::Ended;
+use crate::replica::Partition;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer, frame, utf8};
 
@@ -32,6 +34,7 @@ pub mod code {
     pub const LEADER_NOT_AVAILABLE: i16 = 5;
     pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
     pub const REQUEST_TIMED_OUT: i16 = 7;
+    pub const REPLICA_NOT_AVAILABLE: i16 = 9;
     pub const MESSAGE_TOO_LARGE: i16 = 10;
     pub const INVALID_TOPIC: i16 = 17;
     pub const RECORD_LIST_TOO_LARGE: i16 = 18;
@@ -43,6 +46,7 @@ pub mod code {
     pub const KAFKA_STORAGE_ERROR: i16 = 56;
     pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
     pub const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
+    pub const LISTENER_NOT_FOUND: i16 = 72;
     pub const FENCED_LEADER_EPOCH: i16 = 74;
     pub const UNKNOWN_LEADER_EPOCH: i16 = 75;
     pub const INVALID_RECORD: i16 = 87;
@@ -72,7 +76,7 @@ pub const HOT_KEYS: [ApiKey; 5] = [
     k18_api_versions::KEY,
 ];
 
-/// What a handler may look at besides its request.
+/// All that a handler may look at besides its request.
 pub struct Ask<'a> {
     pub image: &'a Image,
     pub caller: Caller<'a>,
@@ -102,7 +106,7 @@ impl Chunk {
         }
     }
 
-    /// What of it is in memory.
+    /// Bytes of it that are in memory.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Chunk::Bytes(bytes) => bytes.len(),
@@ -180,7 +184,7 @@ impl TopicRef {
         }
     }
 
-    /// There is such a partition, perhaps offline.
+    /// There is such a partition, wherever it is led.
     fn has(&self, index: i32) -> bool {
         matches!(self, TopicRef::Known(topic) if topic.has(index))
     }
@@ -202,6 +206,42 @@ impl TopicRef {
     }
 }
 
+/// This node's replica that leads a partition, for a client that knows this leader epoch, -1 for none.
+/// Errors, codes: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; of a replica that does not lead
+/// FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH before NOT_LEADER_OR_FOLLOWER.
+fn leader(
+    topic: &Topic,
+    index: i32,
+    client_epoch: i32,
+) -> std::result::Result<&Arc<Partition>, i16> {
+    let (leader_epoch, found) = match topic.leader(index) {
+        Ok(partition) => (Some(partition.leader_epoch), Ok(partition)),
+        Err(NoLeader::Unknown) => return Err(code::UNKNOWN_TOPIC_OR_PARTITION),
+        Err(NoLeader::Offline) => return Err(code::KAFKA_STORAGE_ERROR),
+        Err(NoLeader::Elsewhere { leader_epoch }) => {
+            (leader_epoch, Err(code::NOT_LEADER_OR_FOLLOWER))
+        }
+    };
+    let epoch_error = leader_epoch.map(|epoch| leader_epoch_error(client_epoch, epoch));
+    match epoch_error {
+        None | Some(code::NONE) => found,
+        Some(error_code) => Err(error_code),
+    }
+}
+
+/// Why a replica that led when the request came does not answer it any more; a deleted one has its log tell.
+fn leads_still(partition: &Partition, client_epoch: i32) -> i16 {
+    let (leader_epoch, no_leader) = match partition.waiters.ended() {
+        Some(Ended::NotLeader { leader_epoch }) => (leader_epoch, code::NOT_LEADER_OR_FOLLOWER),
+        // That of the log: it may be led in another one since the request came.
+        Some(Ended::Deleted) | None => (partition.log.leading_epoch(), code::NONE),
+    };
+    match leader_epoch_error(client_epoch, leader_epoch) {
+        code::NONE => no_leader,
+        error_code => error_code,
+    }
+}
+
 /// FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH where the client's idea of the epoch, -1 for none,
 /// is not the partition's (KIP-320).
 fn leader_epoch_error(client_epoch: i32, leader_epoch: i32) -> i16 {
@@ -213,27 +253,41 @@ fn leader_epoch_error(client_epoch: i32, leader_epoch: i32) -> i16 {
     }
 }
 
+/// The leader of a partition and its epoch by the metadata, for a client that came to the wrong node
+/// (KIP-951); -1 where there is none.
+fn current_leader(image: &Image, topic_id: &Uuid, index: i32) -> (i32, i32) {
+    let partition = image
+        .topic_by_id(topic_id)
+        .and_then(|topic| topic.partition(index));
+    partition.map_or((NO_LEADER, -1), |each| (each.leader_id, each.leader_epoch))
+}
+
+/// Writes a field of a partition that says where its leader is.
+fn write_current_leader(writer: &mut Writer, tag: u32, (leader_id, leader_epoch): (i32, i32)) {
+    writer.tag(tag, |field| {
+        field.i32(leader_id);
+        field.i32(leader_epoch);
+        field.no_tags(true);
+    });
+}
+
 /// Ends the top of an answer with the endpoints of these nodes, of the caller's listener (KIP-951).
 fn write_node_endpoints(
     writer: &mut Writer,
     flexible: bool,
     tag: u32,
     nodes: &[i32],
-    image: &Image,
-    listener: usize,
+    (image, listener): (&Image, usize),
 ) {
-    if !flexible || nodes.is_empty() {
-        writer.no_tags(flexible);
-        return;
-    }
-    let known: Vec<_> = image
-        .brokers
+    let mut nodes = nodes.to_vec();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let known = nodes
         .iter()
-        .filter(|broker| nodes.contains(&broker.node_id))
-        .filter_map(|broker| Some((broker, broker.endpoints.get(listener)?)))
-        .collect();
-    if known.is_empty() {
-        writer.no_tags(true);
+        .filter_map(|node_id| image.reachable(*node_id, listener));
+    let known: Vec<_> = known.collect();
+    if !flexible || known.is_empty() {
+        writer.no_tags(flexible);
         return;
     }
     writer.uvarint(1);

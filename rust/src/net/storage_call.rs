@@ -14,18 +14,18 @@ use crate::api::k02_list_offsets::ListOffsets;
 use crate::batch::AppendOrigin;
 use crate::clock::wall_ms;
 use crate::error::Result;
-use crate::image::Partition;
 use crate::limits::{
     APPEND_PIECES_AT_ONCE, LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
     LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS,
 };
-use crate::log::append::{AppendInfo, AppendRequest};
+use crate::log::append::AppendInfo;
 use crate::log::directory::LogDirectory;
 use crate::net::large_request::{LargeRead, LargeRequest};
 use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
 use crate::net::poller;
 use crate::net::storage_io::{Here, QueueId, QueueKind, Route, StorageIo};
 use crate::park::Parked;
+use crate::replica::Partition;
 
 pub enum StorageCall {
     /// The Produce requests of a turn, as far as they concern one log directory.
@@ -342,17 +342,8 @@ impl AppendBatch {
             let Some(partition) = group.first().map(|slice| slice.partition.clone()) else {
                 continue;
             };
-            let mut requests: Vec<AppendRequest<'_>> = group
-                .iter_mut()
-                .map(|slice| AppendRequest {
-                    records: &mut *slice.records,
-                    origin: AppendOrigin::Client,
-                    leader_epoch: partition.leader_epoch,
-                    transaction_version: None,
-                })
-                .collect();
-            let appended = partition.log.append(&mut requests, now_ms);
-            drop(requests);
+            let batches = group.iter_mut().map(|slice| &mut *slice.records);
+            let appended = partition.append(batches, AppendOrigin::Client, now_ms);
             if partition.log.config().acks_fsync {
                 match self.flushes {
                     true => partition.flush(),

@@ -41,7 +41,7 @@ pub struct NodeOptions {
 #[derive(Default)]
 pub struct LoadProgress {
     pub logs: AtomicUsize,
-    /// What had to be read again, since the stop before was not a clean one.
+    /// Read again, since the stop before was not a clean one.
     pub recovered_bytes: AtomicU64,
     /// Set by whoever is told to stop the broker: the load ends soon, with `LoadStopped`.
     pub stop: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ pub struct Claimed {
     jitter_seed: u64,
 }
 
-/// A partition for `Claimed::options_of` whose topic is not known.
+/// No partition is ours as long as the topics are not known.
 fn no_topic(_: &str, _: i32, _: Option<Uuid>) -> bool {
     false
 }
@@ -160,10 +160,13 @@ impl Claimed {
                 .get(name)
                 .map_or_else(LogConfig::default, |topic| topic.config.clone())
         };
+        let node_id = self.options.node_id;
         let is_ours = |name: &str, index: i32, id: Option<Uuid>| {
             by_name.get(name).is_some_and(|topic| {
-                id == Some(topic.id)
-                    && usize::try_from(index).is_ok_and(|index| index < topic.partitions.len())
+                let index = usize::try_from(index).ok();
+                let registration = index.and_then(|index| topic.partitions.get(index));
+                let is_ours = registration.is_some_and(|each| each.directory_of(node_id).is_some());
+                id == Some(topic.id) && is_ours
             })
         };
         let options = directory_options(

@@ -1,4 +1,4 @@
-//! This node's partitions: its log directories, and the image that says what is in them. Knows no
+//! This node: its log directories, and the image of the cluster with this node's replicas in it. Knows no
 //! socket and no Python.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 pub use claim::{Claimed, LoadProgress, NodeOptions};
-pub use publish::{ByDirectory, PartitionPlan, TopicPlan};
+pub use publish::{ByDirectory, Delta, TopicPlan};
 
 use crate::error::{Error, Result};
 use crate::image::{Broker, Features, Image};
@@ -27,7 +27,7 @@ use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
 use crate::park::Wake;
 use crate::uuid::Uuid;
 
-/// A partition that does not lie where its plan says.
+/// A replica of this node that does not lie where the metadata says.
 pub struct Moved {
     pub topic_id: Uuid,
     pub partition: i32,
@@ -38,7 +38,7 @@ pub struct Moved {
 /// A node whose logs are loaded.
 pub struct Loaded {
     pub node: Node,
-    /// What was not as a clean stop leaves it, a sentence each.
+    /// Things that were not as a clean stop leaves them, a sentence each.
     pub notes: Vec<String>,
     pub moved: Vec<Moved>,
 }
@@ -92,7 +92,10 @@ impl Node {
         for (directory, wanted) in node.missing_logs(topics) {
             directory.create_logs(wanted, options.now_ms)?;
         }
-        node.publish_topics(topics);
+        node.publish(Delta {
+            changed: topics,
+            ..Delta::default()
+        })?;
         let moved = node.moved(topics);
         Ok(Loaded { node, notes, moved })
     }
@@ -102,15 +105,17 @@ impl Node {
         let image = self.image();
         let mut moved = Vec::new();
         for plan in topics {
-            for (index, planned) in (0_i32..).zip(&plan.partitions) {
-                let partition = image
-                    .topic(&plan.name)
-                    .and_then(|topic| topic.partition(index));
-                let found = partition.and_then(|each| each.directory.identity().directory_id);
-                if let Some(directory_id) = found.filter(|found| *found != planned.directory_id) {
+            let Some(topic) = image.topic(&plan.name) else {
+                continue;
+            };
+            for replica in topic.replicas() {
+                let planned = topic.partition(replica.index);
+                let planned = planned.and_then(|each| each.directory_of(self.node_id));
+                let found = replica.directory.identity().directory_id;
+                if let Some(directory_id) = found.filter(|_| found != planned) {
                     moved.push(Moved {
-                        topic_id: plan.id,
-                        partition: index,
+                        topic_id: topic.id,
+                        partition: replica.index,
                         directory_id,
                     });
                 }
@@ -137,6 +142,10 @@ impl Node {
             .collect()
     }
 
+    pub fn node_id(&self) -> i32 {
+        self.node_id
+    }
+
     pub fn image(&self) -> Arc<Image> {
         self.image.read().clone()
     }
@@ -146,10 +155,11 @@ impl Node {
         &self.directories.online
     }
 
+    /// Replaces the brokers that are alive.
     pub fn set_brokers(&self, brokers: Vec<Broker>) {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
-        next.brokers = brokers;
+        next.set_brokers(brokers);
         *self.image.write() = Arc::new(next);
     }
 

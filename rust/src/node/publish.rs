@@ -1,136 +1,173 @@
-//! Changes of the metadata, made to what this node serves: topics and their partitions come, change and go.
+//! Changes of the metadata, made to what this node serves: topics and their partitions come, change and go,
+//! and with them the replicas of this node.
+//!
+//! ```text
+//! Delta ─► make_logs (before, by whoever publishes) ─► publish ─► the next image
+//!                                        replica made, kept, or gone ┘   └─► who waits looks again
+//! ```
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Node;
 use crate::error::{Error, Result};
-use crate::image::{Partition, Topic};
+use crate::image::{PartitionRegistration, Topic};
 use crate::log::config::LogConfig;
 use crate::log::directory::{LogDirectory, NewLog};
-use crate::log::log::Log;
-use crate::park::Waiters;
+use crate::park::{Ended, Waiters};
+use crate::replica::{HostedPartition, Partition, Role};
 use crate::uuid::Uuid;
 
-/// What metadata says of a topic.
+/// A topic of the metadata, with the configuration of its logs.
 pub struct TopicPlan {
     pub name: String,
     pub id: Uuid,
     pub is_internal: bool,
     pub config: LogConfig,
     /// By index.
-    pub partitions: Vec<PartitionPlan>,
+    pub partitions: Vec<PartitionRegistration>,
 }
 
-/// What metadata says of a partition.
-pub struct PartitionPlan {
-    pub leader_epoch: i32,
-    /// Of the log directory.
-    pub directory_id: Uuid,
+/// A change of the topics: `deleted` go by their names before `changed` come or change.
+#[derive(Clone, Copy, Default)]
+pub struct Delta<'a> {
+    pub deleted: &'a [String],
+    pub changed: &'a [TopicPlan],
 }
 
-/// What lies in each log directory.
+/// Things that lie in log directories, by these.
 pub type ByDirectory<T> = Vec<(Arc<LogDirectory>, Vec<T>)>;
 
 impl Node {
-    /// What topics are now, after their metadata changed and the logs that they lacked were made: a
-    /// partition whose log is not there is offline.
-    pub fn publish_topics(&self, plans: &[TopicPlan]) {
-        let _changing = self.changing.lock();
-        let image = self.image();
-        let mut next = (*image).clone();
-        for plan in plans {
-            let older = image.topic(&plan.name).filter(|older| older.id == plan.id);
-            next.insert_topic(Arc::new(self.make_topic(plan, older)));
-        }
-        let next = Arc::new(next);
-        *self.image.write() = next.clone();
-        for plan in plans {
-            if let (Some(topic), Some(older)) = (next.topic(&plan.name), image.topic(&plan.name)) {
-                topic.wake_led_anew(older);
-            }
-        }
-    }
-
-    /// Takes topics out of the image and their logs out of use, wakes who waits for them, and returns
-    /// the partitions of each log directory, whose files are still there. Errors: `InvalidArgument` if
-    /// there is no such topic, and then nothing has changed.
-    pub fn remove_topics(&self, names: &[String]) -> Result<ByDirectory<Arc<Partition>>> {
+    /// Replaces the image by the next one, after the logs that `changed` lacked were made: a replica whose
+    /// log is not there is offline. Whoever waits at a replica that is gone, or plays another role, is woken.
+    /// Returns the replicas that are gone, of deleted topics and of partitions that name other nodes only by
+    /// now: their logs are out of use, and their files still there.
+    ///
+    /// Errors: `InvalidArgument` if a deleted topic is not there, or a changed one has taken the name of one
+    /// that was not deleted. Nothing has changed then.
+    pub fn publish(&self, delta: Delta<'_>) -> Result<ByDirectory<Arc<Partition>>> {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
-        let mut topics = Vec::with_capacity(names.len());
-        for name in names {
+        let mut deleted = Vec::with_capacity(delta.deleted.len());
+        for name in delta.deleted {
             let unknown = || Error::InvalidArgument(format!("there is no topic {name}"));
-            topics.push(next.remove_topic(name).ok_or_else(unknown)?);
+            deleted.push(next.remove_topic(name).ok_or_else(unknown)?);
         }
-        *self.image.write() = Arc::new(next);
-        let mut gone: ByDirectory<Arc<Partition>> = Vec::new();
-        for topic in topics {
-            for partition in topic.partitions.iter().flatten() {
-                let directory = &partition.directory;
-                directory.forget(&topic.name, partition.index);
-                partition.waiters.abandon();
-                let is_its =
-                    |(known, _): &&mut (Arc<LogDirectory>, _)| Arc::ptr_eq(known, directory);
-                match gone.iter_mut().find(is_its) {
-                    Some((_, partitions)) => partitions.push(partition.clone()),
-                    None => gone.push((directory.clone(), vec![partition.clone()])),
-                }
+        for plan in delta.changed {
+            if next
+                .topic(&plan.name)
+                .is_some_and(|older| older.id != plan.id)
+            {
+                let sentence = format!("there is an older topic {}", plan.name);
+                return Err(Error::InvalidArgument(sentence));
             }
         }
-        Ok(gone)
+        let mut replaced = Vec::new();
+        for plan in delta.changed {
+            let older = next.topic(&plan.name).cloned();
+            let topic = Arc::new(self.make_topic(plan, older.as_deref()));
+            next.insert_topic(topic.clone());
+            replaced.extend(older.map(|older| (topic, older)));
+        }
+        *self.image.write() = Arc::new(next);
+        let mut gone = Gone::default();
+        for topic in &deleted {
+            for replica in topic.replicas() {
+                gone.take(topic, replica);
+                replica.waiters.end(Ended::Deleted);
+            }
+        }
+        for (topic, older) in &replaced {
+            hand_over(topic, older, &mut gone);
+        }
+        Ok(gone.0)
     }
 
     /// Gives the logs of a topic another configuration.
     pub fn set_topic_config(&self, name: &str, config: &LogConfig) {
         if let Some(topic) = self.image().topic(name) {
-            for partition in topic.partitions.iter().flatten() {
-                partition.log.set_config(config.clone());
+            for replica in topic.replicas() {
+                replica.log.set_config(config.clone());
             }
         }
     }
 
-    /// The topic of a plan whose logs have been made; a partition that `older` has with the same
-    /// leader epoch stays as it is.
-    fn make_topic(&self, plan: &TopicPlan, older: Option<&Arc<Topic>>) -> Topic {
-        let mut partitions = Vec::with_capacity(plan.partitions.len());
-        for (index, planned) in (0_i32..).zip(&plan.partitions) {
-            let known = older.and_then(|topic| topic.partition(index));
-            let partition = match known {
-                Some(known) if known.leader_epoch == planned.leader_epoch => Some(known.clone()),
-                // Without a log the directory is offline, and it must not be made elsewhere.
-                _ => self
-                    .directories
-                    .log(&plan.name, index, plan.id)
-                    .map(|(directory, log)| {
-                        let known = known.filter(|known| Arc::ptr_eq(&known.log, &log));
-                        self.partition(directory, log, planned.leader_epoch, known)
-                    }),
-            };
-            partitions.push(partition);
+    /// The topic of a plan whose logs have been made.
+    fn make_topic(&self, plan: &TopicPlan, older: Option<&Topic>) -> Topic {
+        let count = plan.partitions.len();
+        let known = older.map_or(0, |older| older.partitions().len());
+        assert!(known <= count, "the topic {} loses partitions", plan.name);
+        let mut hosted = Vec::with_capacity(count);
+        for (index, registration) in (0_i32..).zip(&plan.partitions) {
+            if let Some(known) = older.and_then(|topic| topic.partition(index)) {
+                assert!(
+                    known.partition_epoch <= registration.partition_epoch,
+                    "the partition epoch of {}-{index} goes back",
+                    plan.name
+                );
+            }
+            let known = older.and_then(|topic| topic.replica(index));
+            hosted.push(self.make_hosted(plan, index, registration, known));
         }
-        Topic {
-            name: plan.name.as_str().into(),
-            id: plan.id,
-            is_internal: plan.is_internal,
-            partitions,
-        }
+        let (name, partitions) = ((&*plan.name, plan.id), plan.partitions.clone());
+        Topic::new(name, plan.is_internal, partitions, hosted, self.node_id)
     }
 
-    /// The logs that topics have not yet, by their directories, as far as these are online.
+    /// The part of this node in a partition. The replica that was there before stays as it is if it goes on in its role and
+    /// epoch.
+    fn make_hosted(
+        &self,
+        plan: &TopicPlan,
+        index: i32,
+        registration: &PartitionRegistration,
+        known: Option<&Arc<Partition>>,
+    ) -> HostedPartition {
+        if registration.directory_of(self.node_id).is_none() {
+            return HostedPartition::Elsewhere;
+        }
+        let (leader_epoch, role) = match registration.leader_id == self.node_id {
+            true => (registration.leader_epoch, Role::Leader),
+            false => (registration.leader_epoch, Role::Follower),
+        };
+        if let Some(known) =
+            known.filter(|known| (known.leader_epoch, known.role) == (leader_epoch, role))
+        {
+            return HostedPartition::Online(known.clone());
+        }
+        let Some((directory, log)) = self.directories.log(&plan.name, index, plan.id) else {
+            // Its directory is offline, and it must not be made elsewhere.
+            return HostedPartition::Offline;
+        };
+        let known = known.filter(|known| Arc::ptr_eq(&known.log, &log));
+        let health = directory.health().clone();
+        let new_waiters = || Waiters::new(self.waker.clone(), health);
+        let place = (directory, log);
+        let known = known.map(|known| &**known);
+        HostedPartition::Online(Arc::new(Partition::new(
+            place,
+            role,
+            leader_epoch,
+            known,
+            new_waiters,
+        )))
+    }
+
+    /// The logs that this node's replicas lack, by their directories, as far as these are online.
     pub fn missing_logs(&self, plans: &[TopicPlan]) -> ByDirectory<NewLog> {
         let mut missing: HashMap<Uuid, Vec<NewLog>> = HashMap::new();
         for plan in plans {
             let topic: Arc<str> = Arc::from(plan.name.as_str());
-            for (index, planned) in (0_i32..).zip(&plan.partitions) {
-                if self.directories.log(&plan.name, index, plan.id).is_none() {
-                    let wanted = missing.entry(planned.directory_id).or_default();
-                    wanted.push(NewLog {
+            for (index, registration) in (0_i32..).zip(&plan.partitions) {
+                if let Some(directory_id) = registration.directory_of(self.node_id)
+                    && self.directories.log(&plan.name, index, plan.id).is_none()
+                {
+                    missing.entry(directory_id).or_default().push(NewLog {
                         topic: topic.clone(),
                         partition: index,
                         topic_id: plan.id,
                         config: plan.config.clone(),
-                        leader_epoch: Some(planned.leader_epoch),
+                        leader_epoch: Some(registration.leader_epoch),
                     });
                 }
             }
@@ -141,29 +178,39 @@ impl Node {
         });
         by_directory.collect()
     }
+}
 
-    fn partition(
-        &self,
-        directory: Arc<LogDirectory>,
-        log: Arc<Log>,
-        leader_epoch: i32,
-        known: Option<&Arc<Partition>>,
-    ) -> Arc<Partition> {
-        let waiters = known.map(|known| known.waiters.clone());
-        let waiters = waiters.unwrap_or_else(|| {
-            Arc::new(Waiters::new(self.waker.clone(), directory.health().clone()))
-        });
-        log.set_observer(waiters.clone());
-        log.lead(leader_epoch);
-        Arc::new(Partition {
-            index: log.partition(),
-            leader_id: self.node_id,
-            leader_epoch,
-            replicas: vec![self.node_id],
-            in_sync_replicas: vec![self.node_id],
-            log,
-            waiters,
-            directory,
-        })
+/// Replicas that are out of use.
+#[derive(Default)]
+struct Gone(ByDirectory<Arc<Partition>>);
+
+impl Gone {
+    fn take(&mut self, topic: &Topic, replica: &Arc<Partition>) {
+        let directory = &replica.directory;
+        directory.forget(&topic.name, replica.index);
+        let is_its = |(known, _): &&mut (Arc<LogDirectory>, _)| Arc::ptr_eq(known, directory);
+        match self.0.iter_mut().find(is_its) {
+            Some((_, replicas)) => replicas.push(replica.clone()),
+            None => self.0.push((directory.clone(), vec![replica.clone()])),
+        }
+    }
+}
+
+/// Has those who wait at replicas of `older` look at the ones that `topic` has in their place.
+fn hand_over(topic: &Topic, older: &Topic, gone: &mut Gone) {
+    for replica in older.replicas() {
+        let next = topic.hosted_partition(replica.index);
+        let registration = topic.partition(replica.index);
+        match next.zip(registration) {
+            Some((HostedPartition::Online(next), _)) if Arc::ptr_eq(next, replica) => {}
+            Some((HostedPartition::Online(next), _)) => next.succeed(replica),
+            Some((HostedPartition::Elsewhere, registration)) => {
+                gone.take(topic, replica);
+                replica.end(registration.leader_epoch);
+            }
+            // Its directory has failed, and has woken those who wait.
+            Some((HostedPartition::Offline, _)) => {}
+            None => unreachable!("a topic loses no partition"),
+        }
     }
 }

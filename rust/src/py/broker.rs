@@ -170,10 +170,9 @@ impl BrokerPlane {
                 first_flexible: flexible,
             });
         let keys = keys.collect();
-        let image = self.broker.node.image();
         enter(py, || {
             self.broker.node.set_brokers(vec![Broker {
-                node_id: image.controller_id,
+                node_id: self.broker.node.node_id(),
                 rack,
                 endpoints: endpoints
                     .into_iter()

@@ -116,6 +116,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::InvalidTxnState(_) => "InvalidTxnStateError",
         Error::TransactionCoordinatorFenced(_) => "TransactionCoordinatorFencedError",
         Error::LogDeleted { .. } => "LogDeletedError",
+        Error::NotLeader { .. } => "NotLeaderOrFollowerError",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
         Error::Panicked { .. } => "KafkaliteError",

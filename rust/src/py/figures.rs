@@ -62,7 +62,7 @@ impl Figures {
     fn partitions(&self, py: Python<'_>) -> PyResult<Vec<PartitionFigures>> {
         enter(py, || {
             let image = self.node.image();
-            let partitions = image.topics().flat_map(|topic| &topic.partitions).flatten();
+            let partitions = image.topics().flat_map(|topic| topic.replicas());
             let online = partitions.filter(|partition| !partition.is_offline());
             Ok(online
                 .map(|partition| {
@@ -90,7 +90,7 @@ impl Figures {
         enter(py, || {
             let (mut writers, mut readers) = (HashSet::new(), HashSet::new());
             let image = self.node.image();
-            for partition in image.topics().flat_map(|topic| &topic.partitions).flatten() {
+            for partition in image.topics().flat_map(|topic| topic.replicas()) {
                 partition.waiters.look(|parked, wait_for| {
                     match wait_for {
                         WaitFor::Committed(_) => writers.insert(parked),

@@ -15,12 +15,13 @@ use super::door::{enter, raise};
 use super::engine::{Log, ProducerEntry};
 use super::topics::{TopicFacts, topic_plans};
 use crate::error::{Error, Result};
-use crate::image::Partition;
 use crate::log::log::Log as PartitionLog;
 use crate::net::control::answer::{Answer, Kept};
 use crate::net::control::log_calls::{Call, LogCall};
 use crate::net::control::{log_lifecycle, metadata_append};
 use crate::net::storage_io::{QueueId, QueueKind};
+use crate::node::Delta;
+use crate::replica::Partition;
 
 /// Makes the answer of a call an object.
 type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -111,7 +112,8 @@ impl Logs {
     /// then, and `answer` whether they are gone.
     fn delete(&self, py: Python<'_>, names: Vec<String>, number: u64) -> PyResult<()> {
         enter(py, || {
-            let gone = self.broker.node.remove_topics(&names)?;
+            let (deleted, changed) = (&*names, &[][..]);
+            let gone = self.broker.node.publish(Delta { deleted, changed })?;
             log_lifecycle::delete_logs(gone, number, &self.broker.mailboxes.control);
             Ok(())
         })
@@ -127,7 +129,7 @@ impl Logs {
         let image = self.broker.node.image();
         let partition = image
             .topic(topic)
-            .and_then(|topic| topic.partition(partition));
+            .and_then(|topic| topic.replica(partition));
         Ok(partition.is_some_and(|partition| {
             let number = shared.storage.number_of(&partition.directory);
             let calls = QueueId::Directory(QueueKind::LogCalls, number);
@@ -145,7 +147,7 @@ impl Logs {
     /// The log of a partition, if there is one.
     fn find(&self, topic: &str, partition: i32) -> Option<Log> {
         let image = self.broker.node.image();
-        let partition = image.topic(topic)?.partition(partition)?;
+        let partition = image.topic(topic)?.replica(partition)?;
         Some(Log::new(partition.log.clone()))
     }
 }
@@ -157,7 +159,7 @@ impl Logs {
 
     fn partition(&self, topic: &str, index: i32) -> Result<Arc<Partition>> {
         let image = self.broker.node.image();
-        let found = image.topic(topic).and_then(|topic| topic.partition(index));
+        let found = image.topic(topic).and_then(|topic| topic.replica(index));
         let unknown = || Error::InvalidArgument(format!("there is no partition {topic}-{index}"));
         found.cloned().ok_or_else(unknown)
     }

@@ -10,14 +10,38 @@ use super::broker::BrokerState;
 use super::door::enter;
 use super::engine::{Configs, log_config};
 use crate::error::Result;
-use crate::image::Features;
+use crate::image::{Features, PartitionRegistration};
 use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
-use crate::node::{PartitionPlan, TopicPlan};
+use crate::node::{Delta, TopicPlan};
 use crate::uuid::Uuid;
 
-/// Id, whether it is internal, configs, and of each partition the leader epoch and the directory's id.
-pub type TopicFacts = ([u8; 16], bool, Configs, Vec<(i32, [u8; 16])>);
+/// Id, whether it is internal, configs, partitions.
+pub type TopicFacts = ([u8; 16], bool, Configs, Vec<GivenPartition>);
+
+/// `kafkalite.metadata.image.PartitionImage`.
+#[derive(FromPyObject)]
+pub struct GivenPartition {
+    leader: i32,
+    leader_epoch: i32,
+    partition_epoch: i32,
+    replicas: Vec<i32>,
+    isr: Vec<i32>,
+    directories: Vec<[u8; 16]>,
+}
+
+impl From<GivenPartition> for PartitionRegistration {
+    fn from(given: GivenPartition) -> PartitionRegistration {
+        PartitionRegistration {
+            leader_id: given.leader,
+            leader_epoch: given.leader_epoch,
+            partition_epoch: given.partition_epoch,
+            replicas: given.replicas.into(),
+            in_sync_replicas: given.isr.into(),
+            directories: given.directories.into_iter().map(Uuid).collect(),
+        }
+    }
+}
 
 /// The topics of one node.
 #[pyclass(frozen, module = "kafkalite._native")]
@@ -41,7 +65,9 @@ impl Topics {
     /// Has clients see topics as they are now, with those partitions whose logs have been made.
     fn publish(&self, py: Python<'_>, topics: HashMap<String, TopicFacts>) -> PyResult<()> {
         enter(py, || {
-            self.broker.node.publish_topics(&topic_plans(topics)?);
+            let (deleted, changed) = (&[][..], &*topic_plans(topics)?);
+            // A log that is out of use stays: the next start calls it stray.
+            self.broker.node.publish(Delta { deleted, changed })?;
             Ok(())
         })
     }
@@ -92,11 +118,6 @@ fn topic_plan(
         name,
         id: Uuid(id),
         is_internal,
-        partitions: partitions
-            .map(|(leader_epoch, directory_id)| PartitionPlan {
-                leader_epoch,
-                directory_id: Uuid(directory_id),
-            })
-            .collect(),
+        partitions: partitions.map(PartitionRegistration::from).collect(),
     })
 }

@@ -58,6 +58,7 @@ pub fn read_large(
         let rule = Refused {
             judge: Judge::new(header, produce.acks),
             of_all: produce.refusal,
+            image: image.clone(),
         };
         let rest = marks.rest(grammar(header), &list, (kept, image), customs, rule)?;
         produce.rest_bytes = rest.later.memory_bytes();
@@ -70,6 +71,7 @@ pub fn read_large(
 struct Refused {
     judge: Judge,
     of_all: Option<i16>,
+    image: Arc<Image>,
 }
 
 impl Rule for Refused {
@@ -93,7 +95,7 @@ impl Rule for Refused {
                 None => self.judge.outcome(topic, !is_denied, index, records),
             },
         };
-        write_partition(writer, (version, acks), flexible, &refused);
+        write_partition(writer, (version, acks), topic, &refused, &self.image);
         Ok(())
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Fetch, FetchPartition, Looked, Part};
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
-use crate::api::{Chunk, code, put_rest, write_node_endpoints};
+use crate::api::{
+    Chunk, code, current_leader, put_rest, write_current_leader, write_node_endpoints,
+};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{ANSWER_BYTES_MAX, BATCH_BYTES_MAX};
@@ -95,18 +97,17 @@ impl Fetch {
         let mut leaders = Vec::new();
         if self.version >= LEADERS_SINCE {
             leaders.extend(answered.iter().filter_map(|(asked, part)| {
-                self.current_leader(asked, part)
+                self.current_leader(asked, part, image)
                     .map(|(leader_id, _)| leader_id)
             }));
-            leaders.sort_unstable();
-            leaders.dedup();
         }
         let mut writer = self.begin(0, told.error_code, told.session_id);
         let mut chunks = Vec::new();
         let of_rest = rest.as_ref().map_or(0, |rest| rest.topics);
-        self.write_topics(&mut writer, answered, of_rest, &mut chunks);
+        self.write_topics(&mut writer, answered, of_rest, image, &mut chunks);
         put_rest(&mut writer, rest, &mut chunks);
-        self.write_endpoints(&mut writer, &leaders, image);
+        let at = (image, self.listener);
+        write_node_endpoints(&mut writer, self.flexible, NODE_ENDPOINTS_TAG, &leaders, at);
         chunks.push(Chunk::Bytes(writer.bytes));
         chunks
     }
@@ -127,6 +128,7 @@ impl Fetch {
         writer: &mut Writer,
         answered: Vec<(&FetchPartition, Part)>,
         further: usize,
+        image: &Image,
         chunks: &mut Vec<Chunk>,
     ) {
         let topic_of = |asked: &FetchPartition| -> TopicKey { asked.member.key.0.clone() };
@@ -148,7 +150,7 @@ impl Fetch {
             for (asked, part) in answered.by_ref().take(count) {
                 let version = (self.version, self.flexible);
                 write_partition(writer, version, asked.member.key.1, &part);
-                let leader = self.current_leader(asked, &part);
+                let leader = self.current_leader(asked, &part, image);
                 let diverging = part.diverging;
                 let range = part.range.filter(|range| !range.is_empty());
                 if let (Some(range), Some(partition)) = (range, &asked.partition) {
@@ -179,35 +181,30 @@ impl Fetch {
                 field.no_tags(true);
             });
         }
-        if let Some((leader_id, leader_epoch)) = leader {
-            writer.tag(CURRENT_LEADER_TAG, |field| {
-                field.i32(leader_id);
-                field.i32(leader_epoch);
-                field.no_tags(true);
-            });
+        if let Some(leader) = leader {
+            write_current_leader(writer, CURRENT_LEADER_TAG, leader);
         }
     }
 
     /// Leader and epoch for a client that had them wrong.
-    fn current_leader(&self, asked: &FetchPartition, part: &Part) -> Option<(i32, i32)> {
+    fn current_leader(
+        &self,
+        asked: &FetchPartition,
+        part: &Part,
+        image: &Image,
+    ) -> Option<(i32, i32)> {
         let is_wrong = matches!(
             part.error_code,
             code::NOT_LEADER_OR_FOLLOWER | code::FENCED_LEADER_EPOCH
         );
-        let partition = asked.partition.as_ref()?;
-        (is_wrong && self.version >= LEADERS_SINCE)
-            .then_some((partition.leader_id, partition.leader_epoch))
-    }
-
-    fn write_endpoints(&self, writer: &mut Writer, leaders: &[i32], image: &Image) {
-        write_node_endpoints(
-            writer,
-            self.flexible,
-            NODE_ENDPOINTS_TAG,
-            leaders,
-            image,
-            self.listener,
-        );
+        if !is_wrong || self.version < LEADERS_SINCE {
+            return None;
+        }
+        let topic_id = match &asked.member.key.0 {
+            TopicKey::Id(id) => *id,
+            TopicKey::Name(name) => image.topic(name)?.id,
+        };
+        Some(current_leader(image, &topic_id, asked.member.key.1))
     }
 }
 

@@ -15,7 +15,8 @@
 //! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
 //! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the log:
 //! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
-//! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for a replica's fetch (there is no second replica);
+//! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER where another node leads, also by now if the request
+//! waited, and for a replica's fetch (no follower is led here);
 //! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
 //! log end there is nothing yet, and no error); KAFKA_STORAGE_ERROR, also where the log directory is offline,
 //! before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
@@ -35,15 +36,16 @@ pub use request::memory_bytes_ahead;
 use super::fetch_sessions::{Context, FetchSessions, Member, Said, TopicKey, Wanted};
 use super::large::Kept;
 use super::large::partitions::{Customs, Marks, Rest, Rule};
-use super::{ApiKey, Ask, TopicRef, code, leader_epoch_error};
+use super::{ApiKey, Ask, TopicRef, code, leader, leads_still};
 use crate::access::{Operation, Resource};
 use crate::error::{Error, Result};
-use crate::image::{Image, Partition, Topic};
+use crate::image::{Image, Topic};
 use crate::limits::FETCH_UNKNOWN_MAX;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::log::state::producers::AbortedTransaction;
 use crate::park::{Parked, WaitFor};
+use crate::replica::Partition;
 use crate::wire::{Reader, RequestHeader, Writer};
 
 pub const KEY: ApiKey = ApiKey {
@@ -121,6 +123,8 @@ impl Looked {
 
 struct Part {
     error_code: i16,
+    /// In which the log was led when it was looked at.
+    leading_epoch: i32,
     high_watermark: i64,
     last_stable_offset: i64,
     log_start_offset: i64,
@@ -134,6 +138,7 @@ impl Part {
     fn refused(error_code: i16) -> Part {
         Part {
             error_code,
+            leading_epoch: -1,
             high_watermark: -1,
             last_stable_offset: -1,
             log_start_offset: -1,
@@ -246,8 +251,7 @@ fn begin(
     let mut refused = Vec::new();
     for member in members {
         let (error_code, partition) = match resolve(&member, ask, is_replica, may_replicate) {
-            Ok((_, None)) => (storage_error(header.api_version), None),
-            Ok((topic, partition)) => (consistency(&member, &topic), partition),
+            Ok(topic) => located(&member, topic, is_replica, header.api_version),
             Err(error_code) => {
                 refused.push(FetchPartition {
                     member,
@@ -256,10 +260,6 @@ fn begin(
                 });
                 continue;
             }
-        };
-        let error_code = match (error_code, is_replica) {
-            (code::NONE, true) => code::NOT_LEADER_OR_FOLLOWER,
-            (error_code, _) => error_code,
         };
         partitions.push(FetchPartition {
             member,
@@ -337,14 +337,13 @@ impl Rule for Unknown {
     }
 }
 
-/// The partition that is meant, or why it is refused before any log is asked. `None`: its log directory
-/// is offline.
-fn resolve(
+/// The topic of a partition that there is, or why it is refused before any log is asked.
+fn resolve<'a>(
     member: &Member,
-    ask: &Ask<'_>,
+    ask: &Ask<'a>,
     is_replica: bool,
     may_replicate: bool,
-) -> std::result::Result<(Arc<Topic>, Option<Arc<Partition>>), i16> {
+) -> std::result::Result<&'a Topic, i16> {
     if is_replica && !may_replicate {
         return Err(code::TOPIC_AUTHORIZATION_FAILED);
     }
@@ -360,29 +359,38 @@ fn resolve(
         return Err(code::TOPIC_AUTHORIZATION_FAILED);
     }
     let topic = by_id.or_else(|| ask.image.topic(name));
-    let topic = topic.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-    if topic.is_offline(member.key.1) {
-        return Ok((topic.clone(), None));
-    }
-    let partition = topic.partition(member.key.1);
-    let partition = partition.ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-    Ok((topic.clone(), Some(partition.clone())))
+    let topic = topic.filter(|topic| topic.has(member.key.1));
+    topic
+        .map(|topic| &**topic)
+        .ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
-/// What a client of this version is told of a log that cannot be read.
+/// The replica whose log is asked, or the refusal that is known before.
+fn located(
+    member: &Member,
+    topic: &Topic,
+    is_replica: bool,
+    version: i16,
+) -> (i16, Option<Arc<Partition>>) {
+    let found = leader(topic, member.key.1, member.wanted.current_leader_epoch);
+    match found {
+        Err(code::KAFKA_STORAGE_ERROR) => (storage_error(version), None),
+        // A session's topic may have been deleted and made anew under its name.
+        _ if matches!(member.key.0, TopicKey::Id(id) if id != topic.id) => {
+            (code::INCONSISTENT_TOPIC_ID, None)
+        }
+        Err(error_code) => (error_code, None),
+        Ok(_) if is_replica => (code::NOT_LEADER_OR_FOLLOWER, None),
+        Ok(partition) => (code::NONE, Some(partition.clone())),
+    }
+}
+
+/// The code for a log that cannot be read, as a client of this version knows it.
 fn storage_error(version: i16) -> i16 {
     if version < STORAGE_ERROR_SINCE {
         return code::NOT_LEADER_OR_FOLLOWER;
     }
     code::KAFKA_STORAGE_ERROR
-}
-
-/// A session's topic may have been deleted and made anew under its name.
-fn consistency(member: &Member, topic: &Topic) -> i16 {
-    match member.key.0 {
-        TopicKey::Id(id) if id != topic.id => code::INCONSISTENT_TOPIC_ID,
-        _ => code::NONE,
-    }
 }
 
 impl Fetch {
@@ -467,15 +475,14 @@ impl Fetch {
     ) -> Result<Part> {
         // It may have failed while the request waited.
         partition.directory.health().check()?;
-        // That of the log: it may be led in another one since the request came.
-        let leader_epoch = partition.log.leading_epoch();
-        let epoch_error = leader_epoch_error(wanted.current_leader_epoch, leader_epoch);
-        if epoch_error != code::NONE {
-            return Ok(Part::refused(epoch_error));
+        let leading_epoch = partition.log.leading_epoch();
+        match leads_still(partition, wanted.current_leader_epoch) {
+            code::NONE => {}
+            error_code => return Ok(Part::refused(error_code)),
         }
         let offsets = partition.log.offsets();
         let mut part = Part {
-            error_code: code::NONE,
+            leading_epoch,
             high_watermark: offsets.high_watermark,
             last_stable_offset: offsets.last_stable_offset,
             log_start_offset: offsets.log_start_offset,
@@ -549,31 +556,37 @@ impl Fetch {
         looked.size_bytes as usize
     }
 
-    /// Partitions to wait at, each with what `looked` saw of it.
+    /// Partitions to wait at, each with the event for which it waits after `looked`.
     pub fn wait_for<'a>(
         &'a self,
         looked: &'a Looked,
     ) -> impl Iterator<Item = (&'a Arc<Partition>, WaitFor)> {
-        self.readable()
-            .iter()
-            .zip(&looked.parts)
-            .filter_map(|(asked, part)| {
-                let wait_for = match self.isolation {
-                    ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
-                    _ => WaitFor::HighWatermark(part.high_watermark),
-                };
-                let partition = asked.partition.as_ref();
-                partition.map(|partition| (partition, wait_for))
-            })
+        self.seen(looked).map(|(partition, part)| {
+            let wait_for = match self.isolation {
+                ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
+                _ => WaitFor::HighWatermark(part.high_watermark),
+            };
+            (partition, wait_for)
+        })
+    }
+
+    fn seen<'a>(
+        &'a self,
+        looked: &'a Looked,
+    ) -> impl Iterator<Item = (&'a Arc<Partition>, &'a Part)> {
+        let seen = self.readable().iter().zip(&looked.parts);
+        seen.filter_map(|(asked, part)| Some((asked.partition.as_ref()?, part)))
     }
 
     /// A partition at which the request waits has something that `looked` had not.
     pub fn has_moved(&self, looked: &Looked) -> bool {
-        self.wait_for(looked).any(|(partition, wait_for)| {
-            wait_for.is_met(&partition.log.offsets())
-                || partition.waiters.has_failed()
-                || partition.log.leading_epoch() != partition.leader_epoch
-        })
+        let is_led_anew = |(partition, part): (&Arc<Partition>, &Part)| {
+            partition.log.leading_epoch() != part.leading_epoch
+        };
+        let has_come = |(partition, wait_for): (&Arc<Partition>, WaitFor)| {
+            wait_for.is_met(&partition.log.offsets()) || partition.waiters.has_failed()
+        };
+        self.seen(looked).any(is_led_anew) || self.wait_for(looked).any(has_come)
     }
 
     /// The partitions at which the request may be parked.

@@ -140,7 +140,8 @@ impl<'a> Large<'a> {
                 match metadata::find(ask, &asked) {
                     Ok(topic) => {
                         known.set(at);
-                        metadata::write_topic(&mut writer, &header, topic, image, operations);
+                        let at = (&**image, ask.caller.listener);
+                        metadata::write_topic(&mut writer, &header, topic, at, operations);
                     }
                     Err(code::TOPIC_AUTHORIZATION_FAILED) => denied.push(at as u32),
                     Err(_) => {}

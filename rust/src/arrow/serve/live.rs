@@ -17,11 +17,12 @@ use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
 use crate::arrow::plan::Isolation;
 use crate::batch::fetched::fetched_end;
 use crate::error::{Error, Result};
-use crate::image::Partition;
+use crate::image::NoLeader;
 use crate::limits::{ARROW_FETCH_BYTES, SCRATCH_BYTES_KEPT_MAX};
 use crate::log::read::ReadIsolation;
 use crate::log::state::ends::LogOffsets;
 use crate::node::Node;
+use crate::replica::Partition;
 
 /// The logs of one node. It answers reads only.
 pub struct LiveHome {
@@ -63,16 +64,18 @@ impl LiveHome {
         let Some(found) = image.topic(topic) else {
             return refuse(format!("there is no topic '{topic}'"));
         };
-        if found.is_offline(index) {
-            return refuse(format!("the log directory of {topic}-{index} is offline"));
-        }
-        match found.partition(index) {
-            Some(partition) => Ok(partition.clone()),
-            None => refuse(format!(
+        let error = match found.leader(index) {
+            Ok(partition) => return Ok(partition.clone()),
+            Err(error) => error,
+        };
+        refuse(match error {
+            NoLeader::Offline => format!("the log directory of {topic}-{index} is offline"),
+            NoLeader::Elsewhere { .. } => format!("this broker does not lead {topic}-{index}"),
+            NoLeader::Unknown => format!(
                 "there is no partition {topic}-{index}: the topic has {}",
-                found.partitions.len()
-            )),
-        }
+                found.partitions().len()
+            ),
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::image::Partition;
 use crate::log::append::AppendInfo;
+use crate::replica::Partition;
 
 /// An answer that only its caller knows the type of.
 pub type Kept = Box<dyn Any + Send>;
@@ -43,13 +43,10 @@ impl LogAnswer {
             Answered::Appended(partition, info) => (partition, info),
             Answered::Ended(answer) => return Ok(answer),
         };
-        if partition.log.high_watermark() > info.last_offset {
-            return Ok(Answer::Offset(info.first_offset));
+        let uncommitted = || Error::InvalidArgument("records are not committed yet".to_owned());
+        match partition.committed(info.last_offset) {
+            Some(committed) => committed.map(|()| Answer::Offset(info.first_offset)),
+            None => Err(uncommitted()),
         }
-        partition.directory.health().check()?;
-        Err(Error::LogDeleted {
-            topic: partition.log.topic().to_owned(),
-            partition: partition.index,
-        })
     }
 }

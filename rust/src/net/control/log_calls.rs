@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
-use crate::image::Partition;
-use crate::log::append::{AppendInfo, AppendRequest};
+use crate::log::append::AppendInfo;
 use crate::log::log::Log;
 use crate::net::control::answer::{Answer, Answered, Kept, LogAnswer};
 use crate::net::control::queue::{ControlCall, ControlQueue};
 use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
 use crate::park::{CONTROL_THREAD, Parked, WaitFor};
+use crate::replica::Partition;
 
 /// A call of a partition's log, and the number by which Python knows it.
 pub struct LogCall {
@@ -61,15 +61,10 @@ impl ControlCall for LogCall {
 }
 
 fn append(partition: &Partition, mut records: Vec<u8>, now_ms: i64) -> Result<AppendInfo> {
-    let mut requests = [AppendRequest {
-        records: &mut records,
-        origin: AppendOrigin::Coordinator,
-        leader_epoch: partition.leader_epoch,
-        transaction_version: None,
-    }];
-    let answer = partition.log.append(&mut requests, now_ms).into_iter();
+    let batches = std::iter::once(&mut *records);
+    let answer = partition.append(batches, AppendOrigin::Coordinator, now_ms);
     let none = || Err(Error::InvalidArgument("no records".to_owned()));
-    answer.last().unwrap_or_else(none)
+    answer.into_iter().last().unwrap_or_else(none)
 }
 
 fn wake_once_committed(

@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::image::Partition;
 use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
 use crate::net::control::answer::LogAnswer;
 use crate::net::control::queue::{ControlCall, ControlQueue};
 use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
 use crate::node::ByDirectory;
+use crate::park::Ended;
+use crate::replica::Partition;
 use crate::uuid::Uuid;
 
 /// Of one part of a change. They take some tenths of a second.
@@ -165,7 +166,7 @@ fn delete(directory: &LogDirectory, partitions: &[Arc<Partition>], now_ms: i64) 
         let deleted = directory.delete_forgotten(&partition.log, &unique, now_ms);
         outcome = outcome.and(deleted.map(drop));
         // Those that have come since the topic went.
-        partition.waiters.abandon();
+        partition.waiters.end(Ended::Deleted);
     }
     outcome.and(directory.sync_deleted())
 }

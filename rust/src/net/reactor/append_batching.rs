@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::image::Partition;
 use crate::limits::{RECEIVE_BUFFERS_KEPT, STAGED_BYTES_MAX};
 use crate::net::storage_call::{AppendBatch, Piece};
+use crate::replica::Partition;
 
 /// Where records come from: a request's partition.
 pub struct Source {

@@ -1,0 +1,170 @@
+//! A replica on this node, in one role and one leader epoch.
+
+use std::sync::Arc;
+
+use crate::batch::AppendOrigin;
+use crate::error::{Error, Result};
+use crate::log::append::{AppendInfo, AppendRequest};
+use crate::log::directory::LogDirectory;
+use crate::log::log::Log;
+use crate::park::{Ended, Waiters};
+
+/// The `leading_epoch` of a log whose replica does not lead.
+const NO_EPOCH: i32 = -1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Leader,
+    Follower,
+}
+
+/// See the module. `role` and `leader_epoch` are those of the metadata in which it was published.
+pub struct Partition {
+    pub index: i32,
+    pub role: Role,
+    pub leader_epoch: i32,
+    pub log: Arc<Log>,
+    pub waiters: Arc<Waiters>,
+    /// Where the log lies.
+    pub directory: Arc<LogDirectory>,
+}
+
+impl Partition {
+    /// Puts a log into a role, from which it knows the leader epoch and whom to tell what becomes of it.
+    ///
+    /// The waiters are those of `older`, the replica that was in this place before, if both lead: whoever
+    /// waits there waits on. The caller publishes the replica, and then calls `succeed`.
+    pub fn new(
+        (directory, log): (Arc<LogDirectory>, Arc<Log>),
+        role: Role,
+        leader_epoch: i32,
+        older: Option<&Partition>,
+        new_waiters: impl FnOnce() -> Waiters,
+    ) -> Partition {
+        assert!(leader_epoch >= 0, "an elected leader has an epoch");
+        if let Some(older) = older {
+            assert!(
+                leader_epoch >= older.leader_epoch,
+                "the leader epoch of {}-{} goes back from {} to {leader_epoch}",
+                log.topic(),
+                log.partition(),
+                older.leader_epoch
+            );
+        }
+        let goes_on = older.filter(|older| older.role == Role::Leader && role == Role::Leader);
+        let waiters = match goes_on {
+            Some(older) => older.waiters.clone(),
+            None => Arc::new(new_waiters()),
+        };
+        log.set_observer(waiters.clone());
+        log.lead(match role {
+            Role::Leader => leader_epoch,
+            Role::Follower => NO_EPOCH,
+        });
+        Partition {
+            index: log.partition(),
+            role,
+            leader_epoch,
+            log,
+            waiters,
+            directory,
+        }
+    }
+
+    /// Has those who wait at `older` look again, after this replica was published in its place. A Fetch that
+    /// names its leader epoch may be of the epoch before; what a leader has promised, a follower cannot keep.
+    pub fn succeed(&self, older: &Partition) {
+        if Arc::ptr_eq(&self.waiters, &older.waiters) {
+            older.waiters.wake_readers();
+        } else {
+            older.end(self.leader_epoch);
+        }
+    }
+
+    /// Tells those who wait here that this node does not lead any more, since this leader epoch.
+    pub fn end(&self, leader_epoch: i32) {
+        self.waiters.end(Ended::NotLeader { leader_epoch });
+    }
+
+    /// Its log directory has failed. What of it is in memory is not told either, as in Kafka.
+    pub fn is_offline(&self) -> bool {
+        self.directory.health().is_offline()
+    }
+
+    /// The leader epoch at this moment, which may be a later one than `leader_epoch`.
+    ///
+    /// Errors: `NotLeader`, `LogDeleted`.
+    pub fn leading_epoch(&self) -> Result<i32> {
+        match (self.waiters.ended(), self.log.leading_epoch()) {
+            (None, NO_EPOCH) | (Some(Ended::NotLeader { .. }), _) => Err(self.not_leader()),
+            (Some(Ended::Deleted), _) => Err(self.deleted()),
+            (None, leader_epoch) => Ok(leader_epoch),
+        }
+    }
+
+    /// Records that were appended here, up to `last_offset`, are committed. `None`: they may still be.
+    ///
+    /// Errors: why they never will be, as far as this node can tell: `NotLeader`, `LogDeleted`, that of a
+    /// log directory that has failed.
+    pub fn committed(&self, last_offset: i64) -> Option<Result<()>> {
+        let ended = self.waiters.ended();
+        if matches!(ended, Some(Ended::NotLeader { .. })) {
+            // Whatever the high watermark has reached: the records may be another leader's.
+            return Some(Err(self.not_leader()));
+        }
+        if self.log.high_watermark() > last_offset {
+            return Some(Ok(()));
+        }
+        match ended {
+            Some(_) => Some(Err(self.deleted())),
+            None => self.directory.health().check().err().map(Err),
+        }
+    }
+
+    fn not_leader(&self) -> Error {
+        Error::NotLeader {
+            topic: self.log.topic().to_owned(),
+            partition: self.index,
+        }
+    }
+
+    fn deleted(&self) -> Error {
+        Error::LogDeleted {
+            topic: self.log.topic().to_owned(),
+            partition: self.index,
+        }
+    }
+
+    /// Appends batches in the leader epoch of this moment, each an answer in their order.
+    ///
+    /// Errors, of each: as `leading_epoch`, and as `Log::append`.
+    pub fn append<'a>(
+        &self,
+        batches: impl ExactSizeIterator<Item = &'a mut [u8]>,
+        origin: AppendOrigin,
+        now_ms: i64,
+    ) -> Vec<Result<AppendInfo>> {
+        let leader_epoch = match self.leading_epoch() {
+            Ok(leader_epoch) => leader_epoch,
+            Err(error) => return batches.map(|_| Err(error.clone())).collect(),
+        };
+        let requests = batches.map(|records| AppendRequest {
+            records,
+            origin,
+            leader_epoch,
+            transaction_version: None,
+        });
+        let mut requests: Vec<AppendRequest<'_>> = requests.collect();
+        self.log.append(&mut requests, now_ms)
+    }
+
+    /// Asks for a flush of what was appended so far. Does not wait.
+    pub fn request_flush(&self) {
+        self.directory.request_flush(&self.log);
+    }
+
+    /// Waits until what was appended so far is on disk, or the directory has failed.
+    pub fn flush(&self) {
+        self.directory.flush_here(&self.log);
+    }
+}
