@@ -25,7 +25,7 @@ from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.metadata.solo import Metadata
 from kafkalite.replicas import Replicas
 from kafkalite.stderr_log import Log
-from kafkalite.tasks import Future, Tasks, TimeLimit
+from kafkalite.tasks import Tasks, TimeLimit
 from kafkalite.timers import Timers
 
 if TYPE_CHECKING:
@@ -115,49 +115,6 @@ class Context:
 
             sentence = "".join(traceback.format_exception(error))
             self.log.error(f"a task failed:\n{sentence}")
-
-    # The ways by callbacks, down to `_tell`, are those of `logs` and `background`. They go when the
-    # metadata and the groups await these.
-
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        records: bytes,
-        callback: Callable[[KafkaliteError | None, int], None],
-    ) -> None:
-        """`callback(None, offset)` or `callback(error, -1)`. Never from within this call, which
-        raises KafkaliteError if there is no such partition."""
-        self._tell(self.logs.append(topic, partition, records), -1, callback)
-
-    def in_background(
-        self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
-    ) -> None:
-        """As `append`."""
-        self._tell_change(self.background.run(work), callback)
-
-    def _tell_change(
-        self, future: Future[None], callback: Callable[[KafkaliteError | None], None]
-    ) -> None:
-        self._tell(future, None, lambda error, _: callback(error))
-
-    def _tell(
-        self,
-        future: Future[T],
-        nothing: T,
-        callback: Callable[[KafkaliteError | None, T], None],
-    ) -> None:
-        def tell() -> None:
-            try:
-                answer = future.result()
-            except KafkaliteError as error:
-                callback(error, nothing)
-            else:
-                callback(None, answer)
-
-        if future.is_done:
-            future.result()
-        future.watch(tell)
 
     def on_stop(self, callback: Callable[[], None]) -> None:
         """`callback()` when the broker begins to stop, at once if it has begun: requests that wait

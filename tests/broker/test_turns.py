@@ -4,6 +4,8 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.write_lock import WriteLock
@@ -107,13 +109,13 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
     context = Context(plane, config, Log("error"), metadata)
-    told: list[KafkaliteError | None] = []
 
     def fail() -> None:
         raise ZeroDivisionError
 
-    for work in (fail, lambda: None):
-        context.in_background(work, told.append)
+    failed, done = context.background.run(fail), context.background.run(lambda: None)
+    for _ in range(2):
         context.woken(woken.get(timeout=60))
-    error, nothing = told
-    assert "ZeroDivisionError" in str(error) and nothing is None
+    with pytest.raises(KafkaliteError, match="ZeroDivisionError"):
+        failed.result()
+    assert done.result() is None

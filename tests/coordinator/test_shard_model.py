@@ -97,7 +97,7 @@ class History:
         self.shard = Shard(self.host, OFFSETS_TOPIC, 0, self.table, FRAMES, "none")
         loading = self.shard.load()
         while loading is not None and self.shard.state != ACTIVE:
-            loading.go_on(lambda: None)
+            self.host.tasks.start(loading.go_on())
             self.host.run()
         assert self.table.rows == rows_of(self.log)
 

@@ -2,6 +2,7 @@
 made to wait and to fail."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from kafkalite import _native
@@ -9,7 +10,7 @@ from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 from kafkalite.metadata.write_lock import WriteLock
-from kafkalite.tasks import Tasks, TimeLimit
+from kafkalite.tasks import Future, Tasks, TimeLimit
 from kafkalite.timers import Timers
 
 CONFIG = {
@@ -24,9 +25,6 @@ CONFIG = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.segment.bytes": 1 << 20,
 }
-
-
-Callback = Callable[[KafkaliteError | None, int], None]
 
 
 class Offsets(NamedTuple):
@@ -98,7 +96,7 @@ class FakeHost:
         self.config: Mapping[str, Any] = {**CONFIG, **config}
         self.timers = Timers()
         self.log = FakeLog()
-        self.logs = logs or {}
+        self.memory_logs = logs or {}
         count = self.config["offsets.topic.num.partitions"]
         self.image = Image({})
         self.failures: list[Exception] = []
@@ -110,9 +108,11 @@ class FakeHost:
         self.plane = self.controller = self.cluster = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
-        self.waiting: list[tuple[int, KafkaliteError | None, Callback]] = []
-        self.background: list[tuple[Callable[[], None], Callable[[Any], None]]] = []
-        """What a thread of its own is to do, and whom it tells."""
+        self.waiting: list[tuple[int, KafkaliteError | None, Future[int]]] = []
+        self.working: list[tuple[Callable[[], None], Future[None]]] = []
+        """Work of threads in the background, and who waits for it."""
+        self.logs = SimpleNamespace(append=self.append)
+        self.background = SimpleNamespace(run=self.in_background)
         self.appends = 0
         self.stops: list[Callable[[], None]] = []
 
@@ -141,9 +141,10 @@ class FakeHost:
         topic = Topic(tuple(Partition(index) for index in range(count)))
         self.image.topics[name] = topic
         for index in range(count):
-            self.logs.setdefault(index, MemoryLog())
+            self.memory_logs.setdefault(index, MemoryLog())
 
-    def append(self, topic: str, partition: int, records: bytes, callback: Callback) -> None:
+    def append(self, topic: str, partition: int, records: bytes) -> Future[int]:
+        """As `LogCalls.append`."""
         assert topic == OFFSETS_TOPIC
         error = self.append_error
         if error is None and len(records) > 1 << 20:
@@ -151,20 +152,20 @@ class FakeHost:
         offset = -1
         if error is None:
             self.appends += 1
-            log = self.logs[partition]
+            log = self.memory_logs[partition]
             offset = log.end
             log.append(records)
-        self.waiting.append((offset, error, callback))
+        appended = Future[int]()
+        self.waiting.append((offset, error, appended))
+        return appended
 
-    def in_background(
-        self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
-    ) -> None:
-        self.background.append((work, callback))
+    def in_background(self, work: Callable[[], None]) -> Future[None]:
+        """As `Background.run`."""
+        done = Future[None]()
+        self.working.append((work, done))
+        return done
 
     # --- the test's side --------------------------------------------------------------------------
-
-    def memory_log(self, partition: int) -> MemoryLog:
-        return self.logs[partition]
 
     def turn(self) -> None:
         """The timers that are due: the end of a turn of the control thread."""
@@ -180,19 +181,28 @@ class FakeHost:
 
     def flush(self) -> None:
         """Everything that was appended is on disk, and what threads were to do is done."""
-        for each in self.logs.values():
+        for each in self.memory_logs.values():
             each.high_watermark = each.end
-        waiting, self.waiting = self.waiting, []
-        for offset, error, callback in waiting:
-            callback(error, offset)
-        background, self.background = self.background, []
-        for work, told in background:
-            outcome = None
+        self.end_appends()
+        working, self.working = self.working, []
+        for work, done in working:
             try:
                 work()
             except KafkaliteError as failure:
-                outcome = failure
-            told(outcome)
+                done.fail(failure)
+            else:
+                done.set(None)
+        self.go_on()
+
+    def end_appends(self, failure: KafkaliteError | None = None) -> None:
+        """Tells of all appends: what failed, or that they are on disk."""
+        waiting, self.waiting = self.waiting, []
+        for offset, error, appended in waiting:
+            if failure or error:
+                appended.fail(failure or error)
+            else:
+                appended.set(offset)
+        self.go_on()
 
     def run(self) -> None:
         """Turns and flushes until nothing is left to do at this time."""
@@ -206,19 +216,17 @@ class FakeHost:
             next_ms = self.timers.next_ms()
             if next_ms is not None and next_ms <= end_ms:
                 self.time_ms = max(self.time_ms, next_ms)
-            elif not self.background:
+            elif not self.working:
                 break
             self.run()
         self.time_ms = end_ms
 
     def fail_disk(self) -> None:
         """The log directory goes offline: appends raise, and whoever waits hears of it."""
-        for each in self.logs.values():
+        for each in self.memory_logs.values():
             each.is_offline = True
         self.append_error = StorageError("fdatasync failed")
-        waiting, self.waiting = self.waiting, []
-        for _, _, callback in waiting:
-            callback(self.append_error, -1)
+        self.end_appends(self.append_error)
 
 
 class Plane:
@@ -247,7 +255,7 @@ class Plane:
         return self.held_bytes >= self.may_hold_bytes
 
     def find(self, _topic: str, partition: int) -> MemoryLog | None:
-        return self._host.logs.get(partition)
+        return self._host.memory_logs.get(partition)
 
 
 def make_host(logs: dict[int, MemoryLog] | None = None, **config: Any) -> FakeHost:

@@ -263,7 +263,7 @@ def test_topics_that_are_deleted_later_are_no_concern_of_a_failed_partition() ->
 
 def restarted(host: FakeHost) -> tuple[FakeHost, GroupCoordinator]:
     """What a new process finds in the logs."""
-    again = make_host(host.logs, **dict(host.config))
+    again = make_host(host.memory_logs, **dict(host.config))
     coordinator = started(again)
     again.pass_time(1000)
     return again, coordinator
@@ -303,7 +303,7 @@ def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are
             if offset % 300 == 0:
                 host.run()
         host.run()
-    again = make_host(host.logs, **dict(host.config))
+    again = make_host(host.memory_logs, **dict(host.config))
     coordinator = started(again)
     late = names[1]
     assert coordinator.runtime.find(late)[1] == codes.COORDINATOR_LOAD_IN_PROGRESS
@@ -317,7 +317,7 @@ def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are
     assert len(fetched(coordinator, late)) == 3000
     again.pass_time(1000)
     assert len(fetched(coordinator, names[0])) == 3000
-    assert again.logs[0].reads > 3
+    assert again.memory_logs[0].reads > 3
 
 
 def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
@@ -443,12 +443,12 @@ def test_a_directory_that_does_not_answer_holds_up_the_loading_of_its_own_partit
     logs = {index: offsets_log(3, "hung" if index == 0 else "going") for index in range(3)}
     host = make_host(logs)
     coordinator = started(host)
-    hung = next(each for each in host.background if each[0].__self__._log is logs[0])
-    host.background.remove(hung)
+    hung = next(each for each in host.working if each[0].__self__._log is logs[0])
+    host.working.remove(hung)
     host.pass_time(100)
     refusals = [shard.refusal() for shard in coordinator.runtime.shards]
     assert refusals == [codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NONE, codes.NONE]
-    host.background.append(hung)
+    host.working.append(hung)
     host.pass_time(100)
     assert coordinator.runtime.shards[0].refusal() == codes.NONE
 
@@ -583,7 +583,7 @@ def test_a_new_group_is_written_before_its_first_generation() -> None:
     coordinator = made(host)
     join(coordinator, "g")
     host.run()
-    log = host.logs[coordinator.runtime.partition_of("g")]
+    log = host.memory_logs[coordinator.runtime.partition_of("g")]
     (batch,) = _native.read_batches(log.batches[0][1])
     _, _, key, value, _ = batch.records[0]
     frame = records.FRAMES.read(key, value)
@@ -620,9 +620,7 @@ def test_what_a_disk_refuses_is_counted_no_longer(is_lost: bool) -> None:
     else:
         # The two together are refused, then each by itself.
         host.append_error = MessageTooLargeError("larger than max.message.bytes")
-        waiting, host.waiting = host.waiting, []
-        for *_, callback in waiting:
-            callback(host.append_error, -1)
+        host.end_appends(host.append_error)
     host.run()
     assert all(code != 0 for (codes_of,) in arrived for code in codes_of)
     assert host.plane.held_bytes == 0

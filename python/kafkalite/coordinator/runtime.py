@@ -7,7 +7,6 @@ answer holds up its own only.
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol
 
 from kafkalite.coordinator.frame import Frames
@@ -149,15 +148,16 @@ class Runtime(Generic[M]):
                 by_directory.setdefault(loading.directory, []).append(loading)
         self._loading = list(by_directory.values())
         for queue in self._loading:
-            self._load_next(queue)
+            self._host.tasks.start(self._load(queue))
 
-    def _load_next(self, queue: list[Loading[M]]) -> None:
-        """One piece of one log, then other work, then the next."""
-        while queue and queue[0].shard.state != LOADING:
-            del queue[0]
-        if queue:
-            queue[0].go_on(partial(self._load_next, queue))
-        elif not any(self._loading):
+    async def _load(self, queue: list[Loading[M]]) -> None:
+        """Loads shards of one log directory, piece by piece of the one that is the first then."""
+        while queue:
+            if queue[0].shard.state == LOADING:
+                await queue[0].go_on()
+            else:
+                del queue[0]
+        if not any(self._loading):
             gc.freeze()  # as in `loader.py`
 
     def _load_first(self, shard: Shard[M]) -> None:

@@ -17,17 +17,19 @@ COORDINATOR_LOAD_IN_PROGRESS meanwhile.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kafkalite import _native
+from kafkalite.calls import Background, LogCalls
 from kafkalite.coordinator.frame import Frames, Record
 from kafkalite.coordinator.journal import Steps, dependents, undo
 from kafkalite.coordinator.loader import STEP_COUNT, Loader
 from kafkalite.coordinator.machine import Append, Effect, Machine, Moment, Reply, Then
-from kafkalite.errors import KafkaliteError, StorageError
+from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes
+from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
 
 LOADING: Final = "loading"
@@ -64,18 +66,12 @@ class Host(Protocol):
     def timers(self) -> Timers: ...
     @property
     def log(self) -> Lines: ...
+    @property
+    def logs(self) -> LogCalls: ...
+    @property
+    def background(self) -> Background: ...
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        records: bytes,
-        callback: Callable[[KafkaliteError | None, int], None],
-    ) -> None: ...
-    def in_background(
-        self, work: Callable[[], None], callback: Callable[[KafkaliteError | None], None]
-    ) -> None: ...
 
 
 class _Write(NamedTuple):
@@ -273,18 +269,20 @@ class Shard(Generic[M]):
         for write in writes:
             builder.extend(wall_ms, write.records)
         self._under_way = writes
-        try:
-            batch = builder.finish()
-            self._host.append(self.topic, self.partition, batch, self._on_appended)
-        except KafkaliteError as error:
-            self._on_appended(error, -1)
+        appended = self._host.logs.append(self.topic, self.partition, builder.finish())
+        if appended.is_done:
+            self._on_appended(appended)
+        else:
+            appended.watch(partial(self._on_appended, appended))
 
-    def _on_appended(self, error: KafkaliteError | None, offset: int) -> None:
+    def _on_appended(self, appended: Future[int]) -> None:
         """The batch under way is on disk, or will never be."""
         writes, self._under_way = self._under_way, []
         if self._gathered:
             self._append_at_end_of_turn()
-        if error is not None:
+        try:
+            offset = appended.result()
+        except KafkaliteError as error:
             self._on_append_failed(writes, error)
             return
         self._last_failure = ""
@@ -340,7 +338,7 @@ class Shard(Generic[M]):
 
 
 class Loading(Generic[M]):
-    """The loading of one shard, a piece at a time: `go_on` until it has ended."""
+    """The loading of one shard, a piece at a time: `go_on` until the shard is loaded."""
 
     def __init__(self, shard: Shard[M], host: Host, log: _native.Log, loader: Loader) -> None:
         self.shard = shard
@@ -349,30 +347,34 @@ class Loading(Generic[M]):
         self._loader = loader
         self._is_replayed = False
 
-    def go_on(self, then: Callable[[], None]) -> None:
-        """Does the next piece; `then()` when other work has had its turn."""
-        now_ms = self._host.now_ms()
+    async def go_on(self) -> None:
+        """Does the next piece, and lets other work have its turn."""
         if not self._loader.has_to_read:
             self._replay()
-            self._host.timers.call_at(now_ms, then)
+            await self._pause(0)
+            return
+        reading = self._host.background.run(self._loader.read)
+        if reading.is_done:
+            await self._pause(LOAD_RETRY_MS)
             return
         try:
-            self._host.in_background(self._loader.read, partial(self._on_read, then))
-        except StorageError:
-            self._host.timers.call_at(now_ms + LOAD_RETRY_MS, then)
+            await reading
+        except KafkaliteError as error:
+            if self.shard.state == LOADING:
+                self.shard.fail_loading(error)
+        if self.shard.state == LOADING:
+            self._replay()
+
+    def _pause(self, wait_ms: int) -> Future[None]:
+        """Awaited, returns after so many milliseconds, and after the requests that have come."""
+        over = Future[None]()
+        self._host.timers.call_at(self._host.now_ms() + wait_ms, partial(over.set, None))
+        return over
 
     def end(self) -> None:
         """Does the rest at once: there is nothing to read."""
         while self.shard.state == LOADING:
             self._replay()
-
-    def _on_read(self, then: Callable[[], None], error: KafkaliteError | None) -> None:
-        if self.shard.state == LOADING:
-            if error is None:
-                self._replay()
-            else:
-                self.shard.fail_loading(error)
-        then()
 
     def _replay(self) -> None:
         if not self._is_replayed:
