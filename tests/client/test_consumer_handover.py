@@ -71,7 +71,7 @@ def test_a_group_whose_records_take_their_time_gets_on(servers: str) -> None:
     seen = {"poll": 0, "iterator": 0, "confluent": 0}
 
     def options(name: str) -> GroupOptions:
-        return GroupOptions(name, heartbeat_interval_ms=100, max_poll_interval_ms=1_000)
+        return GroupOptions(name, heartbeat_interval_ms=100, max_poll_interval_ms=2_000)
 
     settings: dict[str, Any] = {"auto_commit_interval_ms": 100}
     with Consumer(servers, group=options("slow-poll"), **settings) as consumer:

@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 from kafkalite.client.arguments import (
     config_text,
     config_texts,
+    flag,
+    int32,
     mapping,
     offsets_by_pair,
     pair,
@@ -108,6 +110,7 @@ class Admin(ClusterClient):
 
     def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
         """Its id, controller and brokers."""
+        flag("include_fenced", include_fenced)
 
         def ask() -> ClusterDescription:
             response = self.cluster.ask(
@@ -126,6 +129,7 @@ class Admin(ClusterClient):
 
     def list_topics(self, *, include_internal: bool = True) -> list[TopicListing]:
         """All topics, by name."""
+        flag("include_internal", include_internal)
         found = self.cluster.retry(lambda: self.cluster.refresh(None))
         return [
             TopicListing(name, topic.id, topic.is_internal)
@@ -217,13 +221,14 @@ class Admin(ClusterClient):
     ) -> None:
         """Makes a topic; -1 is the broker's default. `assignments` are the replicas of each
         partition, in place of the two numbers."""
+        flag("validate_only", validate_only)
         kind = messages.CreateTopicsRequest
         assigned = replica_lists("assignments", assignments)
         topic = kind.CreatableTopic(
             name=short_text("name", name),
-            num_partitions=-1 if assigned else whole("partitions", partitions),
+            num_partitions=-1 if assigned else int32("partitions", partitions, -1),
             replication_factor=(
-                -1 if assigned else whole("replication_factor", replication_factor)
+                -1 if assigned else whole("replication_factor", replication_factor, -1, 32_767)
             ),
             assignments=[
                 kind.CreatableTopic.CreatableReplicaAssignment(
@@ -273,7 +278,7 @@ class Admin(ClusterClient):
             for broker_ids in replica_lists("assignments", assignments or ())
         ]
         topic = kind.CreatePartitionsTopic(
-            name=short_text("name", name), count=whole("count", count), assignments=rows or None
+            name=short_text("name", name), count=int32("count", count, -1), assignments=rows or None
         )
         request = kind(topics=[topic], timeout_ms=self._timeout_ms)
 
@@ -322,6 +327,8 @@ class Admin(ClusterClient):
     ) -> list[ConfigEntry]:
         """All configurations of a topic, broker (name: its id; empty: the default of all) or
         group; `resource_type` is `TOPIC`, `BROKER` or `GROUP`."""
+        flag("synonyms", synonyms)
+        flag("documentation", documentation)
         resource_type = resource_kind("resource_type", resource_type)
         name = short_text("name", name)
         kind = messages.DescribeConfigsRequest
@@ -352,6 +359,7 @@ class Admin(ClusterClient):
         validate_only: bool = False,
     ) -> None:
         """Sets configurations; None takes one back to its default. The others stay."""
+        flag("validate_only", validate_only)
         resource_type = resource_kind("resource_type", resource_type)
         name = short_text("name", name)
         kind = messages.IncrementalAlterConfigsRequest
@@ -418,6 +426,7 @@ class Admin(ClusterClient):
 
         Raises `UnsupportedVersionError` for a kind that the broker does not know.
         """
+        flag("committed", committed)
         asked = {
             pair("timestamps", place): timestamp_ms(f"timestamps[{place!r}]", each)
             for place, each in mapping("timestamps", timestamps).items()

@@ -131,6 +131,15 @@ def choice(name: str, given: object, choices: Iterable[str]) -> str:
     return word
 
 
+def header_pairs(given: object) -> list[tuple[str, bytes | None]]:
+    """The headers of a record. Raises TypeError, InvalidArgumentError."""
+    if given is None:
+        return []
+    if not isinstance(given, Iterable):
+        raise wrong_type("headers", given, "a list of pairs of a text and bytes")
+    return [header(each) for each in given]
+
+
 def pair(name: str, given: object) -> tuple[str, int]:
     """A pair of a topic and a partition. Raises TypeError."""
     match given:
@@ -165,7 +174,7 @@ def replica_lists(name: str, given: object) -> list[list[int]]:
     for each in given:
         if not isinstance(each, Iterable) or isinstance(each, str | bytes):
             raise wrong_type(name, given, wanted)
-        lists.append([whole(f"a broker id in {name}", broker_id) for broker_id in each])
+        lists.append([int32(f"a broker id in {name}", broker_id, -1) for broker_id in each])
     return lists
 
 
@@ -177,10 +186,10 @@ def mapping(name: str, given: object) -> Mapping[Any, Any]:
 
 
 def resource_kind(name: str, given: object) -> int:
-    """A type of resources. Raises TypeError."""
+    """A type of resources. Raises as `whole`: it is an int8 in the protocol."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         raise wrong_type(name, given, "int: TOPIC, BROKER or GROUP of kafkalite.client.admin")
-    return index(given)
+    return whole(name, given, 0, 127)
 
 
 def config_texts(name: str, given: object) -> dict[str, str]:

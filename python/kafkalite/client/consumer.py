@@ -167,7 +167,7 @@ class Consumer(Exclusive):
         """Commits, if it does so by itself, leaves the group and closes the connections. A group
         that does not answer is waited for no longer than `timeout_ms`, and about a second where
         nobody can be reached."""
-        self._close(whole("timeout_ms", timeout_ms, 0), in_hand=True)
+        self._close(int32("timeout_ms", timeout_ms, 0), in_hand=True)
 
     def __del__(self) -> None:
         if self._is_closed or self._is_forked:
@@ -248,11 +248,12 @@ class Consumer(Exclusive):
         Nothing is fetched from an offset of `stops` on; what comes before it may come with records
         behind it, of the same batch or the next ones."""
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
-        subscription_state = pairs("partitions", partitions)
-        for state, start in starts.items():
-            whole(f"the offset of {state[0]}-{state[1]}", start, None, OFFSET_MAX)
-        for topic, index in stops or {}:
-            if (topic, index) not in subscription_state:
+        assigned = pairs("partitions", partitions)
+        for (topic, index), start in starts.items():
+            whole(f"the offset of {topic}-{index}", start, None, OFFSET_MAX)
+        stops = {} if stops is None else offsets_by_pair("stops", stops)
+        for topic, index in stops:
+            if (topic, index) not in assigned:
                 raise InvalidArgumentError(f"{topic}-{index} is not assigned")
         special = {partition: start for partition, start in starts.items() if start < 0}
         found = self._admin.list_offsets(special) if special else {}
@@ -260,9 +261,9 @@ class Consumer(Exclusive):
         self._fetcher.waiting.shut()
         if self._coordinator is not None:
             self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000)
-        self._subscription_state.assign(subscription_state)
-        self._leaders.create_once(topic for topic, _ in subscription_state)
-        for partition, stop in (stops or {}).items():
+        self._subscription_state.assign(assigned)
+        self._leaders.create_once(topic for topic, _ in assigned)
+        for partition, stop in stops.items():
             self._subscription_state[partition].stop = stop
         for partition, start in starts.items():
             offset = found[partition].offset if partition in found else start
@@ -384,7 +385,7 @@ class Consumer(Exclusive):
         """How many offsets the position is behind the end of what may be read, as the last fetch
         has told it (`currentLag` of Kafka's consumer); None while that is not known."""
         self._fetcher.waiting.settle()
-        state = self._subscription_state[partition]
+        state = self._subscription_state[pair("partition", partition)]
         if state.position is None or state.end is None:
             return None
         return max(state.end - state.position, 0)
@@ -393,6 +394,7 @@ class Consumer(Exclusive):
     def position(self, partition: Partition) -> int:
         """The offset of the next record. Raises `OffsetOutOfRangeError` if there is nowhere to
         begin, `RequestTimedOutError`, `BrokerError`."""
+        pair("partition", partition)
         self._fetcher.waiting.settle()
         deadline = time.monotonic() + self.cluster.timeout_ms / 1000
         while True:
@@ -421,12 +423,12 @@ class Consumer(Exclusive):
     def pause(self, partition: Partition) -> None:
         """Hands out and fetches nothing more of a partition until `resume`."""
         self._fetcher.waiting.shut()
-        self._subscription_state.pause(partition, is_paused=True)
+        self._subscription_state.pause(pair("partition", partition), is_paused=True)
 
     @exclusive
     def resume(self, partition: Partition) -> None:
         """Goes on with a paused partition."""
-        self._subscription_state.pause(partition, is_paused=False)
+        self._subscription_state.pause(pair("partition", partition), is_paused=False)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -487,11 +489,13 @@ class Consumer(Exclusive):
     @exclusive
     def advance(self, partition: Partition, offset: int) -> None:
         """The records below an offset, of those that `fetch` gave, have been dealt with."""
-        self._subscription_state.advance(partition, offset)
+        self._subscription_state.advance(
+            pair("partition", partition), whole("offset", offset, 0, OFFSET_MAX)
+        )
 
     def _begin(self, timeout_ms: int) -> float:
         """The caller has dealt with all that they have, and wants more: until when."""
-        deadline = time.monotonic() + whole("timeout_ms", timeout_ms, 0) / 1000
+        deadline = time.monotonic() + int32("timeout_ms", timeout_ms, 0) / 1000
         if self._is_called_back:
             raise InvalidArgumentError("a rebalance listener cannot read: it is called by poll")
         self._fetcher.waiting.shut()

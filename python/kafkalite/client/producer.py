@@ -23,11 +23,12 @@ from typing import Self
 from kafkalite._native import partition_for_key
 from kafkalite.client import lifetime
 from kafkalite.client.arguments import (
+    OFFSET_MAX,
     TIMESTAMP_MAX,
     Bytes,
     bytes_of,
     flag,
-    header,
+    header_pairs,
     int32,
     short_text,
     text,
@@ -103,7 +104,7 @@ class Producer(ProducerLoop):
         int32("linger_ms", linger_ms, 0)
         int32("batch_bytes", batch_bytes, 0)
         int32("request_bytes_max", request_bytes_max, 1)
-        whole("buffer_bytes", buffer_bytes, 0)
+        whole("buffer_bytes", buffer_bytes, 0, OFFSET_MAX)
         int32("max_in_flight", max_in_flight, 1)
         int32("delivery_timeout_ms", delivery_timeout_ms, 0)
         int32("request_timeout_ms", request_timeout_ms, 1)
@@ -289,9 +290,9 @@ class Producer(ProducerLoop):
             return  # as almost always: the rest is once a batch
         if outcome == REFUSED:
             topic, value, key = text("topic", topic), bytes_of("value", value), bytes_of("key", key)
-            pairs = [header(each) for each in headers]
+            pairs = header_pairs(headers)
             if partition is not None:
-                partition = whole("partition", partition, 0)
+                partition = int32("partition", partition, 0)
             if timestamp_ms is not None:
                 timestamp_ms = whole("timestamp_ms", timestamp_ms, 0, TIMESTAMP_MAX)
             if on_delivery is not None and not callable(on_delivery):
@@ -413,7 +414,7 @@ class Producer(ProducerLoop):
         """A topic as it was told last; it is created if the broker does that. One that is not known
         is waited for, as `max.block.ms` of Kafka's producer says, and a broker that was there; what
         is under way moves on meanwhile. Raises `BrokerError` and other `ClientError`."""
-        return self._topic(name)
+        return self._topic(short_text("name", name))
 
     def _topic(self, name: str) -> TopicMetadata:
         known = self.cluster.known_topic(name)

@@ -159,17 +159,10 @@ class SubscriptionState:
 
     def _index(self) -> None:
         """Makes anew what is kept beside the states."""
-        subscription_state = self._states
-        self._lacking = {
-            each: one for each, one in subscription_state.items() if one.need is not Need.NOTHING
-        }
-        self._failed = {
-            each: one for each, one in subscription_state.items() if one.error is not None
-        }
-        in_hand = self._in_hand
-        self._in_hand = {
-            each: offset for each, offset in in_hand.items() if each in subscription_state
-        }
+        states, in_hand = self._states, self._in_hand
+        self._lacking = {each: one for each, one in states.items() if one.need is not Need.NOTHING}
+        self._failed = {each: one for each, one in states.items() if one.error is not None}
+        self._in_hand = {each: offset for each, offset in in_hand.items() if each in states}
         self.revision += 1
 
     def _go(self, partition: Partition, state: PartitionState, offset: int) -> None:
