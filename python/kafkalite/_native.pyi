@@ -321,12 +321,6 @@ class BrokerPlane:
         highest, first flexible version) of the keys that Python answers; `names` those of the
         listeners, `limits` those of their connections."""
 
-    def respond(self, request: Request, response: Any) -> None:
-        """`Requests.respond`, as long as handlers call it."""
-
-    def is_change_held_up(self) -> bool:
-        """`Logs.is_change_held_up`, as long as handlers call it."""
-
     def set_connection_limits(self, limits: _ConnectionLimits) -> None:
         """Limits of connections from now on. Those that wait for room are looked at again; while
         there are more than `total`, those that have been used least recently are closed."""

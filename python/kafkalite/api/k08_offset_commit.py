@@ -17,8 +17,10 @@ broker (KIP-211); v6 has leader epochs (KIP-320); v7 static members (KIP-345); v
 (KIP-848); v10 topic ids instead of names.
 """
 
+from functools import partial
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
 from kafkalite.groups.events import CommitRequest, OffsetToCommit
@@ -29,8 +31,11 @@ NAME = "OffsetCommit"
 NO_ID = bytes(16)
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
-    """Answers once the offsets are on disk."""
+def handle(
+    context: Context, request: _native.Request, message: messages.OffsetCommitRequest
+) -> None:
+    """Answers once the offsets are on disk: by a callback, for a task would take a sixth more time
+    of each commit."""
     by_id = request.api_version >= 10
     topics: Any = context.image.topics_by_id if by_id else context.image.topics
     taken: list[OffsetToCommit] = []
@@ -59,13 +64,7 @@ def handle(context: Context, request: Any, message: Any) -> None:
             )
         judged.append((key, topic is not None, partitions))
 
-    def reply(results: list[int]) -> None:
-        answered: list[Any] = [
-            ("", key, rows) if by_id else (key, NO_ID, rows)
-            for key, rows in put_together(judged, results)
-        ]
-        context.plane.respond(request, messages.OffsetCommitResponse(topics=answered))
-
+    reply = partial(_reply, context, request, judged, by_id)
     if not taken:
         reply([])
         return
@@ -78,3 +77,18 @@ def handle(context: Context, request: Any, message: Any) -> None:
         offsets=taken,
     )
     context.groups.commit(message.group_id, commit, reply)
+
+
+def _reply(
+    context: Context,
+    request: _native.Request,
+    judged: list[Judged],
+    by_id: bool,
+    results: list[int],
+) -> None:
+    answered: list[Any] = [
+        ("", key, rows) if by_id else (key, NO_ID, rows)
+        for key, rows in put_together(judged, results)
+    ]
+    response = messages.OffsetCommitResponse(topics=answered)
+    context.plane.requests.respond(request, response)

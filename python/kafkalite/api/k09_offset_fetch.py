@@ -16,22 +16,26 @@ concern newer types of groups (KIP-848); v10 topic ids instead of names.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets, OffsetsAnswer
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future
 
 NAME = "OffsetFetch"
 
 NO_OFFSET = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, request: _native.Request, message: messages.OffsetFetchRequest
+) -> messages.OffsetFetchResponse:
     """Answers once all groups are known."""
     version = request.api_version
     kind = messages.OffsetFetchResponse
-    response: Any = kind()
+    response = kind()
     if version < 8:
-        asked = [(message.group_id, message.topics, response)]
+        asked: list[tuple[str, Any, Any]] = [(message.group_id, message.topics, response)]
     else:
         group_kind = kind.OffsetFetchResponseGroup
         response.groups = [group_kind(group_id=each.group_id) for each in message.groups]
@@ -39,34 +43,24 @@ def handle(context: Context, request: Any, message: Any) -> None:
             (each.group_id, each.topics, place)
             for each, place in zip(message.groups, response.groups, strict=True)
         ]
-    waiting = len(asked)
+    answers = []
+    for group_id, _, _ in asked:
+        answer = Future[OffsetsAnswer]()
+        context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
+        answers.append(answer)
     whole_groups: dict[str, list[Any]] = {}
     """All topics of groups, which are told as often as they are asked for."""
-
-    def answer_for(group: tuple[str, Any, Any]) -> Callable[..., None]:
-        group_id, topics, place = group
-
-        def answer(told: OffsetsAnswer) -> None:
-            nonlocal waiting
-            code, offsets, is_unstable = told
-            place.error_code = code
-            if code == codes.NONE or version < 2:
-                found = whole_groups.get(group_id) if topics is None else None
-                if found is None:
-                    found = list(_topics(context, version, topics, offsets, is_unstable, code))
-                if topics is None:
-                    whole_groups[group_id] = found
-                place.topics = found
-            waiting -= 1
-            if waiting == 0:
-                context.plane.respond(request, response)
-
-        return answer
-
-    for group in asked:
-        context.groups.fetch_offsets(group[0], message.require_stable, answer_for(group))
-    if not asked:
-        context.plane.respond(request, response)
+    for (group_id, topics, place), answer in zip(asked, answers, strict=True):
+        code, offsets, is_unstable = await answer
+        place.error_code = code
+        if code == codes.NONE or version < 2:
+            found = whole_groups.get(group_id) if topics is None else None
+            if found is None:
+                found = list(_topics(context, version, topics, offsets, is_unstable, code))
+            if topics is None:
+                whole_groups[group_id] = found
+            place.topics = found
+    return response
 
 
 def _topics(

@@ -15,40 +15,24 @@ the id that it is given (KIP-394); v5 static members (KIP-345); v7 the protocol'
 (KIP-559); v8 reasons (KIP-800); v9 tells a returning leader to skip the assignment (KIP-814).
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.groups.coordinator import java_address
 from kafkalite.groups.events import JoinAnswer, JoinRequest
 from kafkalite.protocol import messages
+from kafkalite.tasks import Future
 
 NAME = "JoinGroup"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+def handle(
+    context: Context, request: _native.Request, message: messages.JoinGroupRequest
+) -> Coroutine[Any, Any, messages.JoinGroupResponse]:
     """Answers when the rebalance is complete."""
     version = request.api_version
-    kind = messages.JoinGroupResponse
-
-    def reply(answer: JoinAnswer) -> None:
-        protocol_name = answer.protocol_name
-        response = kind(
-            error_code=answer.error_code,
-            generation_id=answer.generation_id,
-            protocol_type=answer.protocol_type,
-            protocol_name="" if protocol_name is None and version < 7 else protocol_name,
-            leader=answer.leader,
-            skip_assignment=answer.skip_assignment,
-            member_id=answer.member_id,
-            members=[
-                kind.JoinGroupResponseMember(
-                    member_id=member_id, group_instance_id=group_instance_id, metadata=metadata
-                )
-                for member_id, group_instance_id, metadata in answer.members
-            ],
-        )
-        context.plane.respond(request, response)
-
     timeout_ms = message.rebalance_timeout_ms if version >= 1 else message.session_timeout_ms
     joining = JoinRequest(
         member_id=message.member_id,
@@ -63,4 +47,27 @@ def handle(context: Context, request: Any, message: Any) -> None:
         needs_member_id=version >= 4,
         can_skip_assignment=version >= 9,
     )
-    context.groups.join(message.group_id, joining, reply)
+    answer = Future[JoinAnswer]()
+    context.groups.join(message.group_id, joining, answer.set)
+    return _answer(answer, version)
+
+
+async def _answer(joined: Future[JoinAnswer], version: int) -> messages.JoinGroupResponse:
+    answer = await joined
+    kind = messages.JoinGroupResponse
+    protocol_name = answer.protocol_name
+    return kind(
+        error_code=answer.error_code,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        protocol_name="" if protocol_name is None and version < 7 else protocol_name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            kind.JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=group_instance_id, metadata=metadata
+            )
+            for member_id, group_instance_id, metadata in answer.members
+        ],
+    )

@@ -10,15 +10,16 @@ is NONE, as in Kafka: nobody is to leave a group because its coordinator has jus
 Version notes: v3 has static members (KIP-345).
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.protocol import messages
 
 NAME = "Heartbeat"
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    context: Context, _request: _native.Request, message: messages.HeartbeatRequest
+) -> messages.HeartbeatResponse:
     """Answers at once."""
     code = context.groups.heartbeat(
         message.group_id, message.member_id, message.group_instance_id, message.generation_id

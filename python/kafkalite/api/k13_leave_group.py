@@ -13,14 +13,18 @@ Version notes: up to v2 one member, whose code is the answer's; v3 several (KIP-
 
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import messages
+from kafkalite.tasks import Future
 
 NAME = "LeaveGroup"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, request: _native.Request, message: messages.LeaveGroupRequest
+) -> messages.LeaveGroupResponse:
     """Answers at once, or when an empty group is on disk."""
     version = request.api_version
     kind = messages.LeaveGroupResponse
@@ -31,18 +35,17 @@ def handle(context: Context, request: Any, message: Any) -> None:
             (each.member_id, each.group_instance_id, each.reason) for each in message.members
         ]
 
-    def reply(answer: GroupAnswer) -> None:
-        code, results = answer
-        response = kind(error_code=code)
-        if version < 3:
-            response.error_code = code or results[0]
-        else:
-            response.members = [
-                kind.MemberResponse(
-                    member_id=member_id, group_instance_id=group_instance_id, error_code=result
-                )
-                for (member_id, group_instance_id, _), result in zip(leaving, results, strict=False)
-            ]
-        context.plane.respond(request, response)
-
-    context.groups.leave(message.group_id, leaving, reply)
+    left = Future[GroupAnswer]()
+    context.groups.leave(message.group_id, leaving, left.set)
+    code, results = await left
+    if version < 3:
+        return kind(error_code=code or results[0])
+    return kind(
+        error_code=code,
+        members=[
+            kind.MemberResponse(
+                member_id=member_id, group_instance_id=group_instance_id, error_code=result
+            )
+            for (member_id, group_instance_id, _), result in zip(leaving, results, strict=False)
+        ],
+    )

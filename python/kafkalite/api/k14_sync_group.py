@@ -13,31 +13,27 @@ Version notes: v3 has static members (KIP-345); v5 the protocol's type and name,
 (KIP-559).
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.groups.events import SyncAnswer, SyncRequest
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future
 
 NAME = "SyncGroup"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+def handle(
+    context: Context, request: _native.Request, message: messages.SyncGroupRequest
+) -> Coroutine[Any, Any, messages.SyncGroupResponse]:
     """Answers once the leader's assignment is on disk."""
-
-    def reply(answer: SyncAnswer) -> None:
-        response = messages.SyncGroupResponse(
-            error_code=answer.error_code,
-            protocol_type=answer.protocol_type,
-            protocol_name=answer.protocol_name,
-            assignment=answer.assignment,
-        )
-        context.plane.respond(request, response)
-
+    answer = Future[SyncAnswer]()
     names_protocol = message.protocol_type is not None and message.protocol_name is not None
     if request.api_version >= 5 and not names_protocol:
-        reply(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL))
-        return
+        answer.set(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL))
+        return _answer(answer)
     asked = SyncRequest(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -46,4 +42,15 @@ def handle(context: Context, request: Any, message: Any) -> None:
         protocol_name=message.protocol_name,
         assignments={each.member_id: each.assignment for each in message.assignments},
     )
-    context.groups.sync(message.group_id, asked, reply)
+    context.groups.sync(message.group_id, asked, answer.set)
+    return _answer(answer)
+
+
+async def _answer(synced: Future[SyncAnswer]) -> messages.SyncGroupResponse:
+    answer = await synced
+    return messages.SyncGroupResponse(
+        error_code=answer.error_code,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )

@@ -13,6 +13,7 @@ GROUP_ID_NOT_FOUND with a message (KIP-1043).
 
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.states import DEAD, STABLE
@@ -24,7 +25,9 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """Read, delete, describe, describe configs, alter configs."""
 
 
-def handle(context: Context, request: Any, message: Any) -> Any:
+def handle(
+    context: Context, request: _native.Request, message: messages.DescribeGroupsRequest
+) -> messages.DescribeGroupsResponse:
     """Answers at once."""
     response = messages.DescribeGroupsResponse()
     known: dict[str, Any] = {}

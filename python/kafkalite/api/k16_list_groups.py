@@ -10,8 +10,7 @@ Version notes: v4 has states (KIP-518); v5 types (KIP-848), of which `classic` i
 here.
 """
 
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.protocol import messages
 
@@ -20,7 +19,9 @@ NAME = "ListGroups"
 CLASSIC = "classic"
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    context: Context, _request: _native.Request, message: messages.ListGroupsRequest
+) -> messages.ListGroupsResponse:
     """Answers at once."""
     states = {each.strip().lower() for each in message.states_filter}
     types = {each.lower() for each in message.types_filter}

@@ -16,6 +16,7 @@ Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.config_resources import BROKER_LOGGER, LOG_LEVELS, ROOT_LOGGER, own_configs
 from kafkalite.config import describe
 from kafkalite.config.changes import ChangeRefusedError
@@ -32,7 +33,9 @@ LOGGER_SOURCE = 6
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(context: Context, _request: Any, message: Any) -> Any:
+def handle(
+    context: Context, _request: _native.Request, message: messages.DescribeConfigsRequest
+) -> messages.DescribeConfigsResponse:
     """A result for each resource, in order."""
     response = messages.DescribeConfigsResponse()
     described: dict[Any, list[Any]] = {}

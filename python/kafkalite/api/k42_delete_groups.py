@@ -7,34 +7,25 @@ Refusals, per group: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT
 NON_EMPTY_GROUP.
 """
 
-from collections.abc import Callable
-from typing import Any
-
+from kafkalite import _native
 from kafkalite.context import Context
 from kafkalite.protocol import messages
+from kafkalite.tasks import Future
 
 NAME = "DeleteGroups"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, _request: _native.Request, message: messages.DeleteGroupsRequest
+) -> messages.DeleteGroupsResponse:
     """Answers once all groups have ended or were refused."""
     kind = messages.DeleteGroupsResponse
-    response = kind()
-    group_ids = list(dict.fromkeys(message.groups_names))
-    response.results = [kind.DeletableGroupResult(group_id=each) for each in group_ids]
-    waiting = len(group_ids)
-
-    def reply_for(result: Any) -> Callable[[int], None]:
-        def reply(code: int) -> None:
-            nonlocal waiting
-            result.error_code = code
-            waiting -= 1
-            if waiting == 0:
-                context.plane.respond(request, response)
-
-        return reply
-
-    for result in response.results:
-        context.groups.delete_group(result.group_id, reply_for(result))
-    if not group_ids:
-        context.plane.respond(request, response)
+    ended: dict[str, Future[int]] = {}
+    for group_id in dict.fromkeys(message.groups_names):
+        ended[group_id] = Future[int]()
+        context.groups.delete_group(group_id, ended[group_id].set)
+    results = [
+        kind.DeletableGroupResult(group_id=group_id, error_code=await code)
+        for group_id, code in ended.items()
+    ]
+    return kind(results=results)

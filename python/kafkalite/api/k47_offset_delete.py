@@ -10,15 +10,19 @@ no topic. Per partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
 
 from typing import Any
 
+from kafkalite import _native
 from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
 from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future
 
 NAME = "OffsetDelete"
 
 
-def handle(context: Context, request: Any, message: Any) -> None:
+async def handle(
+    context: Context, _request: _native.Request, message: messages.OffsetDeleteRequest
+) -> messages.OffsetDeleteResponse:
     """Answers once the tombstones are on disk."""
     known: list[tuple[str, int]] = []
     judged: list[Judged] = []
@@ -35,11 +39,8 @@ def handle(context: Context, request: Any, message: Any) -> None:
                 known.append((asked.name, index))
         judged.append((asked.name, topic is not None, partitions))
 
-    def reply(answer: GroupAnswer) -> None:
-        code, results = answer
-        response: Any = messages.OffsetDeleteResponse(error_code=code)
-        if code == codes.NONE:
-            response.topics = put_together(judged, results)
-        context.plane.respond(request, response)
-
-    context.groups.delete_offsets(message.group_id, known, reply)
+    deleted = Future[GroupAnswer]()
+    context.groups.delete_offsets(message.group_id, known, deleted.set)
+    code, results = await deleted
+    topics: Any = put_together(judged, results) if code == codes.NONE else []
+    return messages.OffsetDeleteResponse(error_code=code, topics=topics)

@@ -19,7 +19,7 @@ use super::claim::ClaimedDirectories;
 use super::door::{enter, raise};
 use super::figures::Figures;
 use super::log_calls::Logs;
-use super::requests::{Request, Requests};
+use super::requests::Requests;
 use super::topics::{TopicFacts, Topics, topic_plans};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::codec::Message;
@@ -204,21 +204,6 @@ impl BrokerPlane {
         idle_ms_max: i64,
     ) -> PyResult<PyArrowServer> {
         serve_node(py, self.broker.node.clone(), listener, idle_ms_max)
-    }
-
-    /// `Requests.respond`, as long as handlers call it.
-    fn respond(
-        &self,
-        py: Python<'_>,
-        request: &Request,
-        response: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.requests.get().respond(py, request, response)
-    }
-
-    /// `Logs.is_change_held_up`, as long as handlers call it.
-    fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
-        self.logs.get().is_change_held_up(py)
     }
 
     /// Limits of connections from now on.

@@ -139,7 +139,7 @@ impl Logs {
 
     /// Logs are being made or deleted, or the metadata is being written, in a directory that does
     /// not answer, and requests that wait take so much of their memory that no more may wait for it.
-    pub fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
+    fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
         let shared = &self.broker.started(py)?.shared;
         Ok(shared.memory.is_half_used() && shared.storage.are_changes_stuck())
     }

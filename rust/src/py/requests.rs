@@ -130,7 +130,7 @@ impl Requests {
     }
 
     /// Answers a request with a message, in the request's version.
-    pub fn respond(
+    fn respond(
         &self,
         py: Python<'_>,
         request: &Request,
