@@ -54,6 +54,8 @@ UNSAFE_FILES = re.compile(
     r"rust/src/(log/storage\.rs|py/.*|net/.*|arrow/.*)|tests/rust/.*|benches/.*|rust/fuzz/.*"
 )
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
 PRODUCT = ("rust/src/", "python/kafkalite/", "python/pyspark_kafkalite/", "spark/jvm/")
 
 # How a product file opens: Rust and Python with its doc, Java with that of its class.
@@ -426,3 +428,25 @@ def test_lengths_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
             print(f"  {lines:5} lines in {name}")
         for place in wide[:20]:
             print(f"  over 100 columns: {place}")
+
+
+NESTED_MAX = 10
+"""Functions within functions, in `api/` and `metadata/` together: what they do comes in another
+order than it is read. What has to wait is a coroutine."""
+
+
+def test_handlers_read_from_top_to_bottom_and_know_the_fields_of_their_requests() -> None:
+    nested = []
+    for name in tracked(".py"):
+        if not name.startswith(("python/kafkalite/api/", "python/kafkalite/metadata/")):
+            continue
+        tree = ast.parse(read(name))
+        functions = [each for each in ast.walk(tree) if isinstance(each, FUNCTIONS)]
+        for outer in functions:
+            within = [each for each in ast.walk(outer) if isinstance(each, FUNCTIONS)]
+            nested += [f"{name}:{each.name}" for each in within if each is not outer]
+        for handler in functions:
+            if handler.name == "handle" and handler in tree.body:
+                last = handler.args.args[-1].annotation
+                assert last is not None and ast.unparse(last) != "Any", f"{name}: messages.…Request"
+    assert len(set(nested)) <= NESTED_MAX, nested

@@ -1,8 +1,9 @@
 """The keys that Python answers: one file each, `kNN_name.py`, found by looking into this folder.
 
 A file has `NAME`, as in the schema table without "Request", and `handle(context, request,
-message)`, which returns the response message, or None once it has answered by other means. Beside
-them, `auto_create.py` has the same parts for what Rust hands over of Metadata.
+message)`, which returns the response message, a coroutine of it where it has to wait
+(`kafkalite.tasks`), or None where it answers by other means. Beside them, `auto_create.py` has the
+same parts for what Rust hands over of Metadata.
 
 The file's name says key and message, so that a start learns which keys there are without importing
 forty modules; each is imported by its first request.
