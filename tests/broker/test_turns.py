@@ -68,8 +68,8 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
     logs = SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
     plane: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
     config: Any = {"node.id": 1}
-    controller: Any = SimpleNamespace(change_files_by=lambda _: None)
-    context = Context(plane, config, Log("error"), controller)
+    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    context = Context(plane, config, Log("error"), metadata)
     written = context.logs.make({})
 
     async def handle(_context: Context, _request: Any, _message: Any) -> Any:
