@@ -1,4 +1,4 @@
-"""What reads a log, or talks to a broker, from Python: blocking, and without a dependency.
+"""Reads logs, and talks to brokers, from Python: blocking, and without a dependency.
 
     Admin         topics, configurations (of a TOPIC, BROKER or GROUP), offsets (LATEST, EARLIEST,
                   MAX_TIMESTAMP, a time), brokers

@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster: topics, configurations, offsets, brokers. Groups are in
+"""Asks and changes a cluster's topics, configurations, offsets and brokers. Groups are in
 `group_admin.py`.
 
     with Admin("127.0.0.1:9092") as admin:
@@ -450,11 +450,11 @@ class Admin(ClusterClient):
         return min(self.cluster.request_timeout_ms, self.cluster.timeout_ms)
 
     def _ask_any(self, ask: Callable[[], Result]) -> Result:
-        """What any broker answers; only a connection is tried again."""
+        """Asks any broker; only a connection is tried again."""
         return self.cluster.retry(ask, passing=NOTHING_PASSES.__contains__)
 
     def _change(self, ask: Callable[[], None], passing: frozenset[int]) -> None:
-        """What the controller does. Who is that no more, or does not answer, is not asked again
+        """Has the controller do it. Who is that no more, or does not answer, is not asked again
         unseen (`KafkaAdminClient.handleNotControllerError`)."""
 
         def forget(error: ClientError) -> None:
@@ -511,8 +511,8 @@ def list_offsets_request(
     timeout_ms: int,
     leader_epochs: Mapping[Partition, int] | None = None,
 ) -> Any:
-    """What `Admin.list_offsets` asks one leader. A leader of another epoch than `leader_epochs`
-    says, or a follower, refuses."""
+    """The request of `Admin.list_offsets` to one leader. A leader of another epoch than
+    `leader_epochs` says, or a follower, refuses."""
     epochs = leader_epochs or {}
     kind = messages.ListOffsetsRequest
     inner = kind.ListOffsetsTopic.ListOffsetsPartition

@@ -1,5 +1,6 @@
-"""What programs give to the public functions. A wrong type is a TypeError that names the argument;
-one that Python would let by, above all a text where several are meant, is what was meant."""
+"""Checks what programs give to the public functions. A wrong type is a TypeError that names the
+argument; one that Python would let by, above all a text where several are meant, is what was meant.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -19,8 +20,8 @@ Offsets = (
     | Mapping[int | str | tuple[str, int], Offset]
     | None
 )
-"""What `offsets` takes. The kinds of keys stand alone too: a `dict[str, int]` is no mapping of
-several kinds to type checkers."""
+"""The types that `offsets` takes. The kinds of keys stand alone too: a `dict[str, int]` is no
+mapping of several kinds to type checkers."""
 SHORT_TEXT_BYTES_MAX = 2**15 - 1
 """Before most texts the protocol has their length as an int16."""
 INT_MAX = 2**31 - 1

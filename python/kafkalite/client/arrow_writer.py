@@ -27,7 +27,7 @@ __all__ = ["ArrowWriter", "Written", "WrittenPartition", "write_arrow"]
 
 
 class WrittenPartition(NamedTuple):
-    """What was written to one partition. Offsets are -1 if the broker was not asked for them
+    """The records written to one partition. Offsets are -1 if the broker was not asked for them
     (`acks=0`); records of others may lie between the first and the last."""
 
     topic: str
@@ -38,7 +38,7 @@ class WrittenPartition(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What was written, by topic and partition, in order."""
+    """The records written, by topic and partition, in order."""
 
     records_count: int
     partitions: tuple[WrittenPartition, ...]

@@ -100,7 +100,7 @@ def parse_servers(bootstrap_servers: Servers) -> list[tuple[str, int]]:
 
 
 def _is_host(name: str) -> bool:
-    """Whether a resolver takes it: no label of a name is empty or too long."""
+    """Says whether a resolver takes it: no label of a name is empty or too long."""
     try:
         encoded = name.encode("idna")
     except UnicodeError:
@@ -155,14 +155,14 @@ class Cluster(Closing):
 
     @property
     def was_reached(self) -> bool:
-        """Whether any broker has ever answered."""
+        """Says whether any broker has ever answered."""
         return bool(self._reached)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether brokers that do not answer are waited for: one of them has answered before, or
-        the first contact has time left. Else their name is wrong, most likely, or nothing has been
-        started."""
+        """Says whether brokers that do not answer are waited for: one of them has answered before,
+        or the first contact has time left. Else their name is wrong, most likely, or nothing has
+        been started."""
         return self.was_reached or (
             self._patient_until is not None and time.monotonic() < self._patient_until
         )
@@ -181,7 +181,7 @@ class Cluster(Closing):
         self._bootstrap = None
 
     def twin(self) -> "Cluster":
-        """The same cluster, for another thread."""
+        """Makes a client of this cluster for another thread."""
         return Cluster(
             self.servers_text,
             client_id=self._client_id,
@@ -191,7 +191,7 @@ class Cluster(Closing):
         )
 
     def interrupt(self) -> None:
-        """What another thread asks fails, at once or when it has connected, until `resume`."""
+        """Fails what another thread asks, at once or when it has connected, until `resume`."""
         self._is_interrupted = True
         for connection in (*self._connections.values(), self._bootstrap):
             if connection is not None:
@@ -308,8 +308,8 @@ class Cluster(Closing):
 
     @contextmanager
     def until(self, deadline: float) -> Iterator[float]:
-        """What is asked in the block is waited for until then (monotonic seconds), or until an
-        operation around it is over: gives the sooner."""
+        """Bounds the wait for what is asked in the block: until then (monotonic seconds), or until
+        an operation around it is over: gives the sooner."""
         around = self._deadline
         self._deadline = deadline if around is None else min(deadline, around)
         try:
@@ -349,7 +349,7 @@ class Cluster(Closing):
         return found_topics(told)
 
     def learn(self, response: Any, version: int) -> "dict[str, TopicMetadata | BrokerError]":
-        """What a Metadata response tells is kept; of each topic its partitions, or its error.
+        """Keeps what a Metadata response tells; gives each topic's partitions, or its error.
 
         Raises `BrokerError` for what concerns no topic.
         """
@@ -444,7 +444,7 @@ class Cluster(Closing):
         return self.learn_coordinator(response, name, kind)
 
     def learn_coordinator(self, response: Any, name: str, kind: int = GROUP) -> int:
-        """The same, of an answer to `coordinator_request`."""
+        """Keeps and gives the broker that an answer to `coordinator_request` names."""
         found = response.coordinators[0] if response.coordinators else response
         what = "transactional id" if kind == TRANSACTION else "group"
         check(found.error_code, f"coordinator of {what} '{name}'", found.error_message)
@@ -487,7 +487,7 @@ class Cluster(Closing):
         return connection if connection is not None and connection.is_open else None
 
     def take_back(self, connection: Connection) -> None:
-        """What was lent serves others; nothing is awaited on it."""
+        """Takes back a connection that was lent, on which nothing is awaited."""
         if self._bootstrap is not None:
             self._bootstrap.close()
         self._bootstrap = connection

@@ -26,7 +26,7 @@ Address = tuple[str, int]
 
 
 class DialOptions(NamedTuple):
-    """What a connection is made with. `connect_timeout_ms` bounds each address,
+    """The settings of a new connection. `connect_timeout_ms` bounds each address,
     `request_timeout_ms` its answer to ApiVersions."""
 
     client_id: str
@@ -51,7 +51,7 @@ class Connecting(Closing):
         self._options = options
         self._on_end = on_end
         self._targets: deque[tuple[int, Any]] = deque()
-        """What the address was resolved to and has not been tried."""
+        """Addresses of the host that have not been tried."""
         self._failures: list[ClientError] = []
         self._dialled: tuple[socket.socket, select.epoll] | None = None
         """A socket that connects, and what is readable once it has: those who wait need one kind of

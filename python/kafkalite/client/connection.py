@@ -76,7 +76,7 @@ def check(code: int, what: str, message: str | None = None) -> None:
 
 
 def may_pass(error: ClientError) -> bool:
-    """Whether the same may go well a moment later, of this broker or another."""
+    """Says whether the same may go well a moment later, of this broker or another."""
     if isinstance(error, BrokerError):
         return error.retriable
     return isinstance(error, ConnectionFailedError | RequestTimedOutError)
@@ -98,7 +98,7 @@ def peer_text(host: str, port: int) -> str:
 
 
 def connection_failed(peer: str, error: Exception) -> ConnectionFailedError:
-    """What is told of a socket that cannot be connected."""
+    """The sentence about a socket that cannot be connected."""
     why: object = error
     if isinstance(error, ValueError | OverflowError):  # of the resolver
         why = "that is no name of a host"
@@ -110,7 +110,7 @@ def connection_failed(peer: str, error: Exception) -> ConnectionFailedError:
 
 
 class Closing(ABC):
-    """What a `with` block closes at its end."""
+    """Something that a `with` block closes at its end."""
 
     def __enter__(self) -> Self:
         return self
@@ -261,7 +261,7 @@ class Connection(Closing):
         return version
 
     def supports(self, name: str) -> bool:
-        """Whether both sides speak some version of a request."""
+        """Says whether both sides speak some version of a request."""
         try:
             self.version_for(name)
         except UnsupportedVersionError:

@@ -465,7 +465,7 @@ class Consumer(Exclusive):
 
     @exclusive
     def _next_records(self) -> Iterator[Record] | None:
-        """What an iterator hands out next; None if it is to end."""
+        """Gives what an iterator hands out next; None if it is to end."""
         while True:
             deadline = self._begin(round(ITERATE_S * 1000))
             if self._collect(deadline):
@@ -503,7 +503,7 @@ class Consumer(Exclusive):
         return deadline
 
     def _has_to_return(self, deadline: float) -> bool:
-        """Whether the time is over, or `wakeup` was called, which is over then."""
+        """Says whether the time is over, or `wakeup` was called, which is over then."""
         is_woken, self._is_woken = self._is_woken, False
         if self._coordinator is not None:
             self._coordinator.is_woken = False
@@ -582,7 +582,7 @@ class Consumer(Exclusive):
 
     @exclusive
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """What the group has committed, of those partitions that have an offset."""
+        """Gives the committed offsets, of those partitions that have one."""
         return self._grouped().group.committed(pairs("partitions", partitions))
 
     def _grouped(self) -> ConsumerCoordinator:

@@ -38,7 +38,7 @@ METADATA_AGE_S = 30.0
 METADATA_AGE_JOINING_S = 1.0
 
 LEAVE_S = 1.0
-"""What is left for leaving the group though the commit took all the time that there was."""
+"""The time for leaving the group though the commit took all that there was."""
 
 COMMIT = "commit"
 """The trouble of a group that takes no commit."""
@@ -83,7 +83,7 @@ class ConsumerCoordinator(Closing):
         """Topics have changed since the group was joined, or what it gave was not taken: an
         interrupt may have come between."""
         self._is_prepared = False
-        """What was read has been committed, and nothing is assigned until the group is joined."""
+        """All that was read is committed, and nothing is assigned until the group is joined."""
         self._joining: PendingCall[list[Partition]] | None = None
         self._is_committing = False
         """It is the commit before the join that is under way."""
@@ -107,12 +107,12 @@ class ConsumerCoordinator(Closing):
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the group gives the partitions."""
+        """Says whether the group gives the partitions."""
         return self._subscription is not None
 
     @property
     def is_joining(self) -> bool:
-        """Whether a commit or a join is under way in its own thread."""
+        """Says whether a commit or a join is under way in its own thread."""
         return self._joining is not None
 
     def subscribe(self, topics: Topics, listener: Listener) -> None:
@@ -155,12 +155,12 @@ class ConsumerCoordinator(Closing):
                 self._revoke()
 
     def descriptors(self) -> list[int]:
-        """What is readable when topics are told of."""
+        """Sockets that are readable when topics are told of."""
         return self._topics.descriptors()
 
     def missing(self, now: float) -> BrokerError | None:
-        """What the caller is told of topics that are not there, once for each of their calls, where
-        there is nothing else to give."""
+        """The error for the caller about topics that are not there, once for each of their calls,
+        where there is nothing else to give."""
         if self._missing is None or now < self._missing_told_at + BACKOFF_MS / 1000:
             return None
         self._missing_told_at = now
@@ -207,7 +207,7 @@ class ConsumerCoordinator(Closing):
     def _commit_quietly(
         self, *, once: bool = False, deadline: float | None = None, in_hand: bool = True
     ) -> None:
-        """What cannot be committed is read again by whoever gets the partition."""
+        """Commits as far as it can: the rest is read again by whoever gets the partition."""
         if self._commit_s is None:
             return
         try:
@@ -240,9 +240,9 @@ class ConsumerCoordinator(Closing):
     # --- joining ----------------------------------------------------------------------------------
 
     def join_if_due(self, deadline: float) -> bool:
-        """Whether the partitions are this member's: not while it joins its group, if the time is
-        over before that has been done, nor while the topics of a new subscription, or of a member
-        that is to join, are looked up. Raises what a listener raises."""
+        """Says whether the partitions are this member's: not while it joins its group, if the time
+        is over before that has been done, nor while the topics of a new subscription, or of a
+        member that is to join, are looked up. Raises what a listener raises."""
         if self._subscription is None:
             return True
         while True:
@@ -417,8 +417,8 @@ class ConsumerCoordinator(Closing):
         return None if self._waits_for(found, now) else found
 
     def _waits_for(self, found: Mapping[str, int], now: float) -> bool:
-        """Whether topics that are named and not there are asked for once more, before anything is
-        joined: the first time the broker is asked to make them, which takes a moment."""
+        """Says whether topics that are named and not there are asked for once more, before anything
+        is joined: the first time the broker is asked to make them, which takes a moment."""
         is_pattern = isinstance(self._subscription, re.Pattern)
         missing = [] if is_pattern else sorted(name for name in found if not found[name])
         if missing and self._is_new_subscription and self._created_until is None:
@@ -450,7 +450,7 @@ class ConsumerCoordinator(Closing):
         }
 
     def _partition_counts(self, topics: set[str]) -> dict[str, int]:
-        """Of all topics of the group, for its leader: asked in the thread that joins."""
+        """Counts the partitions of the group's topics for its leader, in the thread that joins."""
         with self._cluster.twin() as counting:
             self._counting = counting
             try:

@@ -35,7 +35,7 @@ class Deliveries:
         """Batches that are not done, by the number of the flush that is to wait for them."""
         self._done: deque[tuple[Batch, KafkaliteError | None, int]] = deque()
         self._callback_error: Exception | None = None
-        """What the first callback raised, until that is."""
+        """The error of the first callback that raised, until it is raised here."""
         self._telling = threading.Lock()
         self._teller = 0
         """The thread that calls callbacks."""
@@ -52,7 +52,7 @@ class Deliveries:
         self._unfinished[batch.flush] += parts_count - 1
 
     def finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-        """What became of a batch: the error or None, and its base offset, -1 if it is not known."""
+        """Notes the end of a batch: the error or None; its base offset, -1 if it is not known."""
         left = self._unfinished[batch.flush] - 1
         if left:
             self._unfinished[batch.flush] = left
@@ -78,15 +78,15 @@ class Deliveries:
         return self._flush_number - 1
 
     def is_flushed(self, number: int) -> bool:
-        """Whether that is done, and its callbacks have been called. Who is called back does not
-        wait for that."""
+        """Says whether that is done, and its callbacks have been called. Who is called back does
+        not wait for that."""
         if any(each <= number for each in self._unfinished):
             return False
         return self._teller == threading.get_ident() or not self.has_to_tell
 
     @property
     def has_to_tell(self) -> bool:
-        """Whether callbacks are due, or under way in another thread."""
+        """Says whether callbacks are due, or under way in another thread."""
         return bool(self._done) or self._teller not in (0, threading.get_ident())
 
     # --- without it -------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class ConfigEntry(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """What ListOffsets found; -1 each for nothing."""
+    """An offset that ListOffsets found; -1 each for nothing."""
 
     offset: int
     timestamp: int

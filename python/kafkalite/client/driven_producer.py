@@ -16,7 +16,7 @@ from kafkalite.errors import InvalidArgumentError
 __all__ = ["DrivenProducer"]
 
 START_S = 2.0
-"""What a broker that does not answer costs the others at most, each time that it is tried."""
+"""The time that a broker that does not answer costs the others at most, each time it is tried."""
 
 
 class DrivenProducer(Producer):

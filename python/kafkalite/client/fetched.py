@@ -1,4 +1,4 @@
-"""What fetches have brought and the caller has not been handed out yet.
+"""Keeps what fetches have brought until the caller is handed it out.
 
     answer ──► Waiting ──► bytes    Consumer.fetch      the caller says how far they are
                      └───► records  Consumer.poll       so many at most, the rest stays
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
 
 class Fetched:
-    """What one fetch brought of one partition, as bytes until somebody looks."""
+    """The records of one fetch and one partition, as bytes until somebody looks."""
 
     __slots__ = (
         "aborted",
@@ -141,7 +141,7 @@ def sound_bytes(records: bytes, offset: int, aborted: list[tuple[int, int]]) -> 
 def unreadable(
     partition: Partition, offset: int, damaged: bytes, error: KafkaliteError
 ) -> KafkaliteError:
-    """What a caller is told of bytes that begin with a batch that cannot be read."""
+    """The error about bytes that begin with a batch that cannot be read."""
     sentence = f"{partition[0]}-{partition[1]} cannot be read at offset {offset}: {error}"
     if len(damaged) >= BATCH_HEAD.size:
         _, size = BATCH_HEAD.unpack_from(damaged)
@@ -158,7 +158,7 @@ def _records(fetched: Fetched, rows: list[Row]) -> list[Record]:
 
 
 class _Open(NamedTuple):
-    """What an iterator has before it: so many records of one answer, which it takes by itself."""
+    """The records of one answer that an iterator has before it, and takes by itself."""
 
     fetched: Fetched
     left: int
@@ -166,7 +166,7 @@ class _Open(NamedTuple):
 
 
 class Waiting:
-    """What has come and was not handed out, in its order."""
+    """Records that have come and were not handed out, in their order."""
 
     def __init__(self, subscription_state: SubscriptionState) -> None:
         self._subscription_state = subscription_state
@@ -181,7 +181,7 @@ class Waiting:
         self._subscription_state.fetched(fetched.topic_partition, epoch, end, read_epoch)
 
     def has(self, partition: Partition) -> bool:
-        """Whether something of a partition is still to be handed out."""
+        """Says whether something of a partition is still to be handed out."""
         return any(
             each.topic_partition == partition
             and self._subscription_state.of(partition, each.epoch) is not None
@@ -190,13 +190,13 @@ class Waiting:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something that may be handed out now."""
+        """Says whether there is something that may be handed out now."""
         return next(self._ready(), None) is not None
 
     def take_bytes(self) -> list[Fetched]:
-        """What may be handed out, of a partition the first: the caller may find it damaged. Of what
-        was handed out in part the rest is fetched anew: its bytes begin with what the caller has.
-        """
+        """Gives what may be handed out, of a partition the first: the caller may find it damaged.
+        Of what was handed out in part the rest is fetched anew: its bytes begin with what the
+        caller has."""
         found: dict[Partition, Fetched] = {}
         for fetched in self._ready():
             if fetched.rows_given:
@@ -287,7 +287,7 @@ class Waiting:
         return fetched.rows_read
 
     def _ready(self) -> Iterator[Fetched]:
-        """What may be handed out at the moment that it is asked for: what follows something that
+        """Gives what may be handed out at the moment of the call: what follows something that
         was found damaged may not."""
         queue = self._queue
         while (

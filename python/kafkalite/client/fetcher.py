@@ -36,7 +36,7 @@ FETCH_BY_NAME = 12
 
 
 class FetchOptions(NamedTuple):
-    """What every fetch asks for: sizes in bytes, `isolation` as the protocol counts."""
+    """The settings of every fetch: sizes in bytes, `isolation` as the protocol counts."""
 
     isolation: int
     bytes_min: int
@@ -241,8 +241,8 @@ class Fetcher(Closing):
             self._failed({partition: epoch}, error, now)
 
     def _failed(self, asked: dict[Partition, int], error: KafkaliteError, now: float) -> None:
-        """What may pass is tried again after a pause. An answer that cannot be read is told: the
-        next one is most likely the same."""
+        """Tries again after a pause if the error may pass. An answer that cannot be read is told:
+        the next one is most likely the same."""
         cause = error.__cause__
         is_unreadable = isinstance(cause, KafkaliteError) and not isinstance(cause, ClientError)
         passes = isinstance(error, ClientError) and may_pass(error) and not is_unreadable
@@ -255,7 +255,7 @@ class Fetcher(Closing):
 
 
 def _error_of(partition: Partition, offset: int, row: Any) -> KafkaliteError | None:
-    """What is wrong with an answer for a partition, as far as its first batch."""
+    """The error of an answer for a partition, as far as its first batch."""
     if row.error_code != NONE:
         return broker_error(row.error_code, f"partition {partition[0]}-{partition[1]}")
     if fetched_end(row.records, offset) > offset:

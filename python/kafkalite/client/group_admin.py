@@ -1,4 +1,4 @@
-"""What an administrator asks of consumer groups: who they are, how far they are, and to set that.
+"""Asks who consumer groups are and how far they are, and sets that.
 
 with GroupAdmin("127.0.0.1:9092") as groups:
     groups.committed("billing")             # {("orders", 0): Committed(17, -1, "")}

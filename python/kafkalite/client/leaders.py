@@ -1,4 +1,4 @@
-"""What a client has to know of topics, asked without waiting for the answer.
+"""Finds out what a client has to know of topics, without waiting for the answer.
 
     find ──► known ─────────────────────────────► who leads
       └────► not known, or doubted ──► wanted ──► one request for all that are wanted
@@ -48,11 +48,11 @@ class TopicRequest(Closing):
 
     @property
     def is_asked(self) -> bool:
-        """Whether an answer is due."""
+        """Says whether an answer is due."""
         return self._pending is not None
 
     def descriptors(self) -> list[int]:
-        """What is readable when it may be there."""
+        """Sockets that are readable when it may be there."""
         return [] if self._pending is None else self._pending.descriptors()
 
     @property
@@ -68,7 +68,7 @@ class TopicRequest(Closing):
         self._pending = PendingRequest(self._cluster, request, now)
 
     def take(self, now: float) -> Told | None:
-        """What was told, which the cluster knows from now on; None while no answer is there.
+        """Gives what was told, which the cluster knows from now on; None while no answer is there.
 
         Raises `ClientError` if none will come.
         """
@@ -134,7 +134,7 @@ class Leaders(Closing):
 
     @property
     def is_asked(self) -> bool:
-        """Whether an answer is due."""
+        """Says whether an answer is due."""
         return self._pending.is_asked
 
     # --- who leads --------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Leaders(Closing):
         self._creatable.update(topics)
 
     def is_being_created(self, topic: str, now: float) -> bool:
-        """Whether a broker was asked to make it a moment ago."""
+        """Says whether a broker was asked to make it a moment ago."""
         return topic in self._to_create or now < self._created_until.get(topic, 0.0)
 
     def look(self, topics: Iterable[str]) -> None:

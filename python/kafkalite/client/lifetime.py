@@ -19,7 +19,7 @@ __all__ = ["Client", "forget", "watch"]
 
 
 class Client(Protocol):
-    """What has to know of its process."""
+    """A client that has to know of its process."""
 
     def after_fork(self) -> None:
         """Gives up, in the child, what belongs to the parent. No other thread runs."""

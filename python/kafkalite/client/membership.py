@@ -50,7 +50,7 @@ PROTOCOL_TYPE = "consumer"
 SUBSCRIPTION_VERSION = 1
 
 ONCE_MS = 1_000
-"""What a commit that is not tried again takes at most."""
+"""The time that a commit that is not tried again takes at most."""
 
 COORDINATOR = "coordinator"
 """The trouble of a coordinator that is away."""
@@ -134,7 +134,7 @@ class Membership:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the partitions of the last `join` are still this member's.
+        """Says whether the partitions of the last `join` are still this member's.
 
         Raises what ended the membership for good, if something did.
         """
@@ -145,7 +145,7 @@ class Membership:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was put out of the group, or has left: others may have its partitions."""
+        """Says whether it was put out of the group, or has left: others may have its partitions."""
         return self.generation < 0
 
     # --- membership -------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ class Membership:
         return assign_range(members, counts(topics))
 
     def _forgets(self, code: int) -> bool:
-        """Whether the coordinator has told that this is no member any more, or not in this
+        """Says whether the coordinator has told that this is no member any more, or not in this
         generation. Then it is still known, and would be waited for if it came as a new one
         (`AbstractCoordinator.resetStateOnResponseError`)."""
         if code not in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
@@ -437,7 +437,7 @@ class Membership:
             check(code, f"group '{self.options.group}'")
 
     def _heed(self, code: int) -> bool:
-        """Whether a member has been told to join again."""
+        """Says whether a member has been told to join again."""
         is_told = self.generation >= 0 and (self._forgets(code) or code == REBALANCE_IN_PROGRESS)
         if is_told:
             self._joined = False
@@ -554,7 +554,7 @@ class Membership:
 
     @contextmanager
     def _alone(self, deadline: float | None) -> Iterator[None]:
-        """What is asked in the block is asked under the lock, and neither is waited for beyond the
+        """Has the block ask under the lock, and neither is waited for beyond the
         deadline. Raises `RequestTimedOutError`."""
         left_s = -1 if deadline is None else max(deadline - time.monotonic(), 0)
         if not self._lock.acquire(timeout=left_s):

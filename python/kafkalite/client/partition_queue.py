@@ -100,7 +100,7 @@ class Batch:
 
 
 class PartitionQueue:
-    """What is on its way to one partition."""
+    """The batches on their way to one partition."""
 
     __slots__ = (
         "acknowledged",
@@ -135,18 +135,18 @@ class PartitionQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is anything on its way."""
+        """Says whether there is anything on its way."""
         return bool(self.ready) or bool(self.in_flight)
 
     @property
     def is_unsure(self) -> bool:
-        """Whether the next batch may be in the log already: its answer was lost, or told nothing
-        about that. Under other numbers it would be there twice."""
+        """Says whether the next batch may be in the log already: its answer was lost, or told
+        nothing about that. Under other numbers it would be there twice."""
         return bool(self.ready) and self.ready[0].sequence >= 0 and not self.ready[0].is_missing
 
     @property
     def may_send(self) -> bool:
-        """Whether the next batch may go: alone, as long as others are to be renumbered."""
+        """Says whether the next batch may go: alone, as long as others are to be renumbered."""
         return not self.renumber or (self.is_unsure and not self.in_flight)
 
     def number(self, batch: Batch) -> None:
@@ -177,7 +177,7 @@ class PartitionQueue:
         self.pause_ms = min(2 * self.pause_ms, BACKOFF_MS_MAX)
 
     def is_given_up(self, now: float) -> bool:
-        """Whether the next batch is out of time. One that was not tried, though nothing stands
+        """Says whether the next batch is out of time. One that was not tried, though nothing stands
         against it, is tried first: it waited for a program that was stopped."""
         batch = self.ready[0]
         return now >= batch.deadline and (batch.was_sent or self.trouble is not None)

@@ -134,7 +134,7 @@ class PendingConnections(Closing):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether any is being made."""
+        """Says whether any is being made."""
         return bool(self._begun)
 
     def descriptors(self) -> list[int]:
@@ -198,15 +198,15 @@ class PendingCall(Generic[Result]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is a `result`."""
+        """Says whether there is a `result`."""
         return self._is_over.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over by then."""
+        """Says whether it is over by then."""
         return self._is_over.wait(max(seconds, 0.0))
 
     def result(self) -> Result:
-        """What the function gave, once it is over. Raises what it raised."""
+        """Gives what the function gave, once it is over. Raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._results[0]

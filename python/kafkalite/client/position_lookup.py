@@ -39,16 +39,16 @@ OFFSETS_BY_NAME = 9
 Epochs = dict[Partition, int]
 
 TROUBLE_S = 1.0
-"""What takes longer than that is worth a line in the log."""
+"""A look-up that takes longer is worth a line in the log."""
 POSITIONS = "positions"
 """The trouble of positions that are not found."""
 
 CONSUMER = -1
-"""What a consumer calls itself where replicas give their ids."""
+"""The id of a consumer where replicas give theirs."""
 
 
 class _Asked(NamedTuple):
-    """What was asked and not answered yet, for which partitions, and who understands the answer."""
+    """A request that was not answered yet, for which partitions, and who understands the answer."""
 
     pending: PendingRequest
     partitions: Epochs
@@ -86,7 +86,7 @@ class PositionLookup(Closing):
         self._asked.clear()
 
     def descriptors(self) -> list[int]:
-        """What is readable when an answer may be there."""
+        """Sockets that are readable when an answer may be there."""
         return [each for asked in self._asked for each in asked.pending.descriptors()]
 
     # --- asking -----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class PositionLookup(Closing):
             self._ask(node_id, request_for(asked), asked, take, now)
 
     def _passes(self, error: ClientError, partition: Partition, now: float) -> bool:
-        """Whether a leader may be found a moment later. What the cluster does not know, nor a
+        """Says whether a leader may be found a moment later. What the cluster does not know, nor a
         moment later, or where nobody was ever reached, is a mistake in a name, most likely."""
         if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
             is_first = self._subscription_state[partition].sought_since is None
@@ -316,7 +316,7 @@ class PositionLookup(Closing):
         self._failed({partition: asked[partition]}, error, now, passes=may_pass(error))
 
     def _failed(self, asked: Epochs, error: KafkaliteError, now: float, *, passes: bool) -> None:
-        """What may pass is asked again, as long as a whole operation may take."""
+        """Asks again after an error that may pass, as long as a whole operation may take."""
         for partition, epoch in asked.items():
             state = self._subscription_state.of(partition, epoch)
             if state is None:
@@ -357,8 +357,8 @@ def offset_fetch_request(group: str, partitions: Iterable[Partition]) -> Any:
 
 
 class FetchedOffset(NamedTuple):
-    """What OffsetFetch tells of a partition: an error code, or an offset and the leader epoch of
-    what was read before it, each -1 for none."""
+    """The answer of OffsetFetch for a partition: an error code, or an offset and the leader epoch
+    of what was read before it, each -1 for none."""
 
     partition: Partition
     code: int

@@ -59,11 +59,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 APPENDED_AND_DUE, REFUSED = 1, 2
 """The outcomes of `RecordAccumulator.append` after which there is something to do."""
 JOIN_S = 5.0
-"""What `close` waits for the thread, which a callback may hold."""
+"""The time that `close` waits for the thread, which a callback may hold."""
 MAX_BLOCK_MS = 60_000
 CLOSE_MS = 30_000
 INTERRUPTED_CLOSE_MS = 2_000
-"""What `close` may take for a user who has pressed Ctrl-C."""
+"""The time that `close` may take for a user who has pressed Ctrl-C."""
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 

@@ -43,11 +43,11 @@ class BatchOptions(NamedTuple):
 
 
 class ProducerLoop(ABC):
-    """What a `Producer` does once a batch, for its callers and for its thread."""
+    """Does a `Producer`'s work of each batch, for its callers and for its thread."""
 
     _has_thread = True
     _transaction: Transaction | None = None
-    """What is sent becomes part of it; after an error it can only be aborted."""
+    """All that is sent becomes part of it; after an error it can only be aborted."""
 
     def __init__(
         self, cluster: Cluster, send_options: SendOptions, batch_options: BatchOptions

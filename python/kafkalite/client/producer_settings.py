@@ -166,13 +166,13 @@ def _is_ignored(prefix: str, name: str, text: str) -> bool:
 
 
 def is_of_other_protocols(name: str, text: str) -> bool:
-    """Whether a setting of Kafka's clients asks for TLS or SASL."""
+    """Says whether a setting of Kafka's clients asks for TLS or SASL."""
     is_plaintext = name == "security.protocol" and text.upper() == "PLAINTEXT"
     return bool(PLAINTEXT_ONLY.match(name)) and not is_plaintext
 
 
 def changes_nothing(name: str) -> bool:
-    """Whether a setting of Kafka's clients makes no difference here."""
+    """Says whether a setting of Kafka's clients makes no difference here."""
     return name in IGNORED or name.startswith(IGNORED_FAMILIES)
 
 

@@ -140,11 +140,11 @@ class RangeSource(Closing):
         self._leader_epoch = -1
         self._topic, self._partition, self._position, self._stop = "", 0, 0, 0
         self._offset_bytes = float(OFFSET_BYTES)
-        """Of what came last, by offset."""
+        """Offsets of what came last."""
         self._is_sent = False
         self._progress_at = 0.0
         self._is_empty = False
-        """Whether the broker has said once that there is nothing up to the stop."""
+        """Says whether the broker has said once that there is nothing up to the stop."""
 
     def next_chunk(self) -> Chunk | None:
         """See `_native.FetchRead`. Raises `KafkaliteError`."""
@@ -328,8 +328,8 @@ class RangeSource(Closing):
             )
 
     def _is_local(self) -> bool:
-        """Whether the position is in the broker's own log, where there is nothing for good; what is
-        tiered (KIP-405) a broker may only not have fetched in time."""
+        """Says whether the position is in the broker's own log, where there is nothing for good;
+        what is tiered (KIP-405) a broker may only not have fetched in time."""
         try:
             return self._listed(EARLIEST_LOCAL) <= self._position
         except UnsupportedVersionError:
@@ -350,7 +350,7 @@ class RangeSource(Closing):
         self._position = first if first > self._position else self._stop
 
     def _pause_or_raise(self, error: ClientError) -> None:
-        """What may pass is tried again after a pause, until nothing has come for too long."""
+        """Tries again after an error that may pass, until nothing has come for too long."""
         late = time.monotonic() - self._progress_at > self._settings.poll_timeout_ms / 1000
         if not may_pass(error) or late:
             kind = type(error)

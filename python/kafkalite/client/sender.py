@@ -130,7 +130,7 @@ class Sender(Closing):
             self._pending_id.close()
 
     def descriptors(self) -> list[int]:
-        """What is readable when there is something to do for `take`."""
+        """Sockets that are readable when there is something to do for `take`."""
         sent = [link.connection.fileno() for link in self._links.values() if link.flights]
         asked = [] if self._pending_id is None else self._pending_id.descriptors()
         return sent + asked + self._connecting.descriptors()
@@ -161,7 +161,7 @@ class Sender(Closing):
 
     @property
     def trouble_text(self) -> str:
-        """What stands in the way of a partition, behind a colon; nothing if nothing does."""
+        """The trouble of a partition, behind a colon; nothing if there is none."""
         troubles = (queue.trouble for queue in self._ready if queue.trouble is not None)
         first = next(troubles, None)
         return "" if first is None else f": {first}"
@@ -311,7 +311,7 @@ class Sender(Closing):
         return link
 
     def _has_ended(self, link: _Link) -> bool:
-        """Whether the broker has hung up, as it does after `connections.max.idle.ms`. Where no
+        """Says whether the broker has hung up, as it does after `connections.max.idle.ms`. Where no
         answer is due nobody would be told, and what is sent would be gone."""
         if self._options.acks == 0 and not link.flights and link.connection.is_open:
             with suppress(ClientError):
@@ -346,7 +346,7 @@ class Sender(Closing):
         return PRODUCE_BY_NAME if self._transaction is None else PRODUCE_IN_TRANSACTION
 
     def _take_producer_id(self, now: float) -> bool:
-        """Whether batches may go: with an id, or without one where the brokers have none."""
+        """Says whether batches may go: with an id, or without one where the brokers have none."""
         if self._transaction is not None:
             self._take_id(self._transaction.producer_id, self._transaction.epoch)
             return True
@@ -545,7 +545,7 @@ class Sender(Closing):
 
 
 def _unsent(first: KafkaliteError) -> KafkaliteError:
-    """What records are told that were not sent, because of the first error of their transaction."""
+    """The error of records that were not sent because of the first error of their transaction."""
     sentence = f"not sent, since the transaction can only be aborted: {first}"
     if isinstance(first, BrokerError):
         return BrokerError(sentence, code=first.code, name=first.name, retriable=first.retriable)

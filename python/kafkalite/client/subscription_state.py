@@ -34,7 +34,7 @@ Partition = tuple[str, int]
 
 
 class Need(Enum):
-    """What has to be looked up before a partition can be fetched."""
+    """The look-up that is needed before a partition can be fetched."""
 
     NOTHING = auto()
     COMMITTED = auto()
@@ -42,7 +42,7 @@ class Need(Enum):
     RESET = auto()
     """The offset that `offset_reset` says."""
     CHECK = auto()
-    """Whether the log of a new leader has what was read."""
+    """Says whether the log of a new leader has what was read."""
 
 
 class PartitionState:
@@ -87,13 +87,13 @@ class PartitionState:
         self.unknown_since: float | None = None
         """Since when the cluster does not know its topic."""
         self.committed: int | None = None
-        """What the group has, as far as is known."""
+        """The group's committed offset, as far as is known."""
         self.need = Need.COMMITTED
         self.sought_since: float | None = None
         """When the first request for its position failed."""
         self.waits_until = 0.0
         self.error: KafkaliteError | None = None
-        """What the caller is still to be told; nothing is fetched until then."""
+        """An error that the caller is still to be told; nothing is fetched until then."""
 
     def go(self, epoch: int, offset: int) -> None:
         """It is read from an offset on."""
@@ -103,7 +103,7 @@ class PartitionState:
         self.committed, self.end, self.need = committed, end, Need.NOTHING
 
     def may_be_fetched(self, now: float) -> bool:
-        """Whether its next records are to be asked for."""
+        """Says whether its next records are to be asked for."""
         is_over = self.stop is not None and self.fetch_offset >= self.stop
         is_held = self.is_paused or self.error is not None or now < self.waits_until
         return self.need is Need.NOTHING and not is_held and not is_over
@@ -196,7 +196,7 @@ class SubscriptionState:
         self._go(partition, self[partition], offset)
 
     def pause(self, partition: Partition, *, is_paused: bool) -> None:
-        """Whether nothing more of it is handed out and fetched."""
+        """Stops, or goes on with, handing out and fetching it."""
         self[partition].is_paused = is_paused
         self.revision += 1
 
@@ -242,9 +242,9 @@ class SubscriptionState:
     def take_error(
         self, until: float, but: Callable[[Partition], bool] = lambda _: False
     ) -> KafkaliteError | None:
-        """What is to be told to the caller, once, `but` not of those of which something else comes
-        first. Those whom it concerns are fetched again, from where they were, but not before
-        `until`."""
+        """Gives the error that is to be told to the caller, once, `but` not of those of which
+        something else comes first. Those whom it concerns are fetched again, from where they were,
+        but not before `until`."""
         found = None
         for partition, state in list(self._failed.items()):
             if state.is_paused or but(partition):
@@ -278,7 +278,7 @@ class SubscriptionState:
 
     @property
     def is_lacking(self) -> bool:
-        """Whether any position is to be looked up."""
+        """Says whether any position is to be looked up."""
         return bool(self._lacking)
 
     def found(self, partition: Partition, epoch: int, offset: int) -> None:
@@ -290,7 +290,7 @@ class SubscriptionState:
     def found_committed(
         self, partition: Partition, epoch: int, offset: int, read_epoch: int
     ) -> None:
-        """The same of the group, with the leader epoch of what was read before it."""
+        """Takes the group's committed offset, with the leader epoch of what was read before it."""
         state = self.of(partition, epoch)
         if state is not None:
             self._go(partition, state, offset)
@@ -314,9 +314,9 @@ class SubscriptionState:
     # --- leaders ----------------------------------------------------------------------------------
 
     def led(self, partition: Partition, leader_epoch: int) -> bool:
-        """Whether a leader of this epoch may be fetched from at once. Another one than before may
-        have lost what was read: then that is to be asked, and what has not been handed out yet is
-        fetched anew (`SubscriptionState.maybeValidatePosition`)."""
+        """Says whether a leader of this epoch may be fetched from at once. Another one than before
+        may have lost what was read: then that is to be asked, and what has not been handed out yet
+        is fetched anew (`SubscriptionState.maybeValidatePosition`)."""
         state = self[partition]
         is_same = leader_epoch in (-1, state.leader_epoch) or state.read_epoch < 0
         if is_same:
@@ -347,8 +347,8 @@ class SubscriptionState:
     # --- what came --------------------------------------------------------------------------------
 
     def fetched(self, partition: Partition, epoch: int, end: int, read_epoch: int = -1) -> None:
-        """What is below `end` has come, the last of it of a leader epoch. Who had something goes to
-        the end of the line."""
+        """Notes that what is below `end` has come, the last of it of a leader epoch. Who had
+        something goes to the end of the line."""
         state = self.of(partition, epoch)
         if state is not None:
             state.fetch_offset, state.read_epoch = end, read_epoch
@@ -370,13 +370,14 @@ class SubscriptionState:
             state.position = state.given = end
 
     def rewind(self, partition: Partition, epoch: int) -> None:
-        """What was fetched and not handed out is fetched once more."""
+        """Has what was fetched and not handed out fetched once more."""
         state = self.of(partition, epoch)
         if state is not None and state.position is not None:
             self._go(partition, state, state.position)
 
     def damage(self, partition: Partition, epoch: int, offset: int, error: KafkaliteError) -> int:
-        """What came cannot be read from an offset on; the epoch of what came before it."""
+        """Notes that what came cannot be read from an offset on; gives the epoch of what came
+        before."""
         state = self.of(partition, epoch)
         if state is None:
             return epoch

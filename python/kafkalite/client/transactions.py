@@ -41,7 +41,7 @@ ONGOING = "Ongoing"
 
 
 class OpenTransaction(NamedTuple):
-    """What it takes to end a transaction."""
+    """The ids and the coordinator that it takes to end a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -67,7 +67,7 @@ class Transaction:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether there is anything to end."""
+        """Says whether there is anything to end."""
         return bool(self._partitions)
 
     def begin(self) -> None:
@@ -157,7 +157,7 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, commit: bool) -> None
 
 
 def is_open(cluster: Cluster, transaction: OpenTransaction) -> bool:
-    """Whether `end` could still commit it. True where the broker is too old to say."""
+    """Says whether `end` could still commit it. True where the broker is too old to say."""
     request = messages.DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
 
     def ask() -> bool:
@@ -255,7 +255,7 @@ def _first_error(response: Any) -> int:
 
 
 def fenced(transactional_id: str, error: BrokerError) -> BrokerError:
-    """What a code means to a user: their transaction is over."""
+    """Says in the user's words that their transaction is over."""
     return BrokerError(
         f"transactional id '{transactional_id}': its transaction was aborted, because "
         f"transaction.timeout.ms was over or another producer uses the id ({error.name})",

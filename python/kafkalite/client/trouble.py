@@ -24,7 +24,7 @@ class Troubles:
         self._lines: deque[tuple[int, str]] = deque()
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Says whether there is any."""
         return bool(self._since)
 
     def begin(self, name: str, sentence: str) -> None:
