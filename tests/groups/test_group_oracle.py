@@ -257,10 +257,8 @@ class DirectoryPlane:
     """The logs of a directory, as the coordinator reads them."""
 
     def __init__(self, directory: _native.LogDirectory) -> None:
-        self._directory = directory
-
-    def log(self, topic: str, partition: int) -> Any:
-        return self._directory.log(topic, partition)
+        self.logs = self
+        self.find = directory.log
 
 
 @pytest.mark.parametrize("source", ["ours", "theirs"])

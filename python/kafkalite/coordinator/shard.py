@@ -171,6 +171,10 @@ class Shard(Generic[M]):
 
     def perform(self, effects: Sequence[Effect]) -> None:
         """Carries out what the machine asks for, in its order."""
+        self._carry_out(effects)
+        self.arm()
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
                 effect.send()
@@ -178,7 +182,6 @@ class Shard(Generic[M]):
                 self._gather(effect)
             else:
                 self._host.log.info(effect.sentence)
-        self.arm()
 
     def arm(self) -> None:
         """Sees to it that the machine hears of time in time; a timer that is early is left alone:
@@ -296,8 +299,9 @@ class Shard(Generic[M]):
         moment = self.moment()
         for write in writes:
             if write.then is not None:
-                self.perform(write.then(error_code, offset, moment))
+                self._carry_out(write.then(error_code, offset, moment))
             offset += len(write.records) if offset >= 0 else 0
+        self.arm()
         plane.requests.send_answers()
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
