@@ -13,6 +13,7 @@ keeps what has come and was not handed out, `consumer_coordinator.py` does what 
 """
 
 import re
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -161,13 +162,32 @@ class Consumer(Exclusive):
     ) -> None:
         """As `close`. A block that has failed had not dealt with the record, or the list, that it
         got last: that is not committed."""
-        self._close(CLOSE_MS, in_hand=kind is None)
+        self._close_or_ask(CLOSE_MS, in_hand=kind is None)
 
     def close(self, timeout_ms: int = CLOSE_MS) -> None:
         """Commits, if it does so by itself, leaves the group and closes the connections. A group
         that does not answer is waited for no longer than `timeout_ms`, and about a second where
-        nobody can be reached."""
-        self._close(int32("timeout_ms", timeout_ms, 0), in_hand=True)
+        nobody can be reached.
+
+        While an exception is under way (`finally`, `except`) it does as the end of a `with` block
+        that has failed. Called within another call, by a listener or a handler of a signal, it
+        takes effect at the end of that call, which returns nothing more."""
+        has_failed = sys.exc_info()[1] is not None
+        self._close_or_ask(int32("timeout_ms", timeout_ms, 0), in_hand=not has_failed)
+
+    def _close_or_ask(self, timeout_ms: int, *, in_hand: bool) -> None:
+        """Closes it, or has the call of this thread that is under way do so at its end."""
+        if self._is_closed or self._is_forked:
+            return
+        self._refuse_another_thread()
+        try:
+            if self._calls == 0:
+                self._close(timeout_ms, in_hand=in_hand)
+            elif self._end_asked is None:
+                self._end_asked = lambda: self._close(timeout_ms, in_hand=False)
+                self.wakeup()
+        finally:
+            self._guard.release()
 
     def __del__(self) -> None:
         if self._is_closed or self._is_forked:
@@ -203,7 +223,6 @@ class Consumer(Exclusive):
     def _close(self, timeout_ms: int, *, in_hand: bool) -> None:
         if self._is_closed or self._is_forked:
             return
-        self._refuse_another_thread()
         try:
             self._is_closed = True
             self._fetcher.waiting.shut()
@@ -212,7 +231,7 @@ class Consumer(Exclusive):
                 self._coordinator.close(deadline, in_hand=in_hand)
         finally:
             self._close_sockets()
-            self._exit()
+            self._troubles.write()
 
     def _close_sockets(self) -> None:
         lifetime.forget(self)
@@ -312,10 +331,11 @@ class Consumer(Exclusive):
 
     @exclusive
     def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group."""
+        """Reads nothing any more, and leaves the group. What it commits is as in `close`."""
+        in_hand = sys.exc_info()[1] is None
         self._fetcher.waiting.shut()
         if self._coordinator is not None:
-            self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000)
+            self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000, in_hand=in_hand)
         self._subscription_state.assign([])
 
     @property
@@ -468,13 +488,14 @@ class Consumer(Exclusive):
         """Gives what an iterator hands out next; None if it is to end."""
         while True:
             deadline = self._begin(round(ITERATE_S * 1000))
+            # Before what there is: a backlog must not keep it from its end.
+            if self._is_woken:
+                self._has_to_return(deadline)
+                return None
             if self._collect(deadline):
                 records = self._fetcher.waiting.open(self._records_max)
                 if records is not None:
                     return records
-            if self._is_woken:
-                self._has_to_return(deadline)
-                return None
 
     @exclusive
     def fetch(self, timeout_ms: int = 0) -> list[Fetched]:

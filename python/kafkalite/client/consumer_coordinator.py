@@ -122,15 +122,16 @@ class ConsumerCoordinator(Closing):
         self._missing = self._topics_sought_since = None
         self._topics.close()
 
-    def unsubscribe(self, deadline: float) -> None:
+    def unsubscribe(self, deadline: float, *, in_hand: bool = True) -> None:
         """The group goes on without this member, which would not join again when it has to."""
         self._topics.close()
         if self._subscription is None:
             return
         try:
-            self._end_membership(deadline, in_hand=True)
+            self._end_membership(deadline, in_hand=in_hand)
         finally:
             self._subscription, self._missing = None, None
+            self._has_to_join = self._is_prepared = False
             self.group.leave(max(deadline, time.monotonic() + LEAVE_S))
 
     def close(self, deadline: float | None = None, *, in_hand: bool = True) -> None:
@@ -243,9 +244,9 @@ class ConsumerCoordinator(Closing):
         """Says whether the partitions are this member's: not while it joins its group, if the time
         is over before that has been done, nor while the topics of a new subscription, or of a
         member that is to join, are looked up. Raises what a listener raises."""
-        if self._subscription is None:
-            return True
         while True:
+            if self._subscription is None:
+                return True  # a listener may have said so
             if self._joining is None and not self._has_to_join:
                 is_joined = self.group.is_joined
                 changed = self._topics_changed(is_joined)
@@ -258,7 +259,7 @@ class ConsumerCoordinator(Closing):
                 self._has_to_join = True
             if not (self._is_prepared or self._prepared(deadline)):
                 return False
-            if not self._joined(deadline):
+            if self._subscription is not None and not self._joined(deadline):
                 return False
 
     def _wait(self, deadline: float, descriptors: list[int]) -> bool:

@@ -74,6 +74,11 @@ class Exclusive(Closing, ABC):
         self._is_forked = False
         self._is_called_back = False
         """A function of the caller's is called, which may use it, after the end too."""
+        self._calls = 0
+        """Of the thread that is in it: a listener, or a handler of a signal, calls within a call.
+        """
+        self._end_asked: Callable[[], object] | None = None
+        """What such a call asked for, at the end of the outermost one."""
 
     def after_fork(self) -> None:
         """Refuses all use in a child. The guard may be another thread's, which is not there."""
@@ -89,6 +94,7 @@ class Exclusive(Closing, ABC):
         if self._is_closed and not self._is_called_back:
             self._guard.release()
             raise InvalidArgumentError("the consumer has been closed")
+        self._calls += 1
 
     def _refuse_another_thread(self) -> None:
         if not self._guard.acquire(blocking=False):
@@ -98,7 +104,13 @@ class Exclusive(Closing, ABC):
             )
 
     def _exit(self) -> None:
-        self._guard.release()
+        self._calls -= 1
+        try:
+            if self._calls == 0 and self._end_asked is not None:
+                asked, self._end_asked = self._end_asked, None
+                asked()
+        finally:
+            self._guard.release()
         self._troubles.write()
 
 

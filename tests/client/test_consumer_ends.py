@@ -1,0 +1,158 @@
+"""The end of a consumer where it is not meant to come: while a record is dealt with, within another
+call, in a rebalance listener."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import kafkalite
+from kafkalite.client import Admin, Consumer, GroupAdmin, Producer
+
+WAIT_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with kafkalite.Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str, request: pytest.FixtureRequest) -> str:
+    """Ten records in one partition of a topic of its own."""
+    name = f"t{abs(hash(request.node.name))}"
+    with Admin(servers) as admin:
+        admin.create_topic(name, partitions=1)
+    with Producer(servers) as producer:
+        for number in range(10):
+            producer.send(name, b"%d" % number, partition=0)
+    return name
+
+
+def members(servers: str, group: str) -> int:
+    with GroupAdmin(servers) as admin:
+        return len(admin.describe(group).members)
+
+
+def committed(servers: str, group: str, topic: str) -> int | None:
+    with Consumer(servers, group=group) as consumer:
+        return consumer.committed([(topic, 0)]).get((topic, 0))
+
+
+class HandlerError(Exception):
+    """A record cannot be dealt with."""
+
+
+def close_at_last(consumer: Consumer, read: Callable[[], None]) -> None:
+    try:
+        read()
+    finally:
+        consumer.close()
+
+
+def close_by_contextlib(consumer: Consumer, read: Callable[[], None]) -> None:
+    with contextlib.closing(consumer):
+        read()
+
+
+def unsubscribe_at_last(consumer: Consumer, read: Callable[[], None]) -> None:
+    try:
+        read()
+    except HandlerError:
+        consumer.unsubscribe()
+        raise
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("ending", [close_at_last, close_by_contextlib, unsubscribe_at_last])
+@pytest.mark.parametrize(("way", "expected"), [("iterator", 3), ("poll", 0)])
+def test_what_a_handler_has_failed_with_is_not_committed_however_the_consumer_is_closed(
+    servers: str,
+    topic: str,
+    ending: Callable[[Consumer, Callable[[], None]], None],
+    way: str,
+    expected: int,
+) -> None:
+    """Only a `with` block knew of the failure; `finally: consumer.close()` lost the record."""
+    consumer = Consumer(servers, group=topic)
+    consumer.subscribe(topic)
+
+    def read() -> None:
+        records = iter(consumer) if way == "iterator" else consumer.poll(WAIT_MS)
+        for record in records:
+            if record.offset == 3:
+                raise HandlerError
+
+    with pytest.raises(HandlerError):
+        ending(consumer, read)
+    assert (committed(servers, topic, topic) or 0) == expected
+    assert members(servers, topic) == 0
+
+
+def test_a_wakeup_ends_an_iterator_that_has_a_backlog(servers: str, topic: str) -> None:
+    """It went on as long as there were records: a service manager had to kill the program."""
+    with Consumer(servers, max_poll_records=2) as consumer:
+        consumer.assign({(topic, 0): 0})
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 4:
+                consumer.wakeup()
+        assert seen[:5] == [0, 1, 2, 3, 4]
+        assert len(seen) <= 6  # to the end of the list that it was in, or less where it took long
+        assert next(iter(consumer)).offset == len(seen)
+
+
+@pytest.mark.parametrize("listener", ["on_revoked", "on_assigned"])
+def test_a_consumer_that_is_closed_by_a_listener_leaves_its_group(
+    servers: str, topic: str, listener: str
+) -> None:
+    """It joined again behind the close, held its partitions for a session, and `poll` raised
+    ValueError: file descriptor cannot be a negative integer."""
+    with Consumer(servers, group=topic) as other:
+        consumer = Consumer(servers, group=topic)
+        told: list[object] = []
+        consumer.subscribe(topic, **{listener: lambda _: (told.append(1), consumer.close())})
+        for _ in range(100):
+            try:
+                consumer.poll(200)
+            except ValueError as error:
+                assert "has been closed" in str(error)
+                break
+            if not told:
+                other.subscribe(topic)
+                other.poll(200)
+        assert told == [1]
+        other.subscribe(topic)
+        for _ in range(100):
+            if other.poll(200) or other.assignment:
+                break
+        assert other.assignment == [(topic, 0)]
+        assert members(servers, topic) == 1
+
+
+def test_a_consumer_that_unsubscribes_in_a_listener_does_not_join_again(
+    servers: str, topic: str
+) -> None:
+    """`on_assigned` came after it, and the member kept its partitions."""
+    with Consumer(servers, group=topic) as consumer, Consumer(servers, group=topic) as other:
+        told: list[str] = []
+
+        def revoked(_: object) -> None:
+            told.append("revoked")
+            consumer.unsubscribe()
+
+        consumer.subscribe(topic, on_revoked=revoked, on_assigned=lambda _: told.append("assigned"))
+        assert consumer.poll(WAIT_MS)
+        other.subscribe(topic)
+        for _ in range(100):
+            consumer.poll(100)
+            other.poll(100)
+            if "revoked" in told and other.assignment:
+                break
+        assert other.assignment == [(topic, 0)]
+        assert told == ["assigned", "revoked"]
+        assert consumer.assignment == []
+        assert members(servers, topic) == 1
