@@ -104,7 +104,7 @@ def uuid_text(uuid: bytes) -> str:
 
 
 class Admin(ClusterClient):
-    """A cluster and what can be asked of it. One thread at a time."""
+    """A cluster and what can be asked of it. Threads that share one take turns."""
 
     # --- the cluster ------------------------------------------------------------------------------
 

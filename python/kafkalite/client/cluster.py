@@ -13,11 +13,13 @@ raised.
 import math
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from kafkalite.client import lifetime
 from kafkalite.client.arguments import int32, short_text, texts
 from kafkalite.client.connecting import Address, Connecting, DialOptions
 from kafkalite.client.connection import (
@@ -138,6 +140,8 @@ class Cluster(Closing):
         self._nodes: dict[int, Node] = {}
         # `_nodes` are all of the cluster's, not only coordinators that were looked up.
         self._has_all_nodes = False
+        # That of the thread whose operation is under way: threads that share an Admin take turns.
+        self._lock = threading.RLock()
         # When the time of the operation is over that is tried again and again.
         self._deadline: float | None = None
         self._topics: dict[str, TopicMetadata] = {}
@@ -149,6 +153,7 @@ class Cluster(Closing):
         self._failed_at: dict[Address, float] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
+        lifetime.watch(self)
 
     def __repr__(self) -> str:
         return f"<kafkalite.Cluster: {self.servers_text}>"
@@ -179,6 +184,14 @@ class Cluster(Closing):
                 connection.close()
         self._connections.clear()
         self._bootstrap = None
+
+    def after_fork(self) -> None:
+        """Forgets, in a child, the operation that a thread of its parent had under way."""
+        self._lock = threading.RLock()
+        self._deadline, self._is_interrupted = None, False
+
+    def at_exit(self) -> None:
+        """Leaves its connections to the kernel."""
 
     def twin(self) -> "Cluster":
         """Makes a client of this cluster for another thread."""
@@ -213,12 +226,13 @@ class Cluster(Closing):
     ) -> Any:
         """The answer of a broker, or of any; not tried again, and waited for no longer than `retry`
         has time left, if no time is given. See `Connection.request`."""
-        connection = self.connection(node_id)
-        if self._is_interrupted:
-            raise ConnectionFailedError(f"what was asked of {connection.peer} was interrupted")
-        if timeout_ms is None:
-            timeout_ms = self._within(self.request_timeout_ms)
-        return connection.request(message, at_most=at_most, timeout_ms=timeout_ms)
+        with self._lock:
+            connection = self.connection(node_id)
+            if self._is_interrupted:
+                raise ConnectionFailedError(f"what was asked of {connection.peer} was interrupted")
+            if timeout_ms is None:
+                timeout_ms = self._within(self.request_timeout_ms)
+            return connection.request(message, at_most=at_most, timeout_ms=timeout_ms)
 
     def connection(self, node_id: int | None = None) -> Connection:
         """An open connection to the broker, or to any that can be reached.
@@ -309,13 +323,18 @@ class Cluster(Closing):
     @contextmanager
     def until(self, deadline: float) -> Iterator[float]:
         """Bounds the wait for what is asked in the block: until then (monotonic seconds), or until
-        an operation around it is over: gives the sooner."""
+        an operation around it is over: gives the sooner. No other thread asks meanwhile.
+
+        Raises `RequestTimedOutError` if the operation of another thread has not ended by then."""
+        if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            raise RequestTimedOutError("another thread's operation has taken all the time")
         around = self._deadline
         self._deadline = deadline if around is None else min(deadline, around)
         try:
             yield self._deadline
         finally:
             self._deadline = around
+            self._lock.release()
 
     def _within(self, timeout_ms: int) -> int:
         """So long, or as long as `retry` or `until` has time left."""

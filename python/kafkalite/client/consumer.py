@@ -166,8 +166,8 @@ class Consumer(Exclusive):
 
     def close(self, timeout_ms: int = CLOSE_MS) -> None:
         """Commits, if it does so by itself, leaves the group and closes the connections. A group
-        that does not answer is waited for no longer than `timeout_ms`, and about a second where
-        nobody can be reached.
+        that does not answer is waited for no longer than `timeout_ms` and a second, and about a
+        second where nobody can be reached.
 
         While an exception is under way (`finally`, `except`) it does as the end of a `with` block
         that has failed. Called within another call, by a listener or a handler of a signal, it

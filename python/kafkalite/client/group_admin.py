@@ -87,7 +87,7 @@ class Committed(NamedTuple):
 
 
 class GroupAdmin(ClusterClient):
-    """The groups of a cluster. One thread at a time."""
+    """The groups of a cluster. Threads that share one take turns."""
 
     def list(
         self, *, states: str | Iterable[str] = (), types: str | Iterable[str] = ()
