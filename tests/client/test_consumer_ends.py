@@ -156,3 +156,39 @@ def test_a_consumer_that_unsubscribes_in_a_listener_does_not_join_again(
         assert told == ["assigned", "revoked"]
         assert consumer.assignment == []
         assert members(servers, topic) == 1
+
+
+# --- what is not there any more ---------------------------------------------------------------
+
+
+def test_a_topic_that_is_made_anew_is_read_from_its_beginning_and_that_is_said(
+    servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fetched by its name the new one was read from the old offset: its first records were left
+    out without a word."""
+    with Consumer(servers) as consumer, Admin(servers) as admin:
+        consumer.assign({(topic, 0): 0})
+        assert len(consumer.poll(WAIT_MS)) == 10
+        admin.delete_topics([topic])
+        admin.create_topic(topic, partitions=1)
+        with Producer(servers) as producer:
+            for number in range(15):
+                producer.send(topic, b"new %d" % number, partition=0)
+        seen: list[bytes | None] = []
+        while len(seen) < 15:
+            seen += [record.value for record in consumer.poll(WAIT_MS)]
+    assert seen == [b"new %d" % number for number in range(15)]
+    (line,) = [line for line in caplog.messages if "deleted and made anew" in line]
+    assert line.endswith(f": {topic}-0 is read from its beginning, not from offset 10")
+
+
+def test_a_position_that_is_not_in_its_log_is_said(
+    servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Forty records were left out, and nobody was told."""
+    with Admin(servers) as admin:
+        admin.delete_records({(topic, 0): 7})
+    with Consumer(servers) as consumer:
+        consumer.assign({(topic, 0): 2})
+        assert [record.offset for record in consumer.poll(WAIT_MS)] == [7, 8, 9]
+    assert f"{topic}-0 goes on at offset 7: offset 2 is not in its log" in caplog.messages

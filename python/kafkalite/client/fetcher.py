@@ -14,7 +14,7 @@ from kafkalite.client.connection import Closing, Connection, broker_error, check
 from kafkalite.client.fetched import Fetched, Waiting, unreadable
 from kafkalite.client.leaders import Leaders
 from kafkalite.client.pending_request import PendingConnections
-from kafkalite.client.subscription_state import Partition, SubscriptionState
+from kafkalite.client.subscription_state import Partition, PartitionState, SubscriptionState
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
@@ -31,8 +31,10 @@ __all__ = ["FetchOptions", "Fetcher"]
 
 READ_COMMITTED = 1
 
-# Later versions name topics by id, which a topic that is made anew changes.
+# Later versions name topics by id, which a topic that is made anew changes. Where the cluster tells
+# no id of one of them, all go by name.
 FETCH_BY_NAME = 12
+NO_ID = bytes(16)
 
 
 class FetchOptions(NamedTuple):
@@ -46,9 +48,11 @@ class FetchOptions(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    """A fetch that was not answered yet: offset and epoch of each partition."""
+    """A fetch that was not answered yet: offset and epoch of each partition, and the names of the
+    topics by their ids."""
 
     asked: dict[Partition, tuple[int, int]]
+    names: dict[bytes, str]
     deadline: float
 
 
@@ -107,7 +111,7 @@ class Fetcher(Closing):
                 self._unfound(partition, error, now)
                 is_waiting = True
                 continue
-            if led is None:
+            if led is None or self._is_made_anew(partition, state):
                 is_waiting = True
             elif self._subscription_state.led(partition, led.leader_epoch):
                 by_node.setdefault(led.leader, {})[partition] = state.epoch
@@ -139,12 +143,30 @@ class Fetcher(Closing):
                 return
         self._failed({partition: state.epoch}, error, now)
 
+    def _is_made_anew(self, partition: Partition, state: PartitionState) -> bool:
+        """Notes the id of its topic. One that has another id than before has been deleted and made
+        anew, and the position means nothing: it is read from its first offset on."""
+        metadata = self._cluster.known_topic(partition[0])
+        topic_id = NO_ID if metadata is None else metadata.id
+        before, state.topic_id = state.topic_id, topic_id
+        if NO_ID in (before, topic_id) or before == topic_id:
+            return False
+        name = f"{partition[0]}-{partition[1]}"
+        self._troubles.warn(
+            f"topic '{partition[0]}' was deleted and made anew: {name} is read from its beginning, "
+            f"not from offset {state.position}"
+        )
+        self.waiting.shut()
+        self._subscription_state.seek(partition, 0)
+        return True
+
     def _send(self, node_id: int, partitions: Iterable[Partition], now: float) -> None:
         connection = self._link(node_id, now)
         if connection is None or now < connection.throttled_until:
             return
         kind, options = messages.FetchRequest, self._options
         topics: dict[str, Any] = {}
+        names: dict[bytes, str] = {}
         asked = {}
         for partition in partitions:
             state = self._subscription_state[partition]
@@ -155,8 +177,9 @@ class Fetcher(Closing):
                 fetch_offset=state.fetch_offset,
                 partition_max_bytes=options.partition_bytes_max,
             )
-            topic = topics.setdefault(partition[0], kind.FetchTopic(topic=partition[0]))
-            topic.partitions.append(row)
+            names[state.topic_id] = partition[0]
+            topic = kind.FetchTopic(topic=partition[0], topic_id=state.topic_id)
+            topics.setdefault(partition[0], topic).partitions.append(row)
         request = kind(
             max_wait_ms=options.wait_ms,
             min_bytes=options.bytes_min,
@@ -164,9 +187,10 @@ class Fetcher(Closing):
             isolation_level=options.isolation,
             topics=list(topics.values()),
         )
-        connection.send(request, at_most=FETCH_BY_NAME, waits=False)
+        at_most = FETCH_BY_NAME if NO_ID in names else None
+        connection.send(request, at_most=at_most, waits=False)
         wait_s = (options.wait_ms + self._cluster.request_timeout_ms) / 1000
-        self._flights[node_id] = _Flight(asked, now + wait_s)
+        self._flights[node_id] = _Flight(asked, names, now + wait_s)
 
     def _link(self, node_id: int, now: float) -> Connection | None:
         """None while it is being made. Raises `ClientError`."""
@@ -203,8 +227,9 @@ class Fetcher(Closing):
             self._end_flight(node_id)
             self._troubles.end(f"broker {node_id}", f"broker {node_id} answers again")
             for topic in response.responses:
+                name = topic.topic or flight.names.get(topic.topic_id, "")
                 for row in topic.partitions:
-                    partition = (topic.topic, row.partition_index)
+                    partition = (name, row.partition_index)
                     if partition in flight.asked:
                         self._take_row(partition, *flight.asked[partition], row, now)
 

@@ -277,7 +277,17 @@ class PositionLookup(Closing):
                 if row.error_code != NONE:
                     self._refused(partition, row.error_code, asked, now)
                 else:
+                    self._tell_reset(partition, asked[partition], row.offset)
                     self._subscription_state.found(partition, asked[partition], row.offset)
+
+    def _tell_reset(self, partition: Partition, epoch: int, offset: int) -> None:
+        """Logs a reset of a position that was known: records may have been left out."""
+        state = self._subscription_state.of(partition, epoch)
+        if state is not None and state.position is not None:
+            self._troubles.warn(
+                f"{partition[0]}-{partition[1]} goes on at offset {offset}: offset "
+                f"{state.fetch_offset} is not in its log"
+            )
 
     def _take_ends(self, response: Any, asked: Epochs, now: float) -> None:
         for topic in response.topics:

@@ -62,6 +62,7 @@ class PartitionState:
         "read_epoch",
         "sought_since",
         "stop",
+        "topic_id",
         "unknown_since",
         "waits_until",
     )
@@ -70,6 +71,8 @@ class PartitionState:
         self.is_paused = False
         self.stop: int | None = None
         """Nothing is fetched from here on."""
+        self.topic_id = bytes(16)
+        """That of its topic when it was fetched last, zero if it was not."""
         self.forget(epoch)
 
     def forget(self, epoch: int) -> None:
