@@ -59,9 +59,8 @@ class Context:
         self.background = Background(plane.requests, self._calls)
         self.replicas = Replicas(plane, metadata.cluster, metadata.lock)
         self.disks = Disks(self.background)
-        self._stop_callbacks: dict[Callable[[], None], None] = {}
+        self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
-        self._is_stopping = False
         self._groups: GroupCoordinator | None = None
 
     def now_ms(self) -> int:
@@ -118,11 +117,11 @@ class Context:
 
     def on_stop(self, callback: Callable[[], None]) -> None:
         """`callback()` when the broker begins to stop, at once if it has begun: requests that wait
-        are to be answered."""
-        if self._is_stopping:
+        are to be answered. Tasks need none: their time limits are over then."""
+        if self.tasks.is_stopping:
             callback()
         else:
-            self._stop_callbacks[callback] = None
+            self._stop_callbacks.append(callback)
 
     def begin_stop(self) -> None:
         """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
@@ -131,13 +130,11 @@ class Context:
     def woken(self, number: int) -> None:
         """A number that `plane.requests.wait` gave: calls what it stands for."""
         if number == STOP_NUMBER:
-            self._is_stopping = True
-            callbacks, self._stop_callbacks = self._stop_callbacks, {}
-            for stop in callbacks:
-                stop()
             self.tasks.stop()
-            return
-        self._calls.end(number)
+            for stop in self._stop_callbacks:
+                stop()
+        else:
+            self._calls.end(number)
 
     @property
     def image(self) -> Image:

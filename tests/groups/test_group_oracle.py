@@ -4,7 +4,6 @@ its own in ours."""
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
