@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkalite import _native
 from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
-from kafkalite.config import Config, EffectiveConfig
+from kafkalite.config import Config
 from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.metadata.solo import Metadata
@@ -140,19 +139,6 @@ class Context:
     def image(self) -> Image:
         """All metadata as it is now."""
         return self.cluster.image
-
-    def check_topic_configs(self, own: Mapping[str, str]) -> None:
-        """Raises ControllerError where a topic cannot have these configs."""
-        from kafkalite.config.changes import ChangeRefusedError, check_topic
-
-        try:
-            check_topic(self.config, own)
-        except ChangeRefusedError as refusal:
-            raise ControllerError(refusal.code, str(refusal)) from refusal
-
-    def describe_topic_configs(self, own: Mapping[str, str]) -> list[EffectiveConfig]:
-        """Every config of a topic with `own` set, as CreateTopics answers them."""
-        return self.config.topic_configs(own, as_written=True)
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
         """Makes topics that were checked, all of them or none (`Controller.create_topics`)."""

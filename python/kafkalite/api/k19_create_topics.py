@@ -25,6 +25,7 @@ from collections import Counter
 
 from kafkalite import _native
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
+from kafkalite.config.changes import ChangeRefusedError, check_topic
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import (
@@ -154,7 +155,10 @@ def _judged(context: Context, topic: Asked, others: AlikeNames) -> NewTopic:
         sentence = f"Null value not supported for topic configs: {','.join(nulls)}"
         raise ControllerError(codes.INVALID_CONFIG, sentence)
     configs = {each.name: each.value for each in topic.configs if each.value is not None}
-    context.check_topic_configs(configs)
+    try:
+        check_topic(context.config, configs)
+    except ChangeRefusedError as refusal:
+        raise ControllerError(refusal.code, str(refusal)) from refusal
     default_count: int = context.config["num.partitions"]
     count = partition_count(topic, default_count, context.cluster.broker_ids)
     return NewTopic(topic.name, count, configs)
@@ -182,7 +186,7 @@ def _described(context: Context, wanted: NewTopic) -> list[Result.CreatableTopic
             config_source=each.source,
             is_sensitive=False,
         )
-        for each in context.describe_topic_configs(wanted.configs)
+        for each in context.config.topic_configs(wanted.configs, as_written=True)
     ]
 
 
