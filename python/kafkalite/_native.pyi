@@ -758,6 +758,9 @@ class Log:
         """Those that a reader of the range must know, by first offset."""
     def leader_epochs(self) -> list[tuple[int, int]]:
         """Epoch and start offset, ascending; the leader's own too, where no record is of it yet."""
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The largest epoch at or below `epoch`, and the offset behind its last record
+        (`LeaderEpochFileCache.endOffsetFor`); None where Kafka answers -1."""
     def producers(self) -> list[ProducerEntry]:
         """What is known of each producer, by producer id."""
     def segments(self) -> list[SegmentInfo]:

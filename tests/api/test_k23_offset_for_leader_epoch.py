@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: the rule by hand, and the key by frames."""
+"""OffsetForLeaderEpoch, by frames; the rule by hand is in `tests/rust/epochs.rs`."""
 
 from pathlib import Path
 
@@ -7,28 +7,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import Connection
-from kafkalite.api.k23_offset_for_leader_epoch import end_of_epoch
 from kafkalite.protocol import messages
-
-EPOCHS = [(2, 10), (3, 20), (7, 50)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "answer"),
-    [
-        (-1, (-1, -1)),
-        (-2, (-2, 10)),
-        (0, (0, 10)),
-        (2, (2, 20)),
-        (3, (3, 50)),
-        (5, (3, 50)),
-        (7, (7, 99)),
-        (8, (-1, -1)),
-    ],
-)
-def test_the_end_of_an_epoch(asked: int, answer: tuple[int, int]) -> None:
-    assert end_of_epoch(EPOCHS, 99, asked) == answer
-    assert end_of_epoch([], 99, asked) == (-1, -1)
 
 
 def ask(

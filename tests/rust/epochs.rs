@@ -52,6 +52,10 @@ fn an_epoch_older_than_all_that_is_kept_ends_where_the_log_begins() {
 fn no_epoch_and_one_newer_than_all_known_have_no_end() {
     let epochs = epochs(&[(3, 0)]);
     assert_eq!(epochs.end_offset_for(-1, 120), None);
+    assert_eq!(
+        epochs.end_offset_for(-2, 120).map(|end| end.leader_epoch),
+        Some(-2)
+    );
     assert_eq!(epochs.end_offset_for(4, 120), None);
     assert_eq!(LeaderEpochs::default().end_offset_for(0, 0), None);
 }

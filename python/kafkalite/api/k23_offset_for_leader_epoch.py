@@ -36,11 +36,9 @@ def handle(
             log = context.replicas.log(topic.topic, each.partition)
             end.error_code = _refusal(context, topic.topic, each)
             if log is not None and end.error_code == codes.NONE:
-                end.leader_epoch, end.end_offset = end_of_epoch(
-                    log.leader_epochs(),
-                    log.offsets.log_end_offset,
-                    each.leader_epoch,
-                )
+                undefined = (UNDEFINED, UNDEFINED)
+                found = log.end_of_epoch(each.leader_epoch)
+                end.leader_epoch, end.end_offset = found or undefined
             result.partitions.append(end)
         response.topics.append(result)
     return response
@@ -56,17 +54,3 @@ def _refusal(context: Context, name: str, asked: Asked) -> int:
     if known in (UNDEFINED, leader_epoch):
         return codes.NONE
     return codes.FENCED_LEADER_EPOCH if known < leader_epoch else codes.UNKNOWN_LEADER_EPOCH
-
-
-def end_of_epoch(epochs: list[tuple[int, int]], log_end_offset: int, asked: int) -> tuple[int, int]:
-    """Epoch and end offset (`LeaderEpochFileCache.endOffsetFor`). `epochs` are those of the log
-    with their start offsets, ascending."""
-    if asked == UNDEFINED or not epochs:
-        return UNDEFINED, UNDEFINED
-    if asked == epochs[-1][0]:
-        return asked, log_end_offset
-    later = [each for each in epochs if each[0] > asked]
-    if not later:
-        return UNDEFINED, UNDEFINED
-    earlier = [epoch for epoch, _ in epochs if epoch <= asked]
-    return (earlier[-1] if earlier else asked), later[0][1]

@@ -29,7 +29,7 @@ use super::segment::delayed_deletion::CondemnedFiles;
 use super::segment::map::SegmentMap;
 use super::segment::open_segments::OpenSegments;
 use super::state::ends::{LogEnds, LogOffsets, LogPosition};
-use super::state::epochs::LeaderEpochs;
+use super::state::epochs::{EpochEndOffset, LeaderEpochs};
 use super::state::producers::ProducerState;
 use super::state::snapshots::ProducerSnapshots;
 use super::storage::Storage;
@@ -232,6 +232,14 @@ impl Log {
         let mut epochs = self.epochs.read().clone();
         epochs.lead(self.leading_epoch(), log_end_offset);
         epochs
+    }
+
+    /// The largest epoch at or below `epoch`, and the offset behind its last record: where the log of who
+    /// has records up to `epoch` ceases to be this one (KIP-101, KIP-595). `None`: that cannot be said.
+    pub fn end_of_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
+        let log_end_offset = self.offsets().log_end_offset;
+        let epochs = self.leader_epochs();
+        epochs.end_offset_for(epoch, log_end_offset)
     }
 
     /// -1 where this replica does not lead.

@@ -497,6 +497,11 @@ impl Log {
         entries.map(|one| (one.epoch, one.start_offset)).collect()
     }
 
+    fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
+        let end = self.inner.end_of_epoch(epoch);
+        end.map(|end| (end.leader_epoch, end.end_offset))
+    }
+
     fn producers(&self, py: Python<'_>) -> PyResult<Vec<ProducerEntry>> {
         let state = enter(py, || Ok(self.inner.producers()))?;
         Ok(ProducerEntry::all_of(&state))
