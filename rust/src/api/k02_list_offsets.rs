@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::large::Kept;
-use super::large::partitions::{Customs, Grammar, Marks, Rest, Rule};
+use super::large::partitions::{Customs, Grammar, Marked, Marks, Rest, Rule};
 use super::{ApiKey, Ask, Chunk, TopicRef, code, leader, put_rest};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
@@ -50,7 +50,7 @@ const READ_COMMITTED: i8 = 1;
 /// The replica id of a consumer. Others, a debugging one (-2) too, see everything.
 const CONSUMER: i32 = -1;
 
-/// What is answered for a partition; -1 where there is none.
+/// The answer for a partition; -1 where there is none.
 #[derive(Clone, Copy)]
 struct Found {
     timestamp: i64,
@@ -71,7 +71,7 @@ pub struct ListOffsets {
     correlation_id: i32,
     topics: Vec<TopicRef>,
     partitions: Vec<Asked>,
-    /// Of a large one, the partitions that there are not.
+    /// The partitions of a large one that there are not.
     rest: Option<Rest>,
     rest_bytes: usize,
 }
@@ -99,7 +99,7 @@ impl Asked {
 /// Least that a partition takes in a request (version 1).
 const PARTITION_ON_WIRE_BYTES: usize = 12;
 
-/// What a request of so many bytes may take in memory while it waits.
+/// Bytes of memory that a request of so many bytes may take while it waits.
 pub fn memory_bytes_ahead(body_bytes: usize) -> usize {
     body_bytes + body_bytes / PARTITION_ON_WIRE_BYTES * size_of::<Asked>()
 }
@@ -218,7 +218,7 @@ pub fn read(
 }
 
 impl ListOffsets {
-    /// What the request takes in memory while it waits.
+    /// Bytes of memory that the request takes while it waits.
     pub fn memory_bytes(&self) -> usize {
         let names = self.topics.iter().map(|topic| topic.name().len());
         names.sum::<usize>()
@@ -308,14 +308,13 @@ struct Unknown {
 }
 
 impl Rule for Unknown {
-    fn write(
-        &self,
-        writer: &mut Writer,
-        _topic: &TopicRef,
-        is_denied: bool,
-        mut partition: Reader<'_>,
-        is_repeated: bool,
-    ) -> Result<()> {
+    fn write(&self, writer: &mut Writer, marked: Marked<'_>) -> Result<()> {
+        let Marked {
+            is_denied,
+            mut partition,
+            is_repeated,
+            ..
+        } = marked;
         let index = partition.i32()?;
         if self.version >= 4 {
             partition.i32()?;

@@ -70,7 +70,7 @@ struct Request<'a> {
     flags: Flags,
 }
 
-/// What stands behind the topics.
+/// The flags that stand behind the topics.
 pub struct Flags {
     pub allows_creation: bool,
     cluster_operations: bool,
@@ -89,7 +89,7 @@ impl Flags {
         Ok(flags)
     }
 
-    /// What is said of the operations on a topic.
+    /// The field of the operations on a topic.
     pub fn topic_operations(&self) -> i32 {
         match self.topic_operations {
             true => TOPIC_OPERATIONS,
@@ -97,7 +97,7 @@ impl Flags {
         }
     }
 
-    /// What stands behind the topics in the answer to a request, which may be refused as a whole.
+    /// Writes the end of an answer, behind the topics, to a request that may be refused as a whole.
     pub fn write_tail(
         &self,
         writer: &mut Writer,
@@ -204,7 +204,7 @@ fn refusal(header: &RequestHeader<'_>, asked: &[Asked<'_>]) -> Option<i16> {
     )
 }
 
-/// The same by what is among the topics: an id or no name; an id; neither.
+/// Refuses by what is among the topics: an id or no name; an id; neither.
 pub fn refusal_of(
     header: &RequestHeader<'_>,
     has_young: bool,

@@ -1,5 +1,5 @@
 //! What a partition's part of a Produce request looks like from outside, by sizes, magic and attributes
-//! alone: one batch of magic 2 (`ProduceRequest.validateRecords`). `k00_produce.rs` asks before it is
+//! alone: one batch of magic 2 (`ProduceRequest.validateRecords`). `k00_produce/` asks before it is
 //! known which log the records are for, since Kafka refuses in that order, and without a sentence where
 //! Kafka has none; `validate.rs` asks for whoever appends in another way.
 

@@ -84,12 +84,12 @@ impl Topic {
         }
     }
 
-    /// What the metadata says of the partitions, by index, without gaps.
+    /// The partitions as the metadata has them, by index, without gaps.
     pub fn partitions(&self) -> &[PartitionRegistration] {
         &self.partitions
     }
 
-    /// What the metadata says of a partition.
+    /// A partition as the metadata has it.
     pub fn partition(&self, index: i32) -> Option<&PartitionRegistration> {
         self.partitions.get(usize::try_from(index).ok()?)
     }

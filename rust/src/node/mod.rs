@@ -31,7 +31,7 @@ use crate::uuid::Uuid;
 pub struct Moved {
     pub topic_id: Uuid,
     pub partition: i32,
-    /// Of the log directory where it lies.
+    /// The id of the log directory where it lies.
     pub directory_id: Uuid,
 }
 
@@ -49,7 +49,7 @@ pub struct Node {
     /// If it is not one of `directories`.
     metadata_directory: Option<Arc<LogDirectory>>,
     housekeepers: Mutex<Vec<HousekeeperThread>>,
-    /// Of all directories.
+    /// The settings of all directories' cleaners.
     cleaner: Arc<Mutex<CleanerSettings>>,
     image: RwLock<Arc<Image>>,
     /// One change of the image at a time.

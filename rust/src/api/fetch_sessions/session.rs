@@ -1,5 +1,5 @@
 //! One fetch session: what a client fetches of which partitions, and what it was told of each. The
-//! sessions of all clients are `fetch_sessions.rs`.
+//! sessions of all clients are in `cache.rs`.
 //!
 //! Partitions are read in the order of the session; one that gave records goes to the end, so that a busy
 //! partition in front cannot take every answer's `max_bytes`.
@@ -13,6 +13,9 @@ use crate::api::code;
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::uuid::Uuid;
 
+/// "No session" in requests and answers.
+pub const NO_SESSION: i32 = 0;
+
 /// A topic as requests of one version name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKey {
@@ -22,7 +25,7 @@ pub enum TopicKey {
 
 pub type PartitionKey = (TopicKey, i32);
 
-/// What a client wants of a partition.
+/// The wishes of a client for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub fetch_offset: i64,
@@ -47,7 +50,7 @@ impl Member {
     }
 }
 
-/// What an answer says of a partition, as far as it decides whether it must be said again.
+/// The part of an answer about a partition that decides whether it must be said again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
     pub error_code: i16,
@@ -77,7 +80,7 @@ impl Cached {
         }
     }
 
-    /// Whether the client must be told, and remembers that it is (`CachedPartition.maybeUpdateResponseData`).
+    /// True where the client must be told; remembers that it is (`CachedPartition.maybeUpdateResponseData`).
     fn tell(&mut self, said: &Said) -> bool {
         let is_new = said.has_records
             || said.has_diverged
@@ -120,7 +123,7 @@ impl Session {
         session
     }
 
-    /// What its next request must name.
+    /// The epoch that its next request must name.
     pub fn epoch(&self) -> i32 {
         self.epoch
     }
@@ -158,7 +161,7 @@ impl Session {
         self.partitions.insert(place, cached);
     }
 
-    /// Whether it may remember these as well, where there is room for so many that are new to it.
+    /// It may remember these too, where there is room for so many that are new to it.
     pub fn may_grow(&self, asked: &[Member], room: usize) -> bool {
         let is_new = |member: &&Member| !self.order.contains_key(&member.key);
         let has_room = asked.len() <= room || asked.iter().filter(is_new).count() <= room;
@@ -181,7 +184,7 @@ impl Session {
         }
     }
 
-    /// Whether an answer must say this of a partition, which from now on it counts to have said.
+    /// True where an answer must say this of a partition; from now on it counts to have said it.
     pub fn tell(&mut self, key: &PartitionKey, said: &Said) -> bool {
         let Some(place) = self.order.get(key).copied() else {
             return false;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::{
     Judge, Produce, ProducePartition, Spare, TOPIC_IDS_SINCE, read, refuse, write_partition,
 };
+use crate::api::Ask;
 use crate::api::large::Kept;
-use crate::api::large::partitions::{Customs, Grammar, Marks, Rule};
-use crate::api::{Ask, TopicRef};
+use crate::api::large::partitions::{Customs, Grammar, Marked, Marks, Rule};
 use crate::error::Result;
 use crate::image::Image;
 use crate::limits::LARGE_REQUEST_NAMES;
@@ -30,7 +30,7 @@ fn list<'a>(header: &RequestHeader<'_>, reader: &Reader<'a>) -> Result<Reader<'a
     Ok(list)
 }
 
-/// Whether a request names so much that it takes long to be read. `content` is the frame's.
+/// A request names so much that it takes long to be read. `content` is the frame's.
 pub fn names_much(header: &RequestHeader<'_>, reader: &Reader<'_>, content: &[u8]) -> Result<bool> {
     grammar(header).names_more_than(LARGE_REQUEST_NAMES, &list(header, reader)?, content)
 }
@@ -75,14 +75,13 @@ struct Refused {
 }
 
 impl Rule for Refused {
-    fn write(
-        &self,
-        writer: &mut Writer,
-        topic: &TopicRef,
-        is_denied: bool,
-        mut partition: Reader<'_>,
-        _is_repeated: bool,
-    ) -> Result<()> {
+    fn write(&self, writer: &mut Writer, marked: Marked<'_>) -> Result<()> {
+        let Marked {
+            topic,
+            is_denied,
+            mut partition,
+            ..
+        } = marked;
         let Judge { version, acks, .. } = self.judge;
         let flexible = version >= super::KEY.first_flexible;
         let index = partition.i32()?;

@@ -1,4 +1,4 @@
-//! What a Fetch request is answered: chunks in order, the records being ranges of segment files.
+//! The answer to a Fetch request: chunks in order, the records being ranges of segment files.
 
 use super::{Fetch, FetchPartition, Looked, Part};
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
@@ -18,7 +18,7 @@ const CURRENT_LEADER_TAG: u32 = 1;
 /// Tag of the node endpoints at the top of the answer.
 const NODE_ENDPOINTS_TAG: u32 = 0;
 
-/// What the parts of an answer take at most, in the version in which they take most, bytes: a partition
+/// The most that the parts of an answer take, in the version in which they take most, bytes: a partition
 /// without its records, an entry of a topic without its name, and what there is once, in which the
 /// endpoints of leaders are.
 const PARTITION_BYTES: u64 = 72;
@@ -27,7 +27,7 @@ const ENVELOPE_BYTES: u64 = 64 * 1024;
 /// An aborted transaction.
 pub(super) const ABORTED_BYTES: u64 = 17;
 
-/// What an answer of these partitions takes without what it says of their contents, at most, bytes.
+/// Bytes that an answer of these partitions takes at most, without what it says of their contents.
 pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
     let mut frame_bytes = ENVELOPE_BYTES + partitions.len() as u64 * PARTITION_BYTES;
     let mut before = None;
@@ -44,7 +44,7 @@ pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
     frame_bytes
 }
 
-/// What is left in the largest frame for records and lists of aborted transactions.
+/// The bytes that are left in the largest frame for records and lists of aborted transactions.
 ///
 /// Errors: `MalformedRequest` where that may be too little for a batch, which is then never read: so
 /// many partitions, millions, are not asked for.

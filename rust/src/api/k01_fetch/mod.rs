@@ -1,6 +1,6 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
-//! Behaviour: `read` reads the request (`request.rs`) and finds its session (`fetch_sessions.rs`);
+//! Behaviour: `read` reads the request (`request.rs`) and finds its session (`fetch_sessions/`);
 //! `Fetch::look` reads the logs, those of one log directory at a time, and `is_due` says whether the
 //! answer is due: `min_bytes` are there, or all that a segment will ever give, or a log refused, or
 //! nothing may be waited for; else the caller parks the request on its partitions (`wait_for`) and looks
@@ -26,27 +26,27 @@
 //! node endpoints (KIP-951); v17 directory id and v18 high watermark, for replicas only.
 
 mod answer;
+mod large;
 mod request;
 
 use std::sync::Arc;
 
 use answer::{ABORTED_BYTES, content_bytes_max, frame_bytes};
+pub use large::read_large;
 pub use request::memory_bytes_ahead;
 
 use super::fetch_sessions::{Context, FetchSessions, Member, Said, TopicKey, Wanted};
-use super::large::Kept;
-use super::large::partitions::{Customs, Marks, Rest, Rule};
-use super::{ApiKey, Ask, TopicRef, code, leader, leads_still};
+use super::large::partitions::Rest;
+use super::{ApiKey, Ask, code, leader, leads_still};
 use crate::access::{Operation, Resource};
 use crate::error::{Error, Result};
-use crate::image::{Image, Topic};
-use crate::limits::FETCH_UNKNOWN_MAX;
+use crate::image::Topic;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::log::state::producers::AbortedTransaction;
 use crate::park::{Parked, WaitFor};
 use crate::replica::Partition;
-use crate::wire::{Reader, RequestHeader, Writer};
+use crate::wire::{Reader, RequestHeader};
 
 pub const KEY: ApiKey = ApiKey {
     key: 1,
@@ -66,7 +66,7 @@ pub struct Fetch {
     pub max_wait_ms: i32,
     min_bytes: u64,
     max_bytes: u64,
-    /// What a frame has room for beside the partitions: records, and lists of aborted transactions.
+    /// The room that a frame has for records and lists of aborted transactions.
     content_bytes_max: u64,
     isolation: ReadIsolation,
     listener: usize,
@@ -77,9 +77,9 @@ pub struct Fetch {
     readable: usize,
     /// It is registered at its partitions, or has been woken there.
     pub is_parked: bool,
-    /// Of the request, in which names of unknown topics may be.
+    /// Bytes of the request, in which names of unknown topics may be.
     body_bytes: usize,
-    /// Of a large one, the partitions that there are not.
+    /// The partitions of a large one that there are not.
     rest: Option<Rest>,
     rest_bytes: usize,
 }
@@ -91,18 +91,18 @@ struct FetchPartition {
     partition: Option<Arc<Partition>>,
 }
 
-/// What a partition of a request that waits takes in memory, with its place among those who wait at
+/// Bytes of memory that a partition of a request that waits takes, with its place among those who wait at
 /// the partition.
 const PARTITION_BYTES: usize = size_of::<FetchPartition>() + size_of::<(Parked, WaitFor)>();
 
-/// What the logs hold for a request at one moment, partition by partition in its order, as far as they
+/// The logs as a request found them at one moment, partition by partition in its order, as far as they
 /// were looked at.
 #[derive(Default)]
 pub struct Looked {
     parts: Vec<Part>,
-    /// Of records.
+    /// Bytes of records.
     size_bytes: u64,
-    /// Of lists of aborted transactions, in the answer.
+    /// Bytes of lists of aborted transactions, in the answer.
     aborted_bytes: u64,
     must_be_told: bool,
     /// A reader is on a segment that will not grow (`DelayedFetch`, case F).
@@ -152,7 +152,7 @@ impl Part {
         self.range.as_ref().map_or(0, |range| range.length_bytes)
     }
 
-    /// What the list of aborted transactions takes in the answer.
+    /// Bytes of the list of aborted transactions in the answer.
     fn aborted_bytes(&self) -> u64 {
         let count = self.aborted.as_ref().map_or(0, Vec::len);
         count as u64 * ABORTED_BYTES
@@ -185,51 +185,6 @@ pub fn read(
     let opened = sessions.open(session, request.asked, forgotten, now_ms);
     let asks = request.asks;
     begin(header, &asks, ask, opened, None, (bytes_max, body_bytes))
-}
-
-/// Reads a large request, whose content is `kept`. One that names more than `FETCH_UNKNOWN_MAX` partitions
-/// that there are not has no session.
-pub fn read_large(
-    header: &RequestHeader<'_>,
-    reader: &mut Reader<'_>,
-    ask: &Ask<'_>,
-    (kept, image): (&Kept, &Arc<Image>),
-    sessions: &FetchSessions,
-    (bytes_max, now_ms): (u64, u64),
-) -> Result<Fetch> {
-    let start = reader.clone();
-    let body_bytes = reader.remaining();
-    let mut marks = Marks::new(kept.bytes().len());
-    let request = request::parse(header, reader, ask, Some(&mut marks))?;
-    let kept_partitions = sessions.partitions_of(request.session.id);
-    if request.forgotten.len() > kept_partitions + FETCH_UNKNOWN_MAX {
-        let reason = "a Fetch that forgets more than its session holds".to_owned();
-        return Err(Error::MalformedRequest(reason));
-    }
-    if marks.count <= FETCH_UNKNOWN_MAX {
-        drop(request);
-        return read(header, &mut start.clone(), ask, sessions, bytes_max, now_ms);
-    }
-    let opened = sessions.open_none(request.session, request.asked, now_ms);
-    let asks = request.asks;
-    let rest = match opened.0 {
-        Context::Refused(_) => None,
-        _ => {
-            let is_denied = asks.replica_id >= 0 && !may_replicate(ask);
-            let rule = Unknown {
-                version: header.api_version,
-                is_denied,
-            };
-            let customs = Customs {
-                answers_once: true,
-                answers_empty_topics: false,
-            };
-            let list = request::list(header, &start)?;
-            let grammar = request::grammar(header);
-            Some(marks.rest(grammar, &list, (kept, image), customs, rule)?)
-        }
-    };
-    begin(header, &asks, ask, opened, rest, (bytes_max, body_bytes))
 }
 
 fn may_replicate(ask: &Ask<'_>) -> bool {
@@ -301,40 +256,6 @@ fn begin(
         rest_bytes: rest.as_ref().map_or(0, |rest| rest.later.memory_bytes()),
         rest,
     })
-}
-
-/// Partitions of a large request that there are not.
-struct Unknown {
-    version: i16,
-    /// All of them.
-    is_denied: bool,
-}
-
-impl Rule for Unknown {
-    fn write(
-        &self,
-        writer: &mut Writer,
-        topic: &TopicRef,
-        is_denied: bool,
-        mut partition: Reader<'_>,
-        _is_repeated: bool,
-    ) -> Result<()> {
-        let by_id = request::TOPIC_IDS_SINCE <= self.version;
-        let error_code = match topic.error_code(by_id) {
-            _ if self.is_denied => code::TOPIC_AUTHORIZATION_FAILED,
-            code::UNKNOWN_TOPIC_ID => code::UNKNOWN_TOPIC_ID,
-            _ if is_denied => code::TOPIC_AUTHORIZATION_FAILED,
-            _ => code::UNKNOWN_TOPIC_OR_PARTITION,
-        };
-        let part = Part {
-            aborted: Some(Vec::new()),
-            ..Part::refused(error_code)
-        };
-        let flexible = self.version >= KEY.first_flexible;
-        answer::write_partition(writer, (self.version, flexible), partition.i32()?, &part);
-        writer.no_tags(flexible);
-        Ok(())
-    }
 }
 
 /// The topic of a partition that there is, or why it is refused before any log is asked.
@@ -546,7 +467,7 @@ impl Fetch {
             || self.readable == 0
     }
 
-    /// What the request takes in memory while it waits.
+    /// Bytes of memory that the request takes while it waits.
     pub fn memory_bytes(&self) -> usize {
         self.body_bytes + self.rest_bytes + self.partitions.len() * PARTITION_BYTES
     }
@@ -601,9 +522,7 @@ impl Fetch {
 /// Errors: `OffsetOutOfRange` where that cannot be said.
 fn diverging(wanted: &Wanted, partition: &Partition) -> Result<Option<(i32, i64)>> {
     let offsets = partition.log.offsets();
-    let epochs = partition.log.leader_epochs();
-    let end = epochs.end_offset_for(wanted.last_fetched_epoch, offsets.log_end_offset);
-    match end {
+    match partition.log.end_of_epoch(wanted.last_fetched_epoch) {
         Some(end) if wanted.fetch_offset >= offsets.log_start_offset => {
             let has_diverged = end.leader_epoch < wanted.last_fetched_epoch
                 || end.end_offset < wanted.fetch_offset;

@@ -1,4 +1,4 @@
-//! What a Fetch request says.
+//! The reader of Fetch requests.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const REPLICA_STATE_TAG: u32 = 1;
 /// Least that a partition takes in a request (version 4).
 const PARTITION_ON_WIRE_BYTES: usize = 16;
 
-/// What a request says, in its order.
+/// A request, in its order.
 pub struct Request {
     pub asks: Asks,
     pub session: SessionRequest,
@@ -29,7 +29,7 @@ pub struct Request {
     pub forgotten: Vec<PartitionKey>,
 }
 
-/// What it says of all partitions.
+/// The wishes of a request for all partitions.
 pub struct Asks {
     pub replica_id: i32,
     pub max_wait_ms: i32,
@@ -38,7 +38,7 @@ pub struct Asks {
     pub isolation: i8,
 }
 
-/// What the request may take in memory while it waits, at most, before it is read: `read` cannot be
+/// The most memory that the request may take while it waits, before it is read: `read` cannot be
 /// undone where there is a session. `reader` stands behind the header.
 pub fn memory_bytes_ahead(
     header: &RequestHeader<'_>,

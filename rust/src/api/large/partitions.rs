@@ -170,17 +170,20 @@ fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// How one partition is answered.
+/// A partition that is answered from its frame.
+pub struct Marked<'a> {
+    pub topic: &'a TopicRef,
+    /// The caller may not do what it asks to do to the topic.
+    pub is_denied: bool,
+    /// A reader that stands at its index.
+    pub partition: Reader<'a>,
+    /// The request names it again.
+    pub is_repeated: bool,
+}
+
+/// The way in which one partition is answered.
 pub trait Rule: Send + Sync {
-    /// `partition` stands at its index; `is_repeated`: the request names it again.
-    fn write(
-        &self,
-        writer: &mut Writer,
-        topic: &TopicRef,
-        is_denied: bool,
-        partition: Reader<'_>,
-        is_repeated: bool,
-    ) -> Result<()>;
+    fn write(&self, writer: &mut Writer, marked: Marked<'_>) -> Result<()>;
 }
 
 /// What becomes of what is named more than once, and of topics without partitions.
@@ -379,15 +382,13 @@ impl Slices for Refused {
                 Step::Topic { at, count } => self.begin_topic(at, count, &mut writer)?,
                 Step::Partition { at } => {
                     if let Some(topic) = self.topic.as_ref().filter(|_| plan.marked.get(at)) {
-                        let partition = Reader::at(content, at);
-                        let is_repeated = plan.repeated.get(at);
-                        self.rule.write(
-                            &mut writer,
+                        let marked = Marked {
                             topic,
-                            self.is_denied,
-                            partition,
-                            is_repeated,
-                        )?;
+                            is_denied: self.is_denied,
+                            partition: Reader::at(content, at),
+                            is_repeated: plan.repeated.get(at),
+                        };
+                        self.rule.write(&mut writer, marked)?;
                     }
                 }
                 Step::EndOfTopic if self.topic.is_some() => {

@@ -76,7 +76,7 @@ pub struct Produce {
     pub is_parked: bool,
     /// Why all of it is refused.
     refusal: Option<i16>,
-    /// Of a large one, the partitions that are refused.
+    /// The partitions of a large one that are refused.
     rest: Option<Rest>,
     rest_bytes: usize,
 }
@@ -104,7 +104,7 @@ pub enum Outcome {
 #[derive(Default)]
 pub struct Spare(Vec<Lists>);
 
-/// Of one request.
+/// The lists of one request.
 type Lists = (Vec<(TopicRef, usize)>, Vec<ProducePartition>);
 
 impl Spare {
@@ -199,7 +199,7 @@ pub fn read(
     })
 }
 
-/// What can be said of a partition before the log looks at its records.
+/// Judges a partition before the log looks at its records.
 #[derive(Clone, Copy)]
 struct Judge {
     version: i16,
@@ -280,7 +280,7 @@ fn log_start_offset(partition: &Partition, error_code: i16) -> i64 {
     }
 }
 
-/// What refuses all partitions for the records of one: before anything else Kafka looks whether some
+/// Refuses all partitions for the records of one: before anything else Kafka looks whether some
 /// batch belongs to a transaction, which is said by the batch, not by the request (CVE-2018-17196),
 /// and stumbles over what is no batch (`RequestUtils.hasTransactionalRecords`).
 fn refusal_of_all(records: &[u8]) -> Option<i16> {
@@ -329,7 +329,7 @@ impl Produce {
         })
     }
 
-    /// What the request takes in memory while it waits, its records not counted.
+    /// Bytes of memory that the request takes while it waits, its records not counted.
     pub fn memory_bytes(&self) -> usize {
         self.rest_bytes
             + self.topics.len() * size_of::<(TopicRef, usize)>()
@@ -372,7 +372,7 @@ impl Produce {
         self.rest.is_some()
     }
 
-    /// The same as `answer`, once, where the request was large.
+    /// As `answer`, once, where the request was large.
     pub fn large_answer(&mut self, throttle_ms: u32, image: &Image, listener: usize) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let (mut writer, leaders) = self.begin_answer(Vec::new(), image);
@@ -382,7 +382,7 @@ impl Produce {
         chunks
     }
 
-    /// What the frame of a large request holds that is to be appended: bytes, and where the content begins
+    /// Takes the records of a large request out of its frame: bytes, and where the content begins
     /// from which the ranges of the records count. A copy, if the frame is kept for the answer.
     pub fn take_records(&mut self, kept: Kept) -> (Vec<u8>, usize) {
         if self.rest.is_none() {
