@@ -52,7 +52,9 @@ class Log:
             if len(records) > self.batch_bytes_max:
                 return 10, -1
             stamp = (batch.producer_id, batch.producer_epoch)
-            due = self._next.get(stamp, 0)
+            # Of a producer that it has nothing of a broker takes any number for the first.
+            is_known = any(producer_id == batch.producer_id for producer_id, _ in self._next)
+            due = self._next.get(stamp, 0 if is_known else batch.base_sequence)
             if batch.producer_id >= 0 and batch.base_sequence < due:
                 return 46, -1
             if batch.producer_id >= 0 and batch.base_sequence > due:

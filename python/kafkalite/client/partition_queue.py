@@ -103,9 +103,9 @@ class PartitionQueue:
     """The batches on their way to one partition."""
 
     __slots__ = (
-        "acknowledged",
         "epoch",
         "in_flight",
+        "is_unproven",
         "partition",
         "pause_ms",
         "paused_until",
@@ -124,8 +124,10 @@ class PartitionQueue:
         self.in_flight: deque[Batch] = deque()
         self.producer_id, self.epoch = producer_id, epoch
         self.sequence = 0
-        self.acknowledged = 0
-        """The sequence number after the last that the broker has taken."""
+        self.is_unproven = True
+        """The broker has taken nothing of this producer epoch yet, or nothing since one came back.
+        Without a batch of the producer's it takes any sequence number for the first: the second
+        batch, if it has refused the first for a while (`ProducerAppendInfo.checkSequence`)."""
         self.renumber = False
         """A batch was given up: go on under the next epoch once nothing is in flight."""
         self.paused_until = 0.0
@@ -146,8 +148,15 @@ class PartitionQueue:
 
     @property
     def may_send(self) -> bool:
-        """Says whether the next batch may go: alone, as long as others are to be renumbered."""
+        """Says whether the next batch may go: alone, as long as the broker has to show that it takes
+        them in their order, or others are to be renumbered."""
+        if self.is_unproven and self.producer_id >= 0 and self.in_flight:
+            return False
         return not self.renumber or (self.is_unsure and not self.in_flight)
+
+    def follows_a_gap(self, batch: Batch) -> bool:
+        """Says whether one before it has not been taken yet."""
+        return any(each.order < batch.order for each in (*self.in_flight, *self.ready))
 
     def number(self, batch: Batch) -> None:
         """Gives a batch its sequence numbers, unless it has been sent before."""
@@ -160,12 +169,13 @@ class PartitionQueue:
     def begin_epoch(self, producer_id: int, epoch: int) -> None:
         """Sends what is ready under another producer epoch. Nothing may be in flight or unsure."""
         self.producer_id, self.epoch = producer_id, epoch
-        self.sequence = self.acknowledged = 0
+        self.sequence, self.is_unproven = 0, True
         for batch in self.ready:
             batch.sequence = -1
 
     def put_back(self, batches: list[Batch]) -> None:
         """Has batches wait again, in the order in which they were closed."""
+        self.is_unproven = True
         for batch in batches:
             later = (at for at, other in enumerate(self.ready) if other.order > batch.order)
             self.ready.insert(next(later, len(self.ready)), batch)

@@ -21,7 +21,7 @@ from kafkalite.client.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.client.deliveries import Deliveries
 from kafkalite.client.leaders import Leaders
-from kafkalite.client.partition_queue import SEQUENCES, Batch, PartitionQueue
+from kafkalite.client.partition_queue import Batch, PartitionQueue
 from kafkalite.client.pending_request import PendingConnections, PendingRequest
 from kafkalite.client.transactions import Transaction
 from kafkalite.client.trouble import Troubles
@@ -420,7 +420,6 @@ class Sender(Closing):
             row = rows.get((batch.topic, batch.partition))
             code = -1 if row is None else row.error_code
             if row is not None and code in (NONE, DUPLICATE_SEQUENCE_NUMBER):
-                queue.acknowledged = (batch.sequence + batch.count) % SEQUENCES
                 self._taken(queue, link)
                 self._finish(batch, None, row.base_offset)
                 continue
@@ -434,7 +433,7 @@ class Sender(Closing):
 
     def _taken(self, queue: PartitionQueue, link: _Link) -> None:
         """Ends what was in the partition's way."""
-        queue.pause_ms, queue.trouble = BACKOFF_MS, None
+        queue.pause_ms, queue.trouble, queue.is_unproven = BACKOFF_MS, None, False
         if self._troubles:
             name = f"{queue.topic}-{queue.partition}"
             self._troubles.end(name, f"records of {name} are taken again")
@@ -445,18 +444,17 @@ class Sender(Closing):
         numbered = batch.sequence >= 0
         name = f"{queue.topic}-{queue.partition}"
         is_odd = numbered and error.code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
-        # The batch before it has not been taken yet: its turn comes again.
-        follows_a_gap = error.code == OUT_OF_ORDER_SEQUENCE_NUMBER and (
-            batch.sequence != queue.acknowledged
-        )
+        is_out_of_order = numbered and error.code == OUT_OF_ORDER_SEQUENCE_NUMBER
         batch.is_missing = is_odd
-        if is_odd and follows_a_gap:
+        if is_out_of_order and queue.follows_a_gap(batch):
+            # It goes after the one before it, which has its pause.
             self._put_back(queue, [batch])
         elif is_odd and self._transaction is None:
-            # The broker has lost what was before it.
+            # The broker has lost what was before it, unless that was given up.
+            if not queue.renumber:
+                self._pause(queue, error, name, now)
             queue.renumber = True
             self._put_back(queue, [batch])
-            self._pause(queue, error, name, now)
         elif error.retriable:
             self._come_back(queue, [batch], error, name, now)
         elif error.code == MESSAGE_TOO_LARGE and batch.count > 1:
