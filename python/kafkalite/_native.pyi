@@ -1,4 +1,4 @@
-"""What the compiled half offers, and what it means. `rust/src/lib.rs` is the same list.
+"""The names of the compiled half, and what they mean. `rust/src/lib.rs` is the same list.
 
 Every function may raise a class of `kafkalite.errors`. Work and waiting happen without the GIL.
 """
@@ -59,7 +59,7 @@ __version__: Final[str]
 # A log's files, read as they lie. Names of fields are those that Kafka's DumpLogSegments prints.
 
 def log_file_kind(name: str) -> str | None:
-    """What a file is, by its name alone: "segment", "offset index", "time index", "transaction
+    """Names the kind of a file, by its name alone: "segment", "offset index", "time index", "transaction
     index", "producer snapshot", "leader epoch checkpoint", "partition metadata", "offset
     checkpoint", "meta.properties", "metadata snapshot"; `None` for any other name."""
 
@@ -178,7 +178,7 @@ class Request:
         """The client's address, `127.0.0.1:40000`."""
 
     def decode(self, kind: type[Any]) -> Any:
-        """What follows the header, as an object of the class of its message."""
+        """Decodes the body as an object of the class of its message."""
 
 class _PartitionFacts(Protocol):
     """`kafkalite.metadata.image.PartitionImage`. Directories are ids of 16 bytes, one a replica."""
@@ -287,7 +287,7 @@ class BrokerPlane:
     def topics(self) -> Topics: ...
     @property
     def repairs(self) -> list[str]:
-        """What was not as a clean stop leaves it, a sentence each."""
+        """Repairs at the start, a sentence each."""
 
     @property
     def moved(self) -> list[tuple[bytes, int, bytes]]:
@@ -332,7 +332,7 @@ class BrokerPlane:
         """The log directories that could not be taken, or have failed since."""
 
     def figures(self) -> Figures:
-        """What the node counts and holds, from `start` on."""
+        """Counts and sizes of the node, from `start` on."""
 
     def stop(self) -> None:
         """Takes no more requests, has parked ones answered, ends the network threads. Another
@@ -446,12 +446,12 @@ class Topics:
         finalized: Sequence[tuple[str, int]],
         epoch: int,
     ) -> None:
-        """What ApiVersions says: (name, lowest, highest level), (name, level), and up to which
+        """Sets the features of ApiVersions: (name, lowest, highest level), (name, level), and up to which
         offset of the metadata that is so."""
 
 @final
 class Figures:
-    """What a broker counts and holds at this moment, read out of memory. Any thread may ask."""
+    """Counts and sizes of a broker at this moment, read out of memory. Any thread may ask."""
 
     def counts(self) -> dict[str, int]:
         """Counters and gauges of the broker as a whole (`kafkalite.metrics.COUNTS`)."""
@@ -483,7 +483,7 @@ class PartitionFigures:
     def log_end_offset(self) -> int: ...
     @property
     def size_bytes(self) -> int:
-        """Of its segments."""
+        """Bytes of its segments."""
 
     @property
     def segments(self) -> int: ...
@@ -647,13 +647,13 @@ class LogDirectory:
     def directory_id(self) -> str | None: ...
     @property
     def was_clean(self) -> bool:
-        """Whether the last process that used the directory stopped cleanly."""
+        """True if the last process that used the directory stopped cleanly."""
     @property
     def previous_broker_epoch(self) -> int | None:
-        """What a clean stop left behind (KIP-966)."""
+        """The epoch that a clean stop left behind (KIP-966)."""
     @property
     def loaded(self) -> list[LoadedLog]:
-        """What was done to load each log, by topic and partition."""
+        """Repairs and reads to load each log, by topic and partition."""
     def create_log(
         self,
         topic: str,
@@ -680,7 +680,7 @@ class LogDirectory:
 
 @final
 class LoadedLog:
-    """What had to be done to make a log of a directory."""
+    """The loading of one log: repairs, and how much was read or cut off."""
 
     @property
     def topic(self) -> str: ...
@@ -751,7 +751,7 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and leader epoch of the first record at or after `timestamp`."""
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """The same of the record with the largest timestamp (KIP-734)."""
+        """Timestamp, offset and leader epoch of the record with the largest one (KIP-734)."""
     def aborted_transactions(
         self, fetch_offset: int, upper_bound_offset: int
     ) -> list[AbortedTransaction]:
@@ -762,7 +762,7 @@ class Log:
         """The largest epoch at or below `epoch`, and the offset behind its last record
         (`LeaderEpochFileCache.endOffsetFor`); None where Kafka answers -1."""
     def producers(self) -> list[ProducerEntry]:
-        """What is known of each producer, by producer id."""
+        """The state of each producer, by producer id."""
     def segments(self) -> list[SegmentInfo]:
         """Oldest first."""
     def position_of(self, offset: int) -> tuple[int, int]:
@@ -787,7 +787,7 @@ class LogOffsets:
 
 @final
 class AppendInfo:
-    """What became of an append."""
+    """The outcome of an append."""
 
     @property
     def first_offset(self) -> int: ...
@@ -817,7 +817,7 @@ class AbortedTransaction:
 
 @final
 class ProducerEntry:
-    """What a log knows of one producer; -1 stands for none, as in Kafka."""
+    """A log's state of one producer; -1 stands for none, as in Kafka."""
 
     @property
     def producer_id(self) -> int: ...
@@ -1040,7 +1040,7 @@ def fetched_end(records: bytes, start: int) -> int:
     """Where the next fetch begins, by the headers of the batches alone."""
 
 def fetched_tail(records: bytes, start: int) -> tuple[int, int]:
-    """The same, and the leader epoch of the last whole batch, -1 if there is none."""
+    """As `fetched_end`, and the leader epoch of the last whole batch, -1 if there is none."""
 
 def stamp_producer(
     batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int

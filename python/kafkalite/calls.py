@@ -1,4 +1,4 @@
-"""What the control thread asks of others and awaits: of logs, and of threads in the background.
+"""Calls that the control thread awaits: of logs, and of threads in the background.
 
     await context.logs.append(…) ──► a number ──► Rust: the log's directory asks the log
             future ◄── set() or fail() ◄── `plane.requests.wait` gives the number

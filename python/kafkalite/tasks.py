@@ -168,7 +168,7 @@ class Task(Future[T]):
         return TimedOutError("the time is over") if is_over else None
 
     def _wake(self) -> None:
-        """What it waits for is there."""
+        """The future that it waits for is done."""
         self._awaited = None
         self._tasks.ready.append(self._step)
 

@@ -1,4 +1,4 @@
-"""What the control thread does at a time: callbacks by their monotonic due time, soonest first.
+"""Timers of the control thread: callbacks by their monotonic due time, soonest first.
 
 Used by one thread. A timer that is cancelled stays in the heap until its time has come or half of
 the heap is such timers, so that cancelling costs nothing.

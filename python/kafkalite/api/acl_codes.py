@@ -1,4 +1,4 @@
-"""What requests about ACLs have in common, as long as there is no authorizer.
+"""The answers that requests about ACLs have in common, as long as there is no authorizer.
 
 Kafka's broker without one refuses them all with SECURITY_DISABLED (`AclApis`), which tools that ask
 for ACLs by the way (MirrorMaker, AKHQ) take for an answer.

@@ -20,7 +20,7 @@ NAME = "OffsetForLeaderEpoch"
 Asked = messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 
 UNDEFINED = -1
-"""Of epochs and offsets."""
+"""Stands for no epoch, and for no offset."""
 
 
 def handle(

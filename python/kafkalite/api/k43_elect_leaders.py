@@ -41,7 +41,7 @@ NOT_NEEDED = codes.ELECTION_NOT_NEEDED, "Leader election not needed for topic pa
 def handle(
     context: Context, _request: _native.Request, message: messages.ElectLeadersRequest
 ) -> messages.ElectLeadersResponse:
-    """What an election of each partition would come to."""
+    """Answers with the outcome that an election of each partition would have."""
     kind = messages.ElectLeadersResponse
     response = kind()
     asked = message.topic_partitions
@@ -84,7 +84,7 @@ def _topics(
 
 
 def _refusal(message: messages.ElectLeadersRequest) -> Refusal | None:
-    """Of the whole request."""
+    """Returns why the whole request is refused."""
     if message.timeout_ms <= 0:
         return codes.REQUEST_TIMED_OUT, None
     if message.election_type not in NOT_AVAILABLE:

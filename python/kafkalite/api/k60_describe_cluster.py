@@ -28,7 +28,7 @@ each at its code."""
 def handle(
     context: Context, request: _native.Request, message: messages.DescribeClusterRequest
 ) -> messages.DescribeClusterResponse:
-    """What the cluster consists of."""
+    """Describes the brokers of the cluster."""
     kind = messages.DescribeClusterResponse
     if message.endpoint_type == CONTROLLERS:
         return kind(

@@ -26,7 +26,7 @@ async def in_time(
 
 
 def answer_of(asked: Future[T]) -> T:
-    """What a log has said. Raises KafkaliteError: why it was refused, or that it said nothing."""
+    """Returns the answer of a log. Raises KafkaliteError: why it was refused, or that it said nothing."""
     if not asked.is_done:
         raise TimedOutError(SILENCE)
     return asked.result()

@@ -59,7 +59,7 @@ pub struct BrokerPlane {
     logs: Py<Logs>,
     #[pyo3(get)]
     topics: Py<Topics>,
-    /// What had to be repaired at the start, a sentence each.
+    /// Repairs at the start, a sentence each.
     #[pyo3(get)]
     repairs: Vec<String>,
     moved: Vec<Moved>,
@@ -231,7 +231,7 @@ impl BrokerPlane {
             .collect()
     }
 
-    /// What the node counts and holds, from `start` on.
+    /// Counts and sizes of the node, from `start` on.
     fn figures(&self, py: Python<'_>) -> PyResult<Figures> {
         Ok(Figures::new(
             self.broker.node.clone(),

@@ -71,7 +71,7 @@ impl Request {
         self.frame.peer.to_string()
     }
 
-    /// What follows the header, as an object of the class of its message.
+    /// Decodes the body as an object of the class of its message.
     fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (py, frame) = (kind.py(), &self.frame);
         codec_of(kind)?.get().decode_within(

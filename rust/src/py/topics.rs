@@ -81,7 +81,7 @@ impl Topics {
         })
     }
 
-    /// What ApiVersions says of features: (name, lowest, highest level) of the supported, (name,
+    /// Sets the features that ApiVersions tells: (name, lowest, highest level) of the supported, (name,
     /// level) of the finalised, and up to which offset of the metadata that is so.
     fn set_features(
         &self,

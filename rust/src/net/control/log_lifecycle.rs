@@ -25,10 +25,10 @@ use crate::park::Ended;
 use crate::replica::Partition;
 use crate::uuid::Uuid;
 
-/// Of one part of a change. They take some tenths of a second.
+/// Logs in one part of a change. They take some tenths of a second.
 const LOGS_PER_PART_MAX: usize = 500;
 
-/// What is to become of logs of one directory.
+/// A change of logs of one directory.
 enum What {
     Make(Vec<NewLog>),
     /// Out of use since Python asked.
@@ -37,7 +37,7 @@ enum What {
     Discard(Vec<Arc<Log>>),
 }
 
-/// What all parts of a change have in common.
+/// The state that all parts of a change share.
 struct Change {
     /// By which Python knows it.
     number: u64,
@@ -171,7 +171,7 @@ fn delete(directory: &LogDirectory, partitions: &[Arc<Partition>], now_ms: i64) 
     outcome.and(directory.sync_deleted())
 }
 
-/// What makes the name of a directory that is to be removed unique.
+/// Text that makes the name of a directory that is to be removed unique.
 fn unique_text() -> Result<String> {
     let id = Uuid::random()?;
     Ok(id.0.iter().map(|byte| format!("{byte:02x}")).collect())

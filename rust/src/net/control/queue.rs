@@ -38,13 +38,13 @@ pub struct ControlFrame {
     pub principal: Principal,
     /// The client's address.
     pub peer: SocketAddr,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub body: Vec<u8>,
-    /// What all that takes, whatever becomes of the connection, until Python lets go of it.
+    /// The memory that all that takes, whatever becomes of the connection, until Python lets go of it.
     pub memory: HeldMemory,
 }
 
-/// What Python says to a frame.
+/// Python's answer to a frame.
 pub enum ControlAnswer {
     /// The response, with room for its size in front.
     Response(Vec<u8>),
@@ -52,11 +52,11 @@ pub enum ControlAnswer {
     Again,
     /// The request cannot be answered: the connection is closed.
     Close,
-    /// As well, and Python has not told the log why.
+    /// The connection is closed, and Python has not told the log why.
     Refused(Error),
 }
 
-/// What the control thread has to do.
+/// Work for the control thread.
 #[derive(Default)]
 pub struct Taken {
     /// Requests, in the order of their coming.
@@ -96,9 +96,9 @@ pub struct Turn {
 struct Queue {
     frames: VecDeque<ControlFrame>,
     woken: Vec<u64>,
-    /// What Python asks of logs, in its order, and what has to be taken back of it.
+    /// Calls of logs that Python asked for, in its order, and calls that undo their parts.
     calls: VecDeque<Box<dyn ControlCall>>,
-    /// What became of calls, by their numbers, until Python asks.
+    /// Answers to calls, by their numbers, until Python asks.
     answers: HashMap<u64, LogAnswer>,
     /// Sentences for the log that Python writes.
     notices: Notices,
@@ -149,7 +149,7 @@ impl ControlQueue {
         }
     }
 
-    /// What is to be asked of a log or a log directory when the control thread comes for more to do.
+    /// Queues a call of a log or a log directory, made when the control thread comes for more to do.
     pub fn call(&self, call: impl ControlCall + 'static) {
         self.queue.lock().calls.push_back(Box::new(call));
         self.has_frames.notify_one();
@@ -164,7 +164,7 @@ impl ControlQueue {
         self.queue.lock().answers.insert(number, answer);
     }
 
-    /// What became of a call; once.
+    /// Takes the answer to a call; once.
     pub fn take_answer(&self, number: u64) -> Option<LogAnswer> {
         self.queue.lock().answers.remove(&number)
     }
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// What failed while the broker stopped was in no log.
+    /// A failure while the broker stopped was in no log.
     #[test]
     fn a_closed_queue_gives_the_sentences_that_are_left() {
         let control = ControlQueue::default();
