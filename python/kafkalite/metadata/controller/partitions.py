@@ -6,15 +6,16 @@ Kafka: `ReplicationControlManager.createPartitions`, `validateManualPartitionAss
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.metadata.controller import ControllerError, check_record_count
 from kafkalite.metadata.image import Image, PartitionImage, TopicImage
 from kafkalite.metadata.image_records import partition_record
 from kafkalite.protocol import codes, messages
 
-MorePartitions = messages.CreatePartitionsRequest.CreatePartitionsTopic
-Reassignment = messages.AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
+if TYPE_CHECKING:
+    Grown = messages.CreatePartitionsRequest.CreatePartitionsTopic
+    Reassigned = messages.AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 
 
 class Assignment(NamedTuple):
@@ -49,7 +50,7 @@ def check_assignment(replicas: Sequence[int], broker_ids: Collection[int]) -> No
 
 
 def check_reassignment(
-    image: Image, name: str, asked: Reassignment, broker_ids: Collection[int]
+    image: Image, name: str, asked: "Reassigned", broker_ids: Collection[int]
 ) -> None:
     """Raises ControllerError where a partition cannot be moved; no move is ever under way."""
     topic = image.topics.get(name)
@@ -74,9 +75,7 @@ def find_topic(image: Image, name: str) -> TopicImage:
     return topic
 
 
-def check_growth(
-    image: Image, asked: MorePartitions, room: int, broker_ids: Collection[int]
-) -> int:
+def check_growth(image: Image, asked: "Grown", room: int, broker_ids: Collection[int]) -> int:
     """The number of partitions by which a topic grows, at most `room`. Raises ControllerError where
     it cannot."""
     known = image.topics.get(asked.name)

@@ -5,7 +5,7 @@ Kafka: `ReplicationControlManager.createTopics` and `deleteTopics`, `Topic.valid
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.metadata.controller import ControllerError, check_record_count
 from kafkalite.metadata.controller.partitions import (
@@ -19,7 +19,8 @@ from kafkalite.metadata.image_records import config_record, partition_record
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java import java_length
 
-Asked = messages.CreateTopicsRequest.CreatableTopic
+if TYPE_CHECKING:
+    Asked = messages.CreateTopicsRequest.CreatableTopic
 
 METADATA_TOPIC = "__cluster_metadata"
 TOPIC_NAME_MAX = 249
@@ -79,7 +80,7 @@ def check_new_topic(image: Image, name: str, others: AlikeNames) -> None:
         )
 
 
-def partition_count(topic: Asked, default_count: int, broker_ids: Collection[int]) -> int:
+def partition_count(topic: "Asked", default_count: int, broker_ids: Collection[int]) -> int:
     """The partitions that are asked for, by number or by assignment; -1 asks for the
     default. Brokers are those that can have replicas. Raises ControllerError where it cannot be
     so."""
@@ -106,7 +107,7 @@ def partition_count(topic: Asked, default_count: int, broker_ids: Collection[int
     return default_count if topic.num_partitions == -1 else topic.num_partitions
 
 
-def _assigned_count(topic: Asked, broker_ids: Collection[int]) -> int:
+def _assigned_count(topic: "Asked", broker_ids: Collection[int]) -> int:
     if topic.replication_factor != -1:
         raise ControllerError(
             codes.INVALID_REQUEST,
