@@ -8,7 +8,7 @@ written them, and may read them again.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kafkalite import _native
@@ -36,25 +36,35 @@ class Frame(NamedTuple):
     value: Any
 
 
+_Codec = tuple[
+    bytes,
+    Callable[[Any, int], bytes],
+    Callable[[Any, int], bytes],
+    Callable[[bytes, int], Any],
+    Callable[[bytes, int], Any],
+    Sequence[bytes],
+]
+"""The kind as keys begin; what writes key and value, and what reads them; each version as values
+begin. A plain tuple, which is unpacked for each record."""
+
+
 class Frames:
     """The kinds of records of one topic: number -> names of key and value in the schema table."""
 
     def __init__(self, kinds: Mapping[int, tuple[str, str]]) -> None:
         self._names = dict(kinds)
-        self._classes: dict[int, tuple[Any, Any, int]] = {}
-        """By kind, those that have come up: the classes of key and value, and the latter's
-        highest version."""
+        self._codecs: dict[int, _Codec] = {}
+        """By kind, of those that have come up."""
 
     def record(
         self, kind: int, key: tuple[Any, ...], value: Any | None, version: int = 0
     ) -> Record:
         """Key and value of a record. `key` is a tuple of fields, `value` one or a message; None is
         a tombstone."""
-        key_class, value_class, _ = self._classes.get(kind) or self._make(kind)
-        head: bytes = _SHORT.pack(kind) + key_class.pack(key, 0)
+        head, pack_key, pack_value, _, _, versions = self._codecs.get(kind) or self._make(kind)
         if value is None:
-            return head, None
-        return head, _SHORT.pack(version) + value_class.pack(value, version)
+            return head + pack_key(key, 0), None
+        return head + pack_key(key, 0), versions[version] + pack_value(value, version)
 
     def read(self, key: bytes | None, value: bytes | None) -> Frame | int:
         """Takes a record apart; gives the number of a kind that is not in the table. A value that
@@ -67,24 +77,26 @@ class Frames:
         kind: int = _SHORT.unpack_from(key)[0]
         if kind not in self._names:
             return kind
-        key_class, value_class, version_max = self._classes.get(kind) or self._make(kind)
-        read = key_class.decode(key[2:], 0)
+        _, _, _, read_key, read_value, versions = self._codecs.get(kind) or self._make(kind)
+        read = read_key(key[2:], 0)
         if value is None:
             return Frame(kind, read, None)
         if len(value) < 2:
             return Frame(kind, read, Unread(value, "a value without a version"))
         version: int = _SHORT.unpack_from(value)[0]
-        if not 0 <= version <= version_max:
+        if not 0 <= version < len(versions):
             why = f"a value of version {version}, which is not known"
             return Frame(kind, read, Unread(value, why))
         try:
-            return Frame(kind, read, value_class.decode(value[2:], version))
+            return Frame(kind, read, read_value(value[2:], version))
         except MalformedRequestError as error:
             return Frame(kind, read, Unread(value, str(error)))
 
-    def _make(self, kind: int) -> tuple[Any, Any, int]:
-        key, value = self._names[kind]
-        _, _, version_max, _ = _native.message_versions(value)
-        made = (getattr(messages, key), getattr(messages, value), version_max)
-        self._classes[kind] = made
+    def _make(self, kind: int) -> _Codec:
+        key_name, value_name = self._names[kind]
+        key, value = getattr(messages, key_name), getattr(messages, value_name)
+        _, _, version_max, _ = _native.message_versions(value_name)
+        versions = tuple(_SHORT.pack(version) for version in range(version_max + 1))
+        made = (_SHORT.pack(kind), key.pack, value.pack, key.decode, value.decode, versions)
+        self._codecs[kind] = made
         return made
