@@ -47,7 +47,7 @@ impl NewRecord<'_> {
     }
 }
 
-/// What became of a record.
+/// The fate of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// It is in an open batch.

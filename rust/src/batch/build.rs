@@ -25,8 +25,8 @@ use super::varint::{varlong_bytes, write_varint, write_varlong};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, INFLATE_WINDOW_BYTES};
 
-/// What a batch says about all its records. The default is a plain batch of a producer without
-/// idempotence, at offset 0.
+/// The attributes that a batch gives to all its records. The default is a plain batch of a producer
+/// without idempotence, at offset 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchOptions {
     pub codec: Codec,
@@ -73,7 +73,7 @@ impl BatchOptions {
         })
     }
 
-    /// The same without a codec.
+    /// Options that keep what `header` says, without a codec.
     fn of_uncompressed(header: &BatchHeader) -> BatchOptions {
         let log_append_time = header.timestamp_type() == TimestampType::LogAppendTime;
         BatchOptions {
@@ -383,7 +383,7 @@ pub fn stamp_producer(
     Ok(())
 }
 
-/// What the header says that only the records know.
+/// The header's fields that only the records know.
 struct Fields {
     last_offset_delta: i32,
     base_timestamp: i64,

@@ -73,7 +73,7 @@ impl Codec {
         Codec::ALL.into_iter().find(|codec| codec.name() == name)
     }
 
-    /// Whether Kafka takes the level for this codec (`CompressionType.levelValidator`).
+    /// Says whether Kafka takes the level for this codec (`CompressionType.levelValidator`).
     pub fn level_is_valid(self, level: i32) -> bool {
         match self {
             Codec::None | Codec::Snappy => false,

@@ -1,4 +1,4 @@
-//! What a fetch answered with, batch by batch, as a consumer may see it.
+//! The batches of a fetch's answer, one by one, as a consumer may see them.
 //!
 //! ```text
 //! bytes    │ batch with the fetch offset in its middle │ batch │ batch │ … │ batch, cut off │
@@ -125,7 +125,7 @@ pub fn fetched_end(bytes: &[u8], start: i64) -> i64 {
     fetched_tail(bytes, start).0
 }
 
-/// The same, and the leader epoch of the last batch, -1 where there is none: whether a log still has
+/// Returns also the leader epoch of the last batch, -1 where there is none: whether a log still has
 /// what was read is asked with it (KIP-320).
 pub fn fetched_tail(bytes: &[u8], start: i64) -> (i64, i32) {
     let mut at = 0;

@@ -32,7 +32,7 @@ use super::varint::{varlong_bytes, write_varint};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, ENCODED_BYTES_MAX};
 
-/// What Kafka counts for a record beside key, value and headers (`DefaultRecord`), bytes.
+/// Bytes that Kafka counts for a record beside key, value and headers (`DefaultRecord`).
 const MAX_RECORD_OVERHEAD: usize = 21;
 
 /// How batches are made.

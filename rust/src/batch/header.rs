@@ -36,7 +36,7 @@ pub const RECORD_BATCH_OVERHEAD: usize = 61;
 /// Smallest magic 0 and 1 messages: header, null key, null value.
 pub const LEGACY_OVERHEAD_V0: usize = LOG_OVERHEAD + 14;
 pub const LEGACY_OVERHEAD_V1: usize = LOG_OVERHEAD + 22;
-/// What the length of a batch, which counts what follows it, is at least (`LegacyRecord`).
+/// The least length of a batch, which counts the bytes that follow it (`LegacyRecord`).
 pub const LENGTH_MIN: i32 = (LEGACY_OVERHEAD_V0 - LOG_OVERHEAD) as i32;
 
 pub const OFFSET_AT: usize = 0;
@@ -65,7 +65,8 @@ pub(super) const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
 const DELETE_HORIZON: i16 = 0x40;
 
-/// What `message.timestamp.type` says; the discriminant is what travels (bit 3 of the attributes).
+/// The values of `message.timestamp.type`; the discriminant is what travels (bit 3 of the
+/// attributes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampType {
     CreateTime = 0,
@@ -173,7 +174,7 @@ impl BatchHeader {
         }))
     }
 
-    /// Whether offsets and counts are possible. Errors: `CorruptMessage`.
+    /// Checks that offsets and counts are possible. Errors: `CorruptMessage`.
     pub(crate) fn check_ranges(&self) -> Result<()> {
         if self.last_offset_delta < 0 || (self.magic == 2 && self.records_count < 0) {
             return Err(Error::CorruptMessage(format!(
@@ -228,8 +229,8 @@ impl BatchHeader {
         }))
     }
 
-    /// Whether the stored CRC is that of `batch`, which must be exactly the batch: CRC-32C of bytes
-    /// 21 on for magic 2, CRC-32 of bytes 16 on before.
+    /// Says whether the stored CRC is that of `batch`, which must be exactly the batch: CRC-32C of
+    /// bytes 21 on for magic 2, CRC-32 of bytes 16 on before.
     pub fn crc_matches(&self, batch: &[u8]) -> bool {
         match self.magic {
             2 => compute_crc(batch) == self.crc,

@@ -131,7 +131,7 @@ pub struct Inflation<'a> {
     is_over: bool,
 }
 
-/// What is left of the input.
+/// The rest of the input.
 enum Stream<'a> {
     Plain(&'a [u8]),
     Gzip(Member<'a>),
@@ -316,7 +316,7 @@ impl<'a> Member<'a> {
 /// The longest run that a snappy element of two bytes can stand for is 11, of three bytes 64.
 const SNAPPY_RATIO_MAX: usize = 22;
 
-/// What is left of a snappy stream.
+/// The rest of a snappy stream.
 struct Blocks<'a> {
     rest: &'a [u8],
     /// In xerial's frame; else one block without.

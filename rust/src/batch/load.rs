@@ -4,7 +4,7 @@
 use super::build::BatchBuilder;
 use crate::error::Result;
 
-/// What the values are.
+/// The kind of the values.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// So many random letters, A to Z, as kafka-producer-perf-test makes them.

@@ -428,7 +428,7 @@ pub struct EndTransactionMarker {
     pub coordinator_epoch: i32,
 }
 
-/// What a control record says (`ControlRecordType`). The values of the KRaft ones are messages of
+/// The kinds of control records (`ControlRecordType`). The values of the KRaft ones are messages of
 /// their own and left to whoever reads `__cluster_metadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlRecord {

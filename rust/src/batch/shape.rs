@@ -1,7 +1,7 @@
-//! What a partition's part of a Produce request looks like from outside, by sizes, magic and attributes
-//! alone: one batch of magic 2 (`ProduceRequest.validateRecords`). `k00_produce/` asks before it is
-//! known which log the records are for, since Kafka refuses in that order, and without a sentence where
-//! Kafka has none; `validate.rs` asks for whoever appends in another way.
+//! The shape of a partition's part of a Produce request from outside, by sizes, magic and
+//! attributes alone: one batch of magic 2 (`ProduceRequest.validateRecords`). `k00_produce/` asks
+//! before it is known which log the records are for, since Kafka refuses in that order, and without
+//! a sentence where Kafka has none; `validate.rs` asks for whoever appends in another way.
 
 use super::compression::Codec;
 use super::header::{
@@ -9,7 +9,7 @@ use super::header::{
 };
 use crate::error::Error;
 
-/// What records begin with (`ByteBufferLogInputStream`).
+/// The beginning of records (`ByteBufferLogInputStream`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leading {
     /// A batch of so many bytes.
@@ -22,7 +22,7 @@ pub enum Leading {
 /// Why records are not one batch that may be produced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misshapen {
-    /// What is no batch: CORRUPT_MESSAGE.
+    /// The bytes are no batch: CORRUPT_MESSAGE.
     Corrupt,
     /// INVALID_RECORD, and the sentence.
     Invalid(&'static str),
@@ -62,7 +62,7 @@ pub fn leading(records: &[u8]) -> Leading {
     }
 }
 
-/// Whether records are one batch that may be produced. `takes_zstd`: false before version 7.
+/// Checks that records are one batch that may be produced. `takes_zstd`: false before version 7.
 pub fn check_produced(records: &[u8], takes_zstd: bool) -> Result<(), Misshapen> {
     let size = match leading(records) {
         Leading::Batch(size) => size,
@@ -86,7 +86,7 @@ pub fn check_produced(records: &[u8], takes_zstd: bool) -> Result<(), Misshapen>
     }
 }
 
-/// The same for a coordinator, which may bring several batches.
+/// Checks the records of a coordinator, which may bring several batches.
 pub fn check_coordinated(records: &[u8]) -> Result<(), Misshapen> {
     match leading(records) {
         Leading::Batch(_) => check_magic(records),

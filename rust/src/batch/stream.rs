@@ -6,8 +6,9 @@
 //!                                                              than the window, that has room for it
 //!                                                           ─► pass: its fields but for key, value, headers
 //! ```
-//! What inflates to no more than the window, or has no codec, is at hand as a whole, and costs what it would
-//! without all this. Message sets of magic 0 and 1 are unwrapped as a whole: nobody can produce them any more.
+//! A batch that inflates to no more than the window, or has no codec, is at hand as a whole, and
+//! costs what it would without all this. Message sets of magic 0 and 1 are unwrapped as a whole:
+//! nobody can produce them any more.
 
 use super::compression::Codec;
 use super::header::BatchHeader;
@@ -19,7 +20,7 @@ use super::walk::{Walk, walk};
 use crate::error::Result;
 use crate::limits::INFLATE_WINDOW_BYTES;
 
-/// What a record says beside its key, value and headers.
+/// The numbers of a record beside its key, value and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassedRecord {
     pub timestamp_delta: i64,
@@ -106,7 +107,7 @@ impl<'a> RawRecords<'a> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Says whether nothing is left.
     pub fn is_over(&mut self) -> Result<bool> {
         match self {
             RawRecords::Whole(bytes, at) => Ok(*at == bytes.len()),
@@ -143,7 +144,7 @@ pub(crate) struct Window<'a> {
     inflated: &'a mut Vec<u8>,
     /// Where the next record starts in `inflated`.
     at: usize,
-    /// What is at hand begins with the first record.
+    /// The bytes at hand begin with the first record.
     is_first: bool,
 }
 
@@ -168,7 +169,7 @@ impl Window<'_> {
         self.inflated.get(self.at..).unwrap_or(&[])
     }
 
-    /// Whether so many bytes are at hand after this; if not, fewer are left.
+    /// Makes so many bytes ready and says whether they are at hand; if not, fewer are left.
     fn need(&mut self, count: usize) -> Result<bool> {
         if self.rest().len() < count {
             self.inflated.drain(..self.at);

@@ -22,7 +22,7 @@
 //! timestamps                              RecordsRefused    x         x
 //! ```
 //!
-//! What is accepted goes to the log as it came, save that
+//! A batch that is accepted goes to the log as it came, save that
 //! - `max_timestamp` (and the timestamp type) is put right in place and the CRC made anew;
 //! - a batch in another codec than the topic's `compression.type`, or whose inner offsets do not
 //!   count from 0, is built again. Kafka repairs such offsets in compressed batches only and
@@ -60,7 +60,7 @@ pub enum AppendOrigin {
     Replication,
 }
 
-/// What a topic, a broker and the clock say about batches. The default is Kafka's for a client.
+/// The rules of a topic, a broker and the clock about batches. The default is Kafka's for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationRules {
     pub origin: AppendOrigin,
@@ -99,8 +99,8 @@ impl Default for ValidationRules {
     }
 }
 
-/// What compressed batches are inflated with and into. Memory for it is taken when the first of them
-/// comes, out of a pool if there is one, and goes back there.
+/// The readers and memory that compressed batches are inflated with and into. Memory for it is
+/// taken when the first of them comes, out of a pool if there is one, and goes back there.
 #[derive(Debug, Default)]
 pub struct Scratch<'p> {
     pool: Option<&'p ScratchPool>,
@@ -206,7 +206,7 @@ impl DerefMut for Summaries {
     }
 }
 
-/// What [`validate`] accepted.
+/// The batches that [`validate`] accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validated {
     pub batches: Summaries,
@@ -328,7 +328,7 @@ fn next_batch(bytes: &[u8]) -> Result<Option<BatchHeader>> {
     Ok(header.filter(|header| header.size_bytes <= bytes.len()))
 }
 
-/// What holds for a batch as a whole, CRC included (`UnifiedLog.analyzeAndValidateRecords`).
+/// Checks a batch as a whole, CRC included (`UnifiedLog.analyzeAndValidateRecords`).
 fn check_batch(batch: &[u8], header: &BatchHeader, rules: &ValidationRules) -> Result<Codec> {
     if rules.origin == AppendOrigin::Client && header.base_offset != 0 {
         return refuse(format!("base offset {} instead of 0", header.base_offset));
@@ -492,8 +492,8 @@ fn walk_and_judge(
     Ok(walk)
 }
 
-/// Whether all times between the least and the greatest are allowed. False asks for a closer look:
-/// -1, and what an overflow would decide, are judged one by one.
+/// Says whether all times between the least and the greatest are allowed. False asks for a closer
+/// look: -1, and what an overflow would decide, are judged one by one.
 fn times_are_good(walk: &Walk, header: &BatchHeader, rules: &ValidationRules) -> bool {
     if header.timestamp_type() == TimestampType::LogAppendTime {
         return false;

@@ -19,7 +19,7 @@ use super::header::{BatchHeader, NO_TIMESTAMP};
 use super::records::{Malformed, read_headers, read_raw_record};
 use super::varint::{read_varint, un_zig_zag, zig_zag};
 
-/// What the records of a batch have in common.
+/// The facts that a walk finds out about all records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
     /// Least and greatest create time, milliseconds; `i64::MAX` and -1 without records.
@@ -33,7 +33,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Of no records.
+    /// The walk of no records.
     pub(crate) const EMPTY: Walk = Walk {
         min_timestamp: i64::MAX,
         max_timestamp: NO_TIMESTAMP,
@@ -86,7 +86,7 @@ pub(crate) fn walk(records: &[u8], header: &BatchHeader) -> Result<Walk, Malform
     Ok(walk)
 }
 
-/// What the walk wants of one record.
+/// The fields of one record that the walk wants.
 struct Skimmed {
     timestamp_delta: i64,
     /// Zig-zag coded still: twice the delta if that is not negative.
@@ -165,7 +165,7 @@ fn skim(records: &[u8], at: usize) -> Option<(Skimmed, Layout)> {
     Some((record, layout))
 }
 
-/// Whether `bytes` are a count of headers and exactly so many headers.
+/// Says whether `bytes` are a count of headers and exactly so many headers.
 #[inline(never)]
 fn are_headers(bytes: &[u8]) -> bool {
     let mut at = 0;
@@ -359,7 +359,7 @@ mod tests {
     use super::super::header::RECORD_BATCH_OVERHEAD;
     use super::*;
 
-    /// The same walk with nothing but `read_raw_record`.
+    /// Walks with nothing but `read_raw_record`.
     fn walk_slowly(records: &[u8], header: &BatchHeader) -> Result<Walk, Malformed> {
         let mut at = 0;
         let mut walk = walk(

@@ -29,13 +29,13 @@ pub struct AppendRequest<'a> {
     /// Changed in place: base offsets, leader epochs, and a max timestamp that was wrong.
     pub records: &'a mut [u8],
     pub origin: AppendOrigin,
-    /// Of the leader that appends; a follower's batches carry their own.
+    /// The epoch of the leader that appends; a follower's batches carry their own.
     pub leader_epoch: i32,
-    /// Of the transactions (KIP-890); needed for markers of a coordinator only.
+    /// Version of the transactions (KIP-890); needed for markers of a coordinator only.
     pub transaction_version: Option<i16>,
 }
 
-/// What became of an append.
+/// The answer to an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendInfo {
     pub first_offset: i64,
@@ -124,7 +124,7 @@ struct Appending<'a, 'r> {
     appender: &'a mut Appender,
     requests: &'a mut [AppendRequest<'r>],
     active: Arc<Segment>,
-    /// Of the active segment, until it is written to.
+    /// Room of the active segment, until it is written to.
     room: Option<Room>,
     log_start_offset: i64,
     run: Run,
@@ -135,7 +135,7 @@ struct Appending<'a, 'r> {
     now_ms: i64,
 }
 
-/// What one write will hold, all of it in the active segment.
+/// The batches of one write, all of them in the active segment.
 struct Run {
     /// Requests whose records it writes.
     staged: Vec<usize>,

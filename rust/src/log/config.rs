@@ -1,4 +1,4 @@
-//! What a topic's configuration means to its logs (`LogConfig`), with Kafka's names and defaults.
+//! The configuration of a topic as its logs use it (`LogConfig`), with Kafka's names and defaults.
 //! The rows with documentation and bounds are in `python/kafkalite/config/`; this is what the
 //! engine reads of them.
 
@@ -119,7 +119,7 @@ impl LogConfig {
         self.segment_jitter_ms.min(self.segment_ms_max())
     }
 
-    /// What the validator must know of this topic.
+    /// The rules by which the validator judges batches of this topic.
     pub fn validation_rules(&self, origin: AppendOrigin, now_ms: i64) -> ValidationRules {
         ValidationRules {
             origin,
@@ -261,7 +261,7 @@ impl LogConfig {
 }
 
 impl CompressionRows {
-    /// Whether the key was one of these.
+    /// Sets one key. Returns whether the key was one of these.
     fn set(&mut self, key: &str, value: &str) -> Result<bool> {
         let level = |codec: Codec| match value.parse::<i32>() {
             Ok(level) if codec.level_is_valid(level) => Ok(Some(level)),

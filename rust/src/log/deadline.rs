@@ -18,13 +18,13 @@ impl Deadline {
         }
     }
 
-    /// The same wait, from now on.
+    /// Begins the wait anew, from now on.
     pub fn restart(&mut self, now_ms: i64) {
         self.since_ms = now_ms;
     }
 
-    /// Whether the wait is over. At a time before its beginning, it begins anew: it takes at most
-    /// once more as long, however far a clock is set back.
+    /// Says whether the wait is over. At a time before its beginning, it begins anew: it takes at
+    /// most once more as long, however far a clock is set back.
     pub fn is_over(&mut self, now_ms: i64) -> bool {
         self.since_ms = self.since_ms.min(now_ms);
         now_ms.saturating_sub(self.since_ms) >= self.wait_ms

@@ -18,7 +18,7 @@ use super::state::ends::LogEnds;
 use super::state::ends::LogPosition;
 use super::storage::OpenMode;
 
-/// What a sync of the whole file system will have made durable of one log.
+/// The part of one log that a sync of the whole file system will have made durable.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedFlush {
     target: LogPosition,

@@ -1,6 +1,6 @@
-//! Whether a log directory may still be written to. A failed fsync, or a file that could not be
-//! brought back to what it was, ends that for good: what is on disk is then unknown, and a second
-//! fsync would lie about it. The process has to start anew and recover.
+//! The health of a log directory says whether it may still be written to. A failed fsync, or a file
+//! that could not be brought back to what it was, ends that for good: what is on disk is then
+//! unknown, and a second fsync would lie about it. The process has to start anew and recover.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

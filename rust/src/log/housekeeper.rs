@@ -1,7 +1,7 @@
-//! What a log directory needs done from time to time: retention, flushing by time, files whose delay
-//! is over, checkpoints, silent producers; and on a thread of its own, because it takes long, the
-//! cleaner, with the retention of what it compacts. Each directory has both for itself, so that a slow
-//! disk keeps nobody else's house waiting.
+//! Work on a log directory that is due from time to time: retention, flushing by time, files whose
+//! delay is over, checkpoints, silent producers; and on a thread of its own, because it takes long,
+//! the cleaner, with the retention of what it compacts. Each directory has both for itself, so that
+//! a slow disk keeps nobody else's house waiting.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -222,7 +222,7 @@ pub struct HousekeeperThread {
 struct Shared {
     /// Looked at by a chore that takes long.
     is_stopping: AtomicBool,
-    /// Whether it was woken since the chore was called last.
+    /// True if it was woken since the chore was called last.
     is_woken: Mutex<bool>,
     is_awake: Condvar,
 }

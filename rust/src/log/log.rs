@@ -73,7 +73,7 @@ pub struct Log {
     pub(super) observer: RwLock<Option<Arc<dyn LogObserver>>>,
 }
 
-/// What has gone in and out since the log was opened.
+/// Counts of records and bytes that have gone in and out since the log was opened.
 #[derive(Debug, Default)]
 pub struct Traffic {
     appended_records: AtomicU64,
@@ -143,7 +143,7 @@ impl NameChanges {
     }
 }
 
-/// What may still be done with a log.
+/// The phase of a log's life says which work on it is still allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {

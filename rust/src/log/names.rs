@@ -8,7 +8,7 @@
 //!                    00000000000000000042.snapshot    producer state just before offset 42
 //!                    leader-epoch-checkpoint  partition.metadata
 //! ```
-//! What lies in the log directory itself is told in `directory/mod.rs`.
+//! `directory/mod.rs` draws the files of the log directory itself.
 //!
 //! A suffix says what is under way: `.cleaned` a cleaner's unfinished output, `.swap` its finished
 //! output, `.deleted` a file that a reader may still hold.
@@ -50,14 +50,15 @@ pub const DELETE_DIRECTORY: &str = "-delete";
 pub const FUTURE_DIRECTORY: &str = "-future";
 pub const STRAY_DIRECTORY: &str = "-stray";
 
-/// Of the controller's log, which the raft quorum keeps, and no broker loads (`LogManager`).
+/// The topic of the controller's log, which the raft quorum keeps and no broker loads
+/// (`LogManager`).
 pub const METADATA_TOPIC: &str = "__cluster_metadata";
 
 pub const METADATA_DIRECTORY: &str = "__cluster_metadata-0";
 /// The last byte is 1 (`Uuid.METADATA_TOPIC_ID`).
 pub const METADATA_TOPIC_ID: Uuid = Uuid(1_u128.to_be_bytes());
 
-/// What tiered storage caches; no partition.
+/// The cache of tiered storage; no partition.
 pub const REMOTE_INDEX_CACHE_DIRECTORY: &str = "remote-log-index-cache";
 
 /// The kinds of file that belong to a segment, in the order in which they are renamed: the log last
@@ -85,7 +86,7 @@ pub fn leading_offset(name: &str) -> Option<i64> {
     parse_offset(name.split('.').next()?)
 }
 
-/// Whether `name` is a file of a segment, of whatever kind, that ends with `suffix`.
+/// Says whether `name` is a file of a segment, of whatever kind, that ends with `suffix`.
 pub fn is_of_segment(name: &str, suffix: &str) -> bool {
     name.ends_with(suffix) && leading_offset(name).is_some()
 }

@@ -190,15 +190,15 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Res
     }
 }
 
-/// The same but for the fsync of the directory, which is the caller's: until then the old content may
-/// come back, and no third one.
+/// Replaces a file without the fsync of the directory, which is the caller's: until then the old
+/// content may come back, and no third one.
 pub fn replace_file_unnamed(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file_by(storage, path, |file| write_all_at(file, bytes, 0))
 }
 
-/// The same without any sync: a kill leaves the old or the new content, a power cut may leave neither.
-/// A file that has this content already is left alone. For what the next start makes anew as long as
-/// nobody has synced it.
+/// Replaces a file without any sync: a kill leaves the old or the new content, a power cut may
+/// leave neither. A file that has this content already is left alone. For what the next start makes
+/// anew as long as nobody has synced it.
 pub fn replace_file_unsynced(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     if read_file(storage, path)?.is_some_and(|found| found == bytes) {
         return Ok(());
@@ -232,8 +232,8 @@ fn replace_file_with(
     storage.rename(&temporary, path)
 }
 
-/// Whether some process holds the record lock of a file on disk. Takes nothing and makes nothing;
-/// a file that is not there is not locked.
+/// Says whether some process holds the record lock of a file on disk. Takes nothing and makes
+/// nothing; a file that is not there is not locked.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
@@ -418,15 +418,15 @@ const XFS: u32 = 0x5846_5342;
 const BTRFS: u32 = 0x9123_683E;
 const F2FS: u32 = 0xF2F5_2010;
 
-/// Whether an error of `syncfs` can be relied on to come. Before 5.8 Linux answers success whatever
-/// became of the writes, and before 5.17 drops what the file system itself says at its sync
-/// (`sync_fs`). Others than these file systems keep to themselves what they hear of below them:
-/// overlayfs answers success for writes that failed, on 6.18 as well.
+/// Says whether an error of `syncfs` can be relied on to come. Before 5.8 Linux answers success
+/// whatever became of the writes, and before 5.17 drops what the file system itself says at its
+/// sync (`sync_fs`). Others than these file systems keep to themselves what they hear of below
+/// them: overlayfs answers success for writes that failed, on 6.18 as well.
 fn syncfs_tells_of_failed_writes(file_system: u32, release: &str) -> bool {
     [EXT4, XFS, BTRFS, F2FS].contains(&file_system) && is_at_least(release, (5, 17))
 }
 
-/// Whether a kernel release, "6.1.0-18-amd64", is of a version or later.
+/// Says whether a kernel release, "6.1.0-18-amd64", is of a version or later.
 fn is_at_least(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release
         .split(['.', '-'])

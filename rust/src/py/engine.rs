@@ -128,16 +128,6 @@ impl LogDirectory {
     }
 
     #[getter]
-    fn cluster_id(&self) -> Option<&str> {
-        self.identity.cluster_id.as_deref()
-    }
-
-    #[getter]
-    fn node_id(&self) -> Option<i32> {
-        self.identity.node_id
-    }
-
-    #[getter]
     fn directory_id(&self) -> Option<String> {
         self.identity.directory_id.map(|id| id.to_string())
     }

@@ -17,7 +17,7 @@ pub struct Finding {
 #[derive(Debug, Default)]
 pub struct Findings {
     list: Vec<Finding>,
-    /// Of the file that is spoken of last.
+    /// The file that is spoken of last.
     path: PathBuf,
     of_path: usize,
 }

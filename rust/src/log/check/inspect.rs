@@ -43,7 +43,7 @@ pub struct InspectedRecord {
     pub key: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
     pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// What the record says, in a control batch.
+    /// The meaning of the record, in a control batch.
     pub control: Option<ControlRecord>,
 }
 
@@ -175,7 +175,7 @@ fn copy_records(bytes: &[u8], batch: &mut InspectedBatch, reader: &mut RecordRea
     Ok(())
 }
 
-/// What a file is, by its name alone.
+/// The kind of a file, by its name alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Segment,
@@ -233,7 +233,7 @@ fn metadata_snapshot_offset(name: &str) -> Option<i64> {
     }
 }
 
-/// What a file that is no segment holds.
+/// The contents of a file that is no segment.
 #[derive(Debug)]
 pub enum Inspected {
     OffsetIndex(Tail<OffsetPosition>),
@@ -351,7 +351,7 @@ pub fn control_name(control: ControlRecord) -> String {
     }
 }
 
-/// Whether a header's timestamps are the record's own (`CreateTime`) or the broker's.
+/// Names whether a header's timestamps are the record's own (`CreateTime`) or the broker's.
 pub fn timestamp_type_name(header: &BatchHeader) -> &'static str {
     match (header.magic, header.timestamp_type()) {
         (0, _) => "NoTimestampType",

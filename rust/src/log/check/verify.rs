@@ -237,7 +237,7 @@ impl Verification {
         }
     }
 
-    /// What there will be to read; files that go meanwhile do not matter.
+    /// Counts the bytes that there will be to read; files that go meanwhile do not matter.
     fn count_bytes(&mut self) -> Result<()> {
         for directory in &self.todo {
             for entry in self.storage.read_directory(directory).unwrap_or_default() {
@@ -395,7 +395,7 @@ impl Verification {
         Ok(true)
     }
 
-    /// What can be judged only once the log end offset is known.
+    /// Judges the files that can be judged only once the log end offset is known.
     fn look_at_the_end(&mut self, partition: &Partition) -> Result<()> {
         let end = partition.chain.next_offset;
         if partition.chain.is_broken {
@@ -464,7 +464,7 @@ impl Verification {
 const STRAY: &str = "a stray partition: no topic of the cluster owns it any more";
 const FOREIGN_DIRECTORY: &str = "not a partition's directory: Kafka would refuse to start";
 
-/// What a partition's directory holds, by kind.
+/// The files of a partition's directory, by kind.
 #[derive(Default)]
 struct PartitionFiles {
     segments: Vec<i64>,
@@ -493,7 +493,7 @@ fn is_passing(name: &str) -> bool {
         )
 }
 
-/// Whether the path is a partition's directory and not one of several.
+/// Says whether the path is a partition's directory and not one of several.
 fn is_partition(path: &Path, entries: &[DirectoryEntry]) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(names::parse_partition_directory).is_some()

@@ -41,7 +41,7 @@ pub struct SegmentTask<'a> {
     pub log_start_offset: i64,
 }
 
-/// What the batches so far say about the next one.
+/// The chain of the batches so far, in which the next one has its place.
 #[derive(Debug)]
 pub struct Chain {
     pub next_offset: i64,
@@ -187,7 +187,7 @@ fn open(storage: &dyn Storage, path: &Path) -> Result<(std::sync::Arc<dyn Storag
     Ok((file, end))
 }
 
-/// Whether the bytes at `at` may be the beginning of a batch that is still being written.
+/// Says whether the bytes at `at` may be the beginning of a batch that is still being written.
 fn is_torn(file: &dyn StorageFile, at: u64, end: u64) -> bool {
     let mut prefix = [0; MAGIC_PREFIX];
     let read = read_full_at(file, &mut prefix, at).unwrap_or(0);
@@ -208,7 +208,7 @@ struct Batch<'a> {
 #[derive(Default)]
 struct BatchVerdict {
     troubles: Vec<String>,
-    /// Of the records; a compressed legacy set does not say it in its header.
+    /// The first offset of the records; a compressed legacy set does not say it in its header.
     first_offset: Option<i64>,
     records: u64,
 }
@@ -443,7 +443,7 @@ impl Indexes {
         }
     }
 
-    /// What is left once the segment has been read to its end.
+    /// Adds the findings that are left once the segment has been read to its end.
     fn finish(&self, task: &SegmentTask<'_>, chain: &Chain, findings: &mut Findings) {
         if chain.is_broken {
             return; // entries for what could not be read say nothing

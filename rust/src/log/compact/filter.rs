@@ -1,4 +1,4 @@
-//! What the cleaner leaves of one batch.
+//! The cleaner's filter: one batch goes in, the part of it that is kept comes out.
 //!
 //! ```text
 //!                        all records stay     some stay            none stays
@@ -28,14 +28,14 @@ use crate::log::state::producers::ProducerState;
 use super::offset_map::OffsetMap;
 use super::transactions::CleanedTransactions;
 
-/// What holds for all batches of a segment.
+/// The rules for all batches of a segment.
 pub struct Rules<'a> {
     pub map: &'a OffsetMap,
     pub last_of_producers: &'a LastOfProducers,
     pub now_ms: i64,
     /// `delete.retention.ms`
     pub delete_retention_ms: i64,
-    /// Whether the segment is too young for tombstones of magic 0 and 1 to go; they carry no
+    /// True if the segment is too young for tombstones of magic 0 and 1 to go; they carry no
     /// horizon of their own.
     pub keeps_legacy_tombstones: bool,
     /// Where the round ends: the batch in front of it keeps its header, so that the offsets are
@@ -158,7 +158,7 @@ pub fn filter_batch(
 }
 
 /// A record stays if it is the newest of its key and, being a tombstone, still has to be seen.
-/// What the map has not got to stays in any case.
+/// Says whether a record stays; one that the map has not got to does in any case.
 fn stays(
     header: &BatchHeader,
     record: &Record<'_>,

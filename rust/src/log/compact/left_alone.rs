@@ -57,8 +57,8 @@ impl LeftAlone {
         self.logs.insert(log.directory(), entry);
     }
 
-    /// Whether the log is to be left alone still. It stays known until `remove`, so that the same
-    /// reason is not told twice.
+    /// Says whether the log is to be left alone still. It stays known until `remove`, so that the
+    /// same reason is not told twice.
     pub fn holds(&mut self, log: &Log, now_ms: i64) -> bool {
         let entry = self.logs.get_mut(&log.directory());
         entry.is_some_and(|entry| entry.topic_id == log.topic_id() && !entry.until.is_over(now_ms))

@@ -49,7 +49,7 @@ use offset_map::OffsetMap;
 use plan::{CleanPlan, LogFacts, SegmentFacts, group_segments};
 use transactions::CleanedTransactions;
 
-/// What a round has done.
+/// The work that a round has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CleanReport {
     pub first_dirty_offset: i64,
@@ -485,7 +485,7 @@ impl Cleaner {
     }
 }
 
-/// What holds for all groups of a round.
+/// The facts that all groups of a round share.
 struct Round<'a> {
     log: &'a Log,
     config: &'a LogConfig,
@@ -547,7 +547,8 @@ fn legacy_horizon_ms(
     }
 }
 
-/// What of `log` may be cleaned at `now_ms`; `checkpoint` is where the last round ended.
+/// Plans which part of `log` may be cleaned at `now_ms`; `checkpoint` is where the last round
+/// ended.
 pub fn plan_of(log: &Log, checkpoint: Option<i64>, now_ms: i64) -> Result<CleanPlan> {
     let mut facts = Vec::new();
     for segment in log.segments() {

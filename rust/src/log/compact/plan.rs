@@ -1,4 +1,5 @@
-//! What of a log is to be cleaned, and in which pieces: decisions over numbers, no file is touched.
+//! Plans which part of a log is cleaned, and in which pieces: decisions over numbers, no file is
+//! touched.
 //!
 //! ```text
 //! log start          first dirty            first uncleanable        log end
@@ -15,7 +16,7 @@ use std::ops::Range;
 
 use crate::log::config::LogConfig;
 
-/// What is to be known of a segment.
+/// A segment as a plan sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
     pub base_offset: i64,
@@ -28,7 +29,7 @@ pub struct SegmentFacts {
     pub time_index_bytes: u64,
 }
 
-/// What is to be known of a log.
+/// A log as a plan sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFacts {
     pub log_start_offset: i64,
@@ -42,7 +43,7 @@ pub struct CleanPlan {
     pub first_dirty_offset: i64,
     /// Base offset of a segment that stays as it is, with all behind it.
     pub first_uncleanable_offset: i64,
-    /// Of segments that are clean to their end or in part.
+    /// Bytes of segments that are clean to their end or in part.
     pub clean_bytes: u64,
     pub cleanable_bytes: u64,
     /// How long the oldest dirty segment has waited beyond `max.compaction.lag.ms`.
@@ -114,7 +115,7 @@ impl CleanPlan {
         self.cleanable_bytes as f64 / total as f64
     }
 
-    /// Whether a round is due.
+    /// Says whether a round is due.
     pub fn is_due(&self, config: &LogConfig) -> bool {
         (self.compaction_delay_ms > 0 && self.cleanable_bytes > 0)
             || self.dirty_ratio() > config.min_cleanable_dirty_ratio

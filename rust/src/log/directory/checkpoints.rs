@@ -110,7 +110,7 @@ impl LogDirectory {
     }
 }
 
-/// What the files say.
+/// The offsets that the files hold.
 #[derive(Default)]
 pub(super) struct Checkpoints {
     pub(super) recovery_point: OffsetCheckpoint,

@@ -49,14 +49,14 @@ struct Queue {
     /// Whose flush found no descriptor for a file, and when it is tried again, in order.
     later: VecDeque<(Instant, Arc<Log>)>,
     is_stopping: bool,
-    /// What flushing one log takes, on a moving average.
+    /// The time that flushing one log takes, on a moving average.
     flush_time: Duration,
     totals: FlushTotals,
     /// Until then the file system is not synced as a whole.
     rest_until: Option<Instant>,
 }
 
-/// What flushes have taken since the start.
+/// The flushes since the start and the time they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlushTotals {
     /// A sync of the whole file system is one.
@@ -112,7 +112,7 @@ impl Flusher {
         self.shared.flush_one(log);
     }
 
-    /// What flushes have lately taken is known and short.
+    /// True if the time that flushes have lately taken is known and short.
     pub fn is_fast(&self) -> bool {
         let flush_time = self.shared.queue.lock().flush_time;
         !flush_time.is_zero() && flush_time <= FAST_FLUSH_MAX

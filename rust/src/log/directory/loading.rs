@@ -23,7 +23,7 @@ use crate::log::partition_metadata;
 use crate::log::recover::{LogParameters, load_of_topic};
 use crate::uuid::Uuid;
 
-/// What the loads of all logs of a directory have in common.
+/// The parts that the loads of all logs of a directory share.
 struct Loading<'a> {
     options: &'a DirectoryOptions<'a>,
     checkpoints: Checkpoints,

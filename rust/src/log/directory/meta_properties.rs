@@ -157,7 +157,7 @@ fn parse_properties(text: &str) -> std::result::Result<Vec<(String, String)>, (u
 
 const BLANKS: [char; 3] = [' ', '\t', '\u{c}'];
 
-/// Whether an odd number of backslashes ends the line.
+/// Says whether an odd number of backslashes ends the line.
 fn ends_open(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }

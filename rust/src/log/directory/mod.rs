@@ -49,20 +49,20 @@ use crate::uuid::Uuid;
 
 /// How to open a log directory.
 pub struct DirectoryOptions<'a> {
-    /// What the directory must belong to, or is formatted for if it is empty. `directory_id` is
-    /// that of a directory to be formatted.
+    /// The identity that the directory must have, or is formatted with if it is empty.
+    /// `directory_id` is that of a directory to be formatted.
     pub identity: MetaProperties,
     /// Configuration of a topic's logs.
     pub config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
-    /// Whether the partition of this id (`partition.metadata`; `None`: it has none) is one of this
-    /// node's. One that is not is stray: its directory is renamed and left alone.
+    /// Says whether the partition of this id (`partition.metadata`; `None`: it has none) is one of
+    /// this node's. One that is not is stray: its directory is renamed and left alone.
     pub is_ours: &'a (dyn Fn(&str, i32, Option<Uuid>) -> bool + Sync),
     /// Told about each partition after it is loaded, with how many there are: progress.
     pub on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
     /// `num.recovery.threads.per.data.dir`, for loading and for the clean stop
     pub recovery_threads: usize,
     pub flush_threads: usize,
-    /// Whether this broker is alone: then everything on disk is visible, whatever the checkpointed
+    /// True if this broker is alone: then everything on disk is visible, whatever the checkpointed
     /// high watermark says.
     pub is_single_replica: bool,
     pub now_ms: i64,
@@ -78,7 +78,7 @@ pub struct NewLog {
     pub partition: i32,
     pub topic_id: Uuid,
     pub config: LogConfig,
-    /// Of its first leader, if it has one already.
+    /// The epoch of its first leader, if it has one already.
     pub leader_epoch: Option<i32>,
 }
 
@@ -112,7 +112,7 @@ pub struct LogDirectory {
     file_system: Option<Box<dyn StorageFileSystem>>,
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
-    /// What waits for `file.delete.delay.ms`.
+    /// Files and directories that wait for `file.delete.delay.ms`.
     deletions: Arc<Deletions>,
     jitter_seed: Mutex<u64>,
     /// Held while a checkpoint file is written, from the look at what it is to say.
@@ -224,7 +224,7 @@ impl LogDirectory {
         &self.identity
     }
 
-    /// Whether the last process that used the directory stopped cleanly.
+    /// Says whether the last process that used the directory stopped cleanly.
     pub fn was_clean(&self) -> bool {
         self.was_clean
     }
@@ -278,7 +278,7 @@ impl LogDirectory {
             .cloned()
     }
 
-    /// Whether this very log is one of `logs`.
+    /// Says whether this very log is one of `logs`.
     pub(super) fn has(&self, log: &Log) -> bool {
         self.log(log.topic(), log.partition())
             .is_some_and(|known| std::ptr::eq(&*known, log))
@@ -303,7 +303,7 @@ impl LogDirectory {
         self.flusher.is_fast()
     }
 
-    /// Whether the directory of a partition with this topic id is here, loaded or not.
+    /// Says whether the directory of a partition with this topic id is here, loaded or not.
     pub fn holds(&self, topic: &str, partition: i32, id: Uuid) -> bool {
         partition_metadata::read(
             self.storage(),
@@ -312,7 +312,7 @@ impl LogDirectory {
         .is_ok_and(|found| found == Some(id))
     }
 
-    /// What waits for `file.delete.delay.ms`, of all logs.
+    /// Files and directories of all logs that wait for `file.delete.delay.ms`.
     pub(super) fn deletions(&self) -> &Deletions {
         &self.deletions
     }

@@ -10,7 +10,7 @@ use crate::log::storage::{Storage, read_file, replace_file};
 
 /// In the top directory of a file system of its own.
 const HARMLESS_DIRECTORY: &str = "lost+found";
-/// What is in a directory before anything is touched.
+/// The contents of a directory before anything is touched.
 pub(in crate::log) struct Found {
     pub identity: Option<MetaProperties>,
 }

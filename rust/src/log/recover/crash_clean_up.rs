@@ -1,5 +1,5 @@
-//! What a process that died in the midst of a change of files left in a partition's directory, told
-//! by the names: finished where it can be, else undone.
+//! Clean-up after a process that died in the midst of a change of files in a partition's directory,
+//! told by the names: finished where it can be, else undone.
 //!
 //! ```text
 //! .deleted    of a segment whose deletion was decided              removed
@@ -89,7 +89,7 @@ impl Loader<'_> {
     }
 }
 
-/// Whether an unfinished `.tmp` file is one that the log writes.
+/// Says whether an unfinished `.tmp` file is one that the log writes.
 fn is_ours(name: &str) -> bool {
     names::leading_offset(name).is_some()
         || name.starts_with(names::LEADER_EPOCH_CHECKPOINT)

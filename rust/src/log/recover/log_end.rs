@@ -13,7 +13,7 @@ use crate::log::segment::{LocatedBatch, Segment, SegmentEnd};
 use crate::log::state::snapshots::ProducerSnapshots;
 use crate::log::storage::read_file;
 
-/// What the index files of a segment hold.
+/// The contents of a segment's index files.
 struct IndexBytes {
     offset: Vec<u8>,
     time: Vec<u8>,
@@ -131,7 +131,7 @@ impl Loader<'_> {
         self.adopt(last, rebuilt, true)
     }
 
-    /// What is wrong with a segment's index files, as far as their sizes and ends tell.
+    /// The fault of a segment's index files, as far as their sizes and ends tell.
     pub(in crate::log) fn index_fault(&self, segment: &Segment) -> Result<Option<String>> {
         let kinds = [
             (OFFSET_INDEX, offset_index::ENTRY_BYTES),
@@ -149,7 +149,7 @@ impl Loader<'_> {
         self.aborted_fault(segment)
     }
 
-    /// What is wrong with a segment's transaction index.
+    /// The fault of a segment's transaction index.
     fn aborted_fault(&self, segment: &Segment) -> Result<Option<String>> {
         if !self.is_there(&names::segment_name(
             segment.base_offset(),
@@ -167,7 +167,7 @@ impl Loader<'_> {
     }
 }
 
-/// What is wrong with an index file of this size; `None`: it is not there.
+/// The fault of an index file of this size; a size of `None`: it is not there.
 fn size_fault(kind: &str, entry_bytes: usize, size: Option<u64>) -> Option<String> {
     match size {
         None => Some(format!("{kind} is missing")),

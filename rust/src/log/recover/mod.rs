@@ -40,7 +40,7 @@ use crate::log::state::snapshots::ProducerSnapshots;
 use crate::log::storage::Storage;
 use crate::uuid::Uuid;
 
-/// What is known of a log before its directory is read.
+/// A log as it is known before its directory is read.
 pub struct LogParameters {
     pub directory: PathBuf,
     pub topic: String,
@@ -66,7 +66,7 @@ pub struct LogParameters {
 }
 
 impl LogParameters {
-    /// Of a log of which no checkpoint says anything, as of a new one.
+    /// Parameters of a log of which no checkpoint says anything, such as a new one.
     pub fn new(
         directory: PathBuf,
         topic: String,
@@ -92,7 +92,7 @@ impl LogParameters {
     }
 }
 
-/// What had to be done to make a log of a directory.
+/// The repairs that were needed to make a log of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// One sentence for each thing that was not as a clean stop leaves it.
@@ -179,13 +179,14 @@ pub(super) struct Loader<'a> {
     pub(super) storage: &'a dyn Storage,
     pub(super) parameters: &'a LogParameters,
     jitter_seed: u64,
-    /// Of each segment, though only that of the active one counts.
+    /// The roll jitter of each segment, though only that of the active one counts.
     pub(super) roll_jitter_ms: i64,
-    /// Of the files that were there at the start or after healing, and are not removed; in order.
+    /// Names of the files that were there at the start or after the clean-up and are not removed;
+    /// in order.
     pub(super) names: Vec<String>,
     pub(super) segments: SegmentMap,
     pub(super) epochs: LeaderEpochs,
-    /// What their file says, if it is there and good.
+    /// The epochs as their file says them, if it is there and good.
     written_epochs: Option<LeaderEpochs>,
     pub(super) report: LoadReport,
 }

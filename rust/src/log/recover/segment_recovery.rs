@@ -146,7 +146,7 @@ impl Loader<'_> {
         segment.replace_aborted(rebuilt.aborted)
     }
 
-    /// Whether a segment's `.txnindex` says just this. An empty one is no file.
+    /// Says whether a segment's `.txnindex` holds just these entries. An empty one is no file.
     fn has_aborted(&self, segment: &Segment, rebuilt: &AbortedIndex) -> Result<bool> {
         if !self.is_there(&names::segment_name(
             segment.base_offset(),

@@ -21,9 +21,9 @@ pub struct CondemnedFiles {
 #[derive(Default)]
 struct State {
     waiting: Vec<(Deadline, Arc<SegmentFiles>)>,
-    /// Of the log directory; `None` for a log without one.
+    /// Deletions of the log directory; `None` for a log without one.
     deletions: Option<Arc<Deletions>>,
-    /// Whether it is one of `Deletions::logs`.
+    /// True if it is one of `Deletions::logs`.
     is_listed: bool,
 }
 

@@ -23,9 +23,9 @@ use crate::log::segment::{LocatedBatch, Segment};
 impl Segment {
     /// The largest timestamp and the last offset of its batch; timestamp -1 if there is none.
     ///
-    /// Of a closed segment: the last entry of its time index, proved at the first call by the batch
-    /// it names, up to `TIMESTAMP_PROOF_BYTES_MAX` behind it, and the last batch. Errors: `Io`,
-    /// also if an index that is wrong cannot be replaced.
+    /// For a closed segment it is the last entry of its time index, proved at the first call by the
+    /// batch it names, up to `TIMESTAMP_PROOF_BYTES_MAX` behind it, and the last batch. Errors:
+    /// `Io`, also if an index that is wrong cannot be replaced.
     pub fn largest_timestamp(&self) -> Result<TimestampOffset> {
         self.largest_timestamp_within(TIMESTAMP_PROOF_BYTES_MAX)
     }
@@ -51,8 +51,8 @@ impl Segment {
         }
     }
 
-    /// Whether `entry`, the last of the time index, is that of the segment's last batch, which proves it
-    /// without another look at the file. Of an empty segment: whether there is none.
+    /// Says whether `entry`, the last of the time index, is that of the segment's last batch, which
+    /// proves it without another look at the file. Of an empty segment: whether there is none.
     pub(in crate::log) fn is_proved_by(
         &self,
         entry: Option<TimestampOffset>,
@@ -152,9 +152,10 @@ impl Segment {
         })
     }
 
-    /// Whether no transactional records lie in `from .. to`, as far as `TIMESTAMP_PROOF_BYTES_MAX` and
-    /// the segment go; `false` too if `to` lies beyond. A follower of Kafka's may note a last stable
-    /// offset behind the marker: what came with it in the same append is in its state already.
+    /// Says whether no transactional records lie in `from .. to`, as far as
+    /// `TIMESTAMP_PROOF_BYTES_MAX` and the segment go; `false` too if `to` lies beyond. A follower
+    /// of Kafka's may note a last stable offset behind the marker: what came with it in the same
+    /// append is in its state already.
     pub(in crate::log) fn begins_no_transaction(&self, from: i64, to: i64) -> Result<bool> {
         let file = self.file()?;
         let (start, end) = (self.position_of(from)?, self.size_bytes());

@@ -28,7 +28,7 @@ type Neighbours = (Option<OffsetPosition>, Option<OffsetPosition>);
 const HOP_BYTES_MIN: u64 = 1024;
 const HOPS_MAX: u64 = 4;
 
-/// What two neighbouring index entries say of the batches between them.
+/// The bounds that two neighbouring index entries set to the batches between them.
 ///
 /// ```text
 ///   below             between      above
@@ -66,7 +66,7 @@ impl Gap {
         })
     }
 
-    /// Whether the upper entry's batch holds the offset, if all hold as many.
+    /// Says whether the upper entry's batch holds the offset, if all hold as many.
     fn ends_with(&self, offset: i64, base_offset: i64) -> bool {
         let below = self.below.map_or(base_offset - 1, |entry| entry.offset);
         let left = self.above.offset.saturating_sub(offset);

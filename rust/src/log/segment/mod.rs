@@ -81,7 +81,7 @@ pub struct Segment {
     pub(super) segment_index_bytes: u64,
     roll_jitter_ms: i64,
     end: RwLock<EndAndPin>,
-    /// Of the active segment only.
+    /// The indexes in memory; the active segment alone has them.
     pub(super) indexes: RwLock<Option<ActiveIndexes>>,
     /// `None` until it is first asked for; of the active segment always known.
     pub(super) largest_timestamp: Mutex<Option<LargestTimestamp>>,
@@ -110,7 +110,7 @@ pub struct SegmentVersion {
 }
 
 impl SegmentVersion {
-    /// Whether nothing has been cut off since `Segment::version`. Appends do not count.
+    /// Says whether nothing has been cut off since `Segment::version`. Appends do not count.
     pub fn is_current(&self) -> bool {
         std::ptr::eq(self.pin.as_ptr(), Arc::as_ptr(&self.segment.end.read().pin))
     }
@@ -269,7 +269,7 @@ impl Segment {
         self.open_segments.log_file(&self.files)
     }
 
-    /// Whether the offset can stand in this segment's indexes (31 bits above the base offset).
+    /// Says whether the offset can stand in this segment's indexes (31 bits above the base offset).
     pub fn can_hold(&self, offset: i64) -> bool {
         can_hold(self.base_offset, offset)
     }
@@ -336,8 +336,8 @@ impl Segment {
         };
     }
 
-    /// What the segment still takes as it is now. Errors: `Io` where the file has to say what its first
-    /// batch is.
+    /// Measures the room that the segment still has. Errors: `Io` where the file has to say what
+    /// its first batch is.
     pub fn room(&self, config: &LogConfig, now_ms: i64) -> Result<Room> {
         let size_bytes = self.size_bytes();
         let first = self.first_batch_timestamp()?;
@@ -456,7 +456,7 @@ impl Segment {
         Ok(())
     }
 
-    /// The same with what the index files hold.
+    /// Makes the segment the active one, with the contents of its index files.
     pub(super) fn activate_with(&self, offset: Vec<u8>, time: Vec<u8>) {
         let written = (offset.len(), time.len());
         self.put_indexes(offset, time, written);

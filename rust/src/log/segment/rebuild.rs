@@ -22,7 +22,7 @@ use crate::log::state::epochs::LeaderEpochs;
 use crate::log::state::producers::ProducerState;
 use crate::log::storage::{Storage, read_file, replace_file, replace_file_unsynced};
 
-/// What the scans of a log's segments carry from one to the next.
+/// The state that the scans of a log's segments carry from one to the next.
 pub struct SegmentScan<'a> {
     /// Stands for the log before the segment, and after `run` for the log up to its valid end.
     pub producers: &'a mut ProducerState,
@@ -34,7 +34,7 @@ pub struct SegmentScan<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What a scan of one segment has made.
+/// The result of the scan of one segment.
 pub struct Rebuilt {
     pub indexes: RebuiltIndexes,
     pub aborted: AbortedIndex,
@@ -259,7 +259,7 @@ impl Segment {
         self.put_index_files(rebuilt, replace_file)
     }
 
-    /// The same without a sync, for a segment at or above the recovery point.
+    /// Puts them there without a sync, for a segment at or above the recovery point.
     pub(in crate::log) fn replace_indexes_unsynced(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
         self.put_index_files(rebuilt, replace_file_unsynced)
     }

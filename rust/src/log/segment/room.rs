@@ -1,4 +1,4 @@
-//! Whether an append has its place in the active segment, or has to go to a new one
+//! Room in the active segment: an append has its place there, or has to go to a new one
 //! (`LogSegment.shouldRoll`).
 
 /// The room of a segment, until something is written to it: it is asked for each request, and all but
@@ -10,14 +10,14 @@ pub struct Room {
     pub(super) size_bytes_max: u64,
     /// How much later than its first batch a batch may be.
     pub(super) ms_max: i64,
-    /// What is later than this has to go to another segment.
+    /// A batch that is later than this has to go to another segment.
     pub(super) timestamp_max: i64,
     /// Nothing has room any more: its time has passed, or its indexes are full.
     pub(super) is_over: bool,
 }
 
 impl Room {
-    /// Whether an append of `append_bytes` up to `last_offset` has its place here, behind
+    /// Says whether an append of `append_bytes` up to `last_offset` has its place here, behind
     /// `staged_bytes` that are to be written before it. `max_timestamp` is that of the append.
     pub fn holds(
         &self,
@@ -42,7 +42,7 @@ impl Room {
     }
 }
 
-/// Whether an offset can stand in the indexes of a segment (31 bits above its base offset).
+/// Says whether an offset can stand in the indexes of a segment (31 bits above its base offset).
 pub(super) fn can_hold(base_offset: i64, offset: i64) -> bool {
     (0..=i64::from(i32::MAX)).contains(&(offset - base_offset))
 }

@@ -26,7 +26,7 @@ pub struct BatchScanner<'f> {
     buffer_position: u64,
 }
 
-/// What the file is called, for errors: a look-up does not make a path that nobody reads.
+/// The file's name, for errors: a look-up does not make a path that nobody reads.
 enum Name<'f> {
     Path(&'f Path),
     LogOf(&'f SegmentFiles),

@@ -20,7 +20,7 @@ pub struct TimestampOffset {
 }
 
 impl TimestampOffset {
-    /// Of a segment without a timestamp.
+    /// The largest timestamp of a segment that has none.
     pub fn none(base_offset: i64) -> TimestampOffset {
         TimestampOffset {
             timestamp: -1,

@@ -212,7 +212,7 @@ impl AbortedIndex {
         self.entries.is_empty()
     }
 
-    /// What the file measures.
+    /// The size of the file.
     pub fn size_bytes(&self) -> usize {
         self.entries.len() * ABORTED_ENTRY_BYTES
     }

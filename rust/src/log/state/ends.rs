@@ -12,7 +12,8 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
-    /// Of which only the offset is known; a reader that needs the byte finds it (`Log::resolve`).
+    /// A position of which only the offset is known; a reader that needs the byte finds it
+    /// (`Log::resolve`).
     pub(in crate::log) fn unresolved(offset: i64) -> LogPosition {
         LogPosition {
             offset,

@@ -98,7 +98,8 @@ impl LeaderEpochs {
         checkpoint_file::write(storage, &path, self.print().as_bytes())
     }
 
-    /// The same, but a power cut may leave the file empty or torn. For a log that has no record.
+    /// Writes the file without a sync: a power cut may leave the file empty or torn. For a log that
+    /// has no record.
     pub fn write_unsynced(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
         let path = directory.join(LEADER_EPOCH_CHECKPOINT);
         let write = || {
@@ -128,7 +129,7 @@ impl LeaderEpochs {
         self.latest().map(|entry| entry.epoch)
     }
 
-    /// Whether `assign` with these numbers would change anything: true on the first batch of a
+    /// Says whether `assign` with these numbers would change anything: true on the first batch of a
     /// new leader. Cheap enough for every append.
     pub fn is_new(&self, epoch: i32, start_offset: i64) -> bool {
         match self.latest() {

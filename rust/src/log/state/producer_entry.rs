@@ -50,11 +50,11 @@ impl BatchWindow {
     }
 }
 
-/// What is known of one producer (`ProducerStateEntry`).
+/// The state of one producer (`ProducerStateEntry`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerEntry {
     pub producer_epoch: i16,
-    /// Of the last coordinator that ended a transaction here; -1 for none.
+    /// The epoch of the last coordinator that ended a transaction here; -1 for none.
     pub coordinator_epoch: i32,
     /// Milliseconds; of the last batch or marker. Expiry counts from it.
     pub last_timestamp: i64,

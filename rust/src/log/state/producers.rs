@@ -1,5 +1,5 @@
-//! What a partition knows of its producers: which batches are duplicates, which sequence number is
-//! next, which transactions are open.
+//! The producers of a partition and their state: which batches are duplicates, which sequence
+//! number is next, which transactions are open.
 //!
 //! A batch with a producer id is looked at before it is written:
 //!
@@ -10,7 +10,7 @@
 //!                              the earlier ones; a refused one leaves it)     nothing has changed
 //! ```
 //!
-//! The same path, with the origin `Replication`, replays batches that are on disk already. Nothing
+//! This path, with the origin `Replication`, also replays batches that are on disk already. Nothing
 //! here reads a clock or a file; `snapshots.rs` keeps the state in `<offset>.snapshot`.
 //!
 //! A transaction is *ongoing* from its first record to its marker, and *unreplicated* from there
@@ -52,7 +52,7 @@ pub struct CompletedTransaction {
     pub first_offset: i64,
     pub last_offset: i64,
     pub is_aborted: bool,
-    /// What the last stable offset would be with the marker replicated: where the oldest
+    /// The last stable offset as it would be with the marker replicated: where the oldest
     /// transaction of another producer begins that is open at the marker, else behind the marker.
     pub last_stable_offset: i64,
 }
@@ -78,7 +78,7 @@ pub struct AbortedTransaction {
     pub last_stable_offset: i64,
 }
 
-/// What is to be done with a batch.
+/// The verdict on a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchOutcome {
     /// Write it. A marker may end a transaction with it.
@@ -119,8 +119,8 @@ pub struct ProducerState {
     generation: u64,
 }
 
-/// What prepared batches will change, once they are written. Dropping it changes nothing; a clone
-/// is a point to go back to.
+/// The changes that prepared batches make, once they are written. Dropping it changes nothing; a
+/// clone is a point to go back to.
 #[derive(Clone, Debug)]
 pub struct PendingUpdates {
     generation: u64,
@@ -268,7 +268,7 @@ impl ProducerState {
         self.producers.iter().map(|(id, entry)| (*id, entry))
     }
 
-    /// Whether nothing is remembered at all.
+    /// Says whether nothing is remembered at all.
     pub fn is_empty(&self) -> bool {
         self.producers.is_empty() && self.unreplicated.is_empty()
     }

@@ -17,7 +17,7 @@
 //!    current_txn_first_offset i64   ┘ -1: none is open
 //! ```
 //!
-//! Of the idempotence window only the last batch survives a restart, as in Kafka. A snapshot is
+//! Only the last batch of the idempotence window survives a restart, as in Kafka. A snapshot is
 //! written in place and proved by its CRC: a torn one is deleted at the next start and the one
 //! before it is taken. Kafka: `ProducerStateManager`, `ProducerSnapshot.json`.
 
