@@ -153,7 +153,7 @@ mod tests {
     use crate::wire::Writer;
     use std::net::TcpStream;
 
-    /// Of a key that Python answers.
+    /// A key that Python answers.
     const CONTROL_KEY: ApiKey = ApiKey {
         key: 16,
         advertised_min: 0,

@@ -12,7 +12,7 @@ pub enum DisconnectReason {
     Gone,
     /// Records with acks 0 were refused: the end is all that their producer hears of it.
     Unheard(Error),
-    /// What the client sent cannot be answered.
+    /// A request of the client cannot be answered.
     Refused(Error),
 }
 
@@ -23,7 +23,7 @@ impl From<Error> for DisconnectReason {
 }
 
 impl DisconnectReason {
-    /// What the log says, if anything.
+    /// The sentence for the log, if any.
     fn sentence(&self, peer: SocketAddr) -> Option<String> {
         match self {
             DisconnectReason::Gone => None,

@@ -22,7 +22,7 @@ pub struct Excess {
     pub oldest: Option<(u64, usize)>,
 }
 
-/// What a network thread is told from outside.
+/// A message to a network thread.
 pub enum Message {
     Accepted {
         stream: TcpStream,
@@ -33,7 +33,7 @@ pub enum Message {
     Woken(Parked),
     /// Python's answer.
     Control(Parked, ControlAnswer),
-    /// What became of a storage call.
+    /// The result of a storage call.
     CallResult(CallResult),
     /// A connection was closed for which a listener waits, or there may be more than before.
     Room,
@@ -171,7 +171,7 @@ impl Answers {
         }
     }
 
-    /// What was held back goes.
+    /// Sends what was held back.
     pub fn send(&mut self, mailboxes: &Mailboxes) {
         self.count = 0;
         let gathered = self.gathered.take().into_iter().flatten();

@@ -9,15 +9,17 @@
 //! outbox        bytes and file ranges that are to be sent      poller   epoll, eventfd, sendfile
 //! large_request   a request that takes long to be read
 //! storage_call  calls that may block      storage_io/   where they are made, and by which thread
-//! admission, rate   how many connections, and how soon      memory/   how much memory they take
+//! append_batch  records of many requests, appended together
+//! admission/    how many connections, and how soon      memory/   how much memory they take
 //! control/      the queue to Python, and what Python asks of logs
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
 //!
-//! Imports point one way: `poller → storage_io, memory → control → session, outbox, storage_call → mailbox
-//! → shared → reactor → threads → broker_core`.
+//! Imports point one way: `poller → storage_io, memory → control → session, outbox, append_batch → storage_call
+//! → mailbox → shared → reactor → threads → broker_core`.
 
 pub mod admission;
+mod append_batch;
 pub mod broker_core;
 pub mod control;
 pub mod counts;
@@ -27,7 +29,6 @@ pub mod mailbox;
 mod memory;
 pub mod outbox;
 pub mod poller;
-pub mod rate;
 mod reactor;
 mod request_context;
 pub mod session;

@@ -1,4 +1,4 @@
-//! What a connection has yet to send, in order: bytes, and ranges of segment files that go from the
+//! The answers that a connection has yet to send, in order: bytes, and ranges of segment files that go from the
 //! page cache to the socket by `sendfile`. A range holds its file, so a segment may be deleted meanwhile.
 
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ pub struct Outbox {
     /// Ranges of files among the chunks, and what of them is not sent yet.
     files: usize,
     file_bytes: usize,
-    /// What is yet to be made, and the memory that is kept for it.
+    /// Bytes that are yet to be made, and the memory that is kept for it.
     later_bytes: usize,
     kept_bytes: usize,
     /// Some of what was in here since it was last empty has left.
@@ -82,7 +82,7 @@ pub enum Flushed {
     All,
     /// The socket takes no more, or it is the next connection's turn.
     Part,
-    /// What comes next lies in another log directory.
+    /// The next range lies in another log directory.
     Elsewhere,
 }
 
@@ -127,7 +127,7 @@ impl Outbox {
         })
     }
 
-    /// What is in memory for it.
+    /// Bytes that are in memory for it.
     pub fn memory_bytes(&self) -> usize {
         self.queued_bytes - self.file_bytes - self.later_bytes + self.kept_bytes
     }
@@ -184,7 +184,7 @@ impl Outbox {
         self.flush_from(socket, spare, |_| true)
     }
 
-    /// The same, as long as files lie where `may_read` allows it.
+    /// Sends as `flush` does, as long as files lie where `may_read` allows it.
     pub fn flush_from(
         &mut self,
         socket: &impl Sink,
@@ -306,7 +306,7 @@ impl Outbox {
 
 #[cfg(test)]
 impl Outbox {
-    /// What is to be sent, as long as that is bytes only.
+    /// The bytes to be sent, as long as that is bytes only.
     pub fn bytes(&self) -> Vec<u8> {
         let chunks = self.chunks.iter().flat_map(|chunk| match chunk {
             Chunk::Bytes(bytes) => bytes.clone(),

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// What to wait for, and what happened. Errors and hang-ups are always reported.
+/// Events to wait for, and events that happened. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     pub readable: bool,
@@ -209,7 +209,7 @@ pub fn ask_for_short_slices(slice: Duration) {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
 }
 
-/// Whether a thread of this process sleeps, in a system call or for a lock: it neither runs nor waits
+/// A thread of this process sleeps, in a system call or for a lock: it neither runs nor waits
 /// for a processor. One that is gone counts as sleeping.
 pub fn is_blocked(thread_id: i32) -> bool {
     let path = format!("/proc/self/task/{thread_id}/stat");

@@ -1,4 +1,4 @@
-//! What requests are read and answered with, by whichever thread does.
+//! The means by which requests are read and answered, by whichever thread does.
 
 use crate::access::Authorizer;
 use crate::api::fetch_sessions::FetchSessions;

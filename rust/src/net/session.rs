@@ -24,7 +24,7 @@ use crate::net::outbox::{Outbox, SpareAnswers};
 use crate::wire::frame;
 use crate::wire::header::PRODUCE;
 
-/// What a request waits for.
+/// A request, by what it waits for.
 pub enum Slot {
     /// Its records to be appended, `pending` partitions of them, and then the high watermark; after
     /// `deadline_ms` the time is over.
@@ -40,7 +40,7 @@ pub enum Slot {
     ReadingLogs {
         again: bool,
         is_over: bool,
-        /// What the Fetch takes in memory meanwhile.
+        /// Bytes that the Fetch takes in memory meanwhile.
         memory_bytes: usize,
     },
     /// The logs are being searched, for a request that takes so much memory.
@@ -65,7 +65,7 @@ impl Slot {
         matches!(self, Slot::Produce { .. })
     }
 
-    /// What it takes in memory. Records that are to be appended count where they wait.
+    /// Bytes that it takes in memory. Records that are to be appended count where they wait.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Slot::Produce { produce, .. } => produce.memory_bytes(),
@@ -117,14 +117,14 @@ pub struct Session {
     first_slot: u64,
     /// Slots that are not answered and not Produce requests.
     others: usize,
-    /// What all slots take in memory: requests that wait, and answers that wait for earlier ones.
+    /// Bytes that all slots take in memory: requests that wait, and answers that wait for earlier ones.
     waiting_bytes: usize,
     muted_until_ms: u64,
     pub outbox: Outbox,
 }
 
 impl Session {
-    /// Whether a request of this key may be worked on now. If not, it may once an answer has left, or
+    /// A request of this key may be worked on now. If not, it may once an answer has left, or
     /// when the client need not wait any more.
     pub fn may_begin(&self, api_key: i16, now_ms: u64) -> bool {
         if self.is_owed_much() || self.is_muted(now_ms) {
@@ -134,7 +134,7 @@ impl Session {
         self.slots.is_empty() || follows
     }
 
-    /// Whether a frame that arrives may be worked on as soon as it is whole, or once earlier records are
+    /// A frame that arrives may be worked on as soon as it is whole, or once earlier records are
     /// on disk: nothing else holds it back.
     pub fn may_go_on(&self, now_ms: u64) -> bool {
         self.others == 0 && !self.is_muted(now_ms) && !self.is_owed_much()
@@ -146,7 +146,7 @@ impl Session {
         self.outbox.queued_bytes() + self.waiting_bytes > UNSENT_BYTES_MAX
     }
 
-    /// What requests that wait, and answers that wait for earlier ones, take in memory.
+    /// Bytes that requests that wait, and answers that wait for earlier ones, take in memory.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
@@ -177,7 +177,7 @@ impl Session {
         self.client_id.clone()
     }
 
-    /// What that takes in memory.
+    /// Bytes that the client's name takes.
     pub fn client_id_bytes(&self) -> usize {
         self.client_id.as_deref().map_or(0, str::len)
     }
@@ -278,7 +278,7 @@ impl Session {
         Some(produce)
     }
 
-    /// The same, where an earlier request is not answered yet.
+    /// Answers it where an earlier request is not answered yet.
     fn answer_produce_later(
         &mut self,
         number: u64,
@@ -308,6 +308,8 @@ impl Session {
             self.slots.pop_front();
             self.first_slot += 1;
         }
+        let is_counted_out = self.others == 0 && self.waiting_bytes == 0;
+        assert!(is_counted_out || !self.slots.is_empty(), "slots miscounted");
     }
 
     /// Open slots with their numbers, in order.

@@ -15,7 +15,7 @@ pub struct Settings {
     pub busy_poll: Duration,
     /// `socket.request.max.bytes`
     pub request_bytes_max: usize,
-    /// Of an answer; who asks for a larger one is closed.
+    /// The largest answer; who asks for a larger one is closed.
     pub answer_bytes_max: i32,
     /// Names of the listeners, in their order.
     pub listener_names: Vec<Arc<str>>,

@@ -1,4 +1,4 @@
-//! What the network threads share: the node, and the limits that hold for all of them together.
+//! The state that network threads share: the node, and the limits that hold for all of them together.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -11,21 +11,19 @@ use std::sync::Arc;
 
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::k02_list_offsets::ListOffsets;
-use crate::batch::AppendOrigin;
 use crate::clock::wall_ms;
 use crate::error::Result;
 use crate::limits::{
     APPEND_PIECES_AT_ONCE, LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
     LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS,
 };
-use crate::log::append::AppendInfo;
 use crate::log::directory::LogDirectory;
+use crate::net::append_batch::{AppendBatch, Appended};
 use crate::net::large_request::{LargeRead, LargeRequest};
 use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
 use crate::net::poller;
 use crate::net::storage_io::{Here, QueueId, QueueKind, Route, StorageIo};
 use crate::park::Parked;
-use crate::replica::Partition;
 
 pub enum StorageCall {
     /// The Produce requests of a turn, as far as they concern one log directory.
@@ -293,103 +291,4 @@ pub fn deregister_fetch(fetch: &mut Fetch, parked: Parked) {
             partition.waiters.deregister(parked);
         }
     }
-}
-
-/// Records of one partition in one Produce request.
-pub struct Piece {
-    pub connection: u64,
-    /// `None` with acks 0.
-    pub slot: Option<u64>,
-    /// Which partition of the request.
-    pub at: usize,
-    pub partition: Arc<Partition>,
-    /// Where they lie: the buffer's number, from where, how many bytes.
-    pub buffer: usize,
-    pub start: usize,
-    pub length: usize,
-}
-
-/// Records to be appended to logs of one directory. Pieces stand in the order of their requests, which
-/// is also that of the buffers and of the bytes in each.
-#[derive(Default)]
-pub struct AppendBatch {
-    pub directory: usize,
-    pub pieces: Vec<Piece>,
-    pub buffers: Vec<Vec<u8>>,
-    /// Bytes of the buffers.
-    pub size_bytes: usize,
-    /// Who appends makes durable as well, where it is due, rather than have the flusher do it.
-    pub flushes: bool,
-}
-
-/// The logs' answers, piece by piece.
-pub struct Appended {
-    pub pieces: Vec<Piece>,
-    pub results: Vec<Option<Result<AppendInfo>>>,
-    pub buffers: Vec<Vec<u8>>,
-    pub size_bytes: usize,
-}
-
-impl AppendBatch {
-    /// Appends all, the records of one partition by one call, and asks for a flush where it is due.
-    fn append(mut self, now_ms: i64) -> Appended {
-        let mut results: Vec<Option<Result<AppendInfo>>> = Vec::new();
-        results.resize_with(self.pieces.len(), || None);
-        let mut slices = slices(&self.pieces, &mut self.buffers);
-        // A stable sort keeps the order of the requests.
-        slices.sort_by_key(|slice| Arc::as_ptr(slice.partition).addr());
-        for group in slices.chunk_by_mut(|one, other| Arc::ptr_eq(one.partition, other.partition)) {
-            let Some(partition) = group.first().map(|slice| slice.partition.clone()) else {
-                continue;
-            };
-            let batches = group.iter_mut().map(|slice| &mut *slice.records);
-            let appended = partition.append(batches, AppendOrigin::Client, now_ms);
-            if partition.log.config().acks_fsync {
-                match self.flushes {
-                    true => partition.flush(),
-                    false => partition.request_flush(),
-                }
-            }
-            for (slice, result) in group.iter().zip(appended) {
-                if let Some(place) = results.get_mut(slice.piece) {
-                    *place = Some(result);
-                }
-            }
-        }
-        drop(slices);
-        Appended {
-            pieces: self.pieces,
-            results,
-            buffers: self.buffers,
-            size_bytes: self.size_bytes,
-        }
-    }
-}
-
-struct Slice<'a> {
-    piece: usize,
-    partition: &'a Arc<Partition>,
-    records: &'a mut [u8],
-}
-
-/// Cuts the buffers into the pieces.
-fn slices<'a>(pieces: &'a [Piece], buffers: &'a mut [Vec<u8>]) -> Vec<Slice<'a>> {
-    let mut slices = Vec::with_capacity(pieces.len());
-    let mut pieces = pieces.iter().enumerate().peekable();
-    for (number, buffer) in buffers.iter_mut().enumerate() {
-        let mut rest: &mut [u8] = buffer;
-        let mut rest_at = 0;
-        while let Some((index, piece)) = pieces.next_if(|(_, piece)| piece.buffer == number) {
-            let (_, tail) = std::mem::take(&mut rest).split_at_mut(piece.start - rest_at);
-            let (records, tail) = tail.split_at_mut(piece.length);
-            rest = tail;
-            rest_at = piece.start + piece.length;
-            slices.push(Slice {
-                piece: index,
-                partition: &piece.partition,
-                records,
-            });
-        }
-    }
-    slices
 }

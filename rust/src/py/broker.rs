@@ -28,9 +28,9 @@ use crate::image::{Broker, Endpoint};
 use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
+use crate::net::admission::rate::Windows;
 use crate::net::broker_core::BrokerCore;
 use crate::net::mailbox::Mailboxes;
-use crate::net::rate::Windows;
 use crate::net::settings::Settings;
 use crate::node::{Loaded, Moved, Node};
 

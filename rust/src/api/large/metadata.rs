@@ -93,7 +93,7 @@ impl<'a> Large<'a> {
         })
     }
 
-    /// What Python is to make before this is answered: the body of a request that names only that. `None`:
+    /// Tells what Python is to make before this is answered: the body of a request that names only that. `None`:
     /// nothing, or more than is made at once.
     pub fn missing(&self, image: &Image) -> Result<Option<Vec<u8>>> {
         let Some(walk) = self.walk.as_ref().filter(|_| self.flags.allows_creation) else {
@@ -186,7 +186,7 @@ impl Firsts {
         }
     }
 
-    /// Whether a topic counts at all.
+    /// A topic counts at all.
     fn counts(&self, asked: &Asked<'_>) -> bool {
         !self.has_ids || asked.has_id()
     }
@@ -298,7 +298,7 @@ impl Asked<'_> {
         self.id != Uuid::ZERO
     }
 
-    /// What of it counts, where only ids do.
+    /// The part of it that counts, where only ids do.
     fn counted(self, only_ids: bool) -> Self {
         match only_ids {
             true => Asked { name: None, ..self },

@@ -1,6 +1,6 @@
 //! Large requests: frames beyond `LARGE_REQUEST_BYTES`, read by a thread of their own (`net/reactor/large_requests.rs`).
 //!
-//! What such a request may name is what there is, and that is kept as for any other request: no more than
+//! Such a request may name what there is, and that is kept as for any other request: no more than
 //! the broker has. Or it names what there is not, millions of times: of that only the frame is kept, and
 //! a few bits for each byte of it.
 //!

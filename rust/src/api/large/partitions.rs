@@ -105,7 +105,7 @@ impl Grammar {
         reader.skip_tags(self.flexible)
     }
 
-    /// Whether a request names more than so many topics and partitions, all together. Errors: it cannot be
+    /// A request names more than so many topics and partitions, all together. Errors: it cannot be
     /// read. `reader` stands at the list of topics.
     pub fn names_more_than(
         &self,
@@ -123,7 +123,7 @@ impl Grammar {
     }
 }
 
-/// What of a request is answered from its frame alone, noted while it is read.
+/// The part of a request that is answered from its frame alone, noted while it is read.
 pub struct Marks {
     marked: Bits,
     pub count: usize,
@@ -131,7 +131,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Of a request whose content has so many bytes.
+    /// Notes for a request whose content has so many bytes.
     pub fn new(content_bytes: usize) -> Marks {
         Marks {
             marked: Bits::new(content_bytes),
@@ -186,7 +186,7 @@ pub trait Rule: Send + Sync {
     fn write(&self, writer: &mut Writer, marked: Marked<'_>) -> Result<()>;
 }
 
-/// What becomes of what is named more than once, and of topics without partitions.
+/// The treatment of what is named more than once, and of topics without partitions.
 #[derive(Clone, Copy)]
 pub struct Customs {
     pub answers_once: bool,

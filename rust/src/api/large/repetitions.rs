@@ -1,4 +1,4 @@
-//! What a request names more than once, found without a copy of any name: a table of places in the frame,
+//! Names that a request has more than once, found without a copy of any name: a table of places in the frame,
 //! of a bounded size. Where it is too small for all keys, those with low hashes are looked at first, and
 //! the request is gone through again for the others.
 

@@ -1,9 +1,5 @@
 //! The memory that requests may take while they arrive or wait, for all connections together.
 //!
-//! What counts are frames that arrive, what is made of them as long as it waits for its answer, here or
-//! in Python, and answers that wait for earlier ones or for their reader; of a connection not the first
-//! few kilobytes.
-//!
 //! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left gets
 //! all it asks for, so a frame larger than the whole budget can still come in; then nobody gets anything
 //! until enough is given back. A frame reserves its whole size once its beginning has come. Where there
@@ -53,7 +49,7 @@ impl ReceiveBudget {
         self.used_bytes() >= self.size_bytes
     }
 
-    /// What waits for one log directory that does not answer takes no more than half, so that the others
+    /// Half is used: what waits for one log directory that does not answer takes no more, so that the others
     /// go on.
     pub fn is_half_used(&self) -> bool {
         self.used_bytes() >= self.size_bytes / 2
@@ -72,8 +68,8 @@ impl ReceiveBudget {
         true
     }
 
-    /// After a refusal, for a frame whose beginning is in memory: whether it may take what it asks for
-    /// nevertheless, since no other one does so. `end_exceeding` must follow; whoever is refused is
+    /// After a refusal, lets a frame whose beginning is in memory take what it asks for nevertheless, if no
+    /// other one does so. `end_exceeding` must follow; whoever is refused is
     /// told then.
     pub fn exceed(&self) -> bool {
         !self.is_exceeded.swap(true, Ordering::SeqCst)
@@ -96,6 +92,7 @@ impl ReceiveBudget {
     #[must_use]
     pub fn release(&self, bytes: usize) -> bool {
         let before = self.used_bytes.fetch_sub(bytes as i64, Ordering::SeqCst);
+        assert!(before >= bytes as i64, "more is given back than was taken");
         before - (bytes as i64) < self.size_bytes && self.is_wanted.load(Ordering::SeqCst) && {
             self.is_wanted.swap(false, Ordering::SeqCst)
         }
@@ -142,7 +139,7 @@ fn group_limit_files(groups: &str) -> Vec<String> {
     files
 }
 
-/// What `/proc/self/limits` says of the address space, unless it is unlimited.
+/// Reads what `/proc/self/limits` says of the address space, unless it is unlimited.
 fn address_space_bytes(limits: &str) -> Option<u64> {
     let line = limits
         .lines()

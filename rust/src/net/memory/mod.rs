@@ -1,11 +1,28 @@
-//! The memory that requests and answers take, bounded for all connections together.
+//! The memory that requests and answers take, bounded for all connections together: a frame while it arrives,
+//! what is made of it while it waits for its answer here or in Python, and answers that wait for earlier
+//! ones or for their reader. Of a connection the first few kilobytes are free (`MEMORY_FREE_BYTES`).
+//!
+//! The rule: memory counts from when it is taken until it is given back, and whoever asks while any is left
+//! gets all it asks for. Once nothing is left, nothing new begins, and who holds some and does not go on,
+//! goes.
 //!
 //! ```text
-//! budget        how much there is, and who may have some
-//! slow_client   who holds some that others wait for, and hardly goes on
+//! half is used    what would wait for a log directory or a Python that does not answer is not begun
+//! none is left    no frame is received further, no request begun that may take much, until some is given
+//!                 back; lest beginnings wait for each other, one frame of all may exceed the budget
+//!                 waiting fetches that hold much are answered with what there is (each second)
+//!                 closed is who holds memory and (each second)
+//!                 - is to send or to read, and moves nothing, or hardly      slow_client
+//!                 - has waited for the rest of a frame as long as clients do    FRAME_WAIT_MS
+//!                 - is idle, and holds it by its name alone                   SLOW_FRAME_MS
+//!                 - exceeds the budget with a frame that waits for what does not answer
 //! ```
+//!
+//! `budget`: how much there is. `connection`: what one takes of it. `slow_client`: who hardly goes on. The
+//! network threads keep the rule in `reactor/memory_use.rs`.
 
 pub mod budget;
+pub mod connection;
 pub mod slow_client;
 
 use std::sync::Arc;

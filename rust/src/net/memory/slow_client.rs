@@ -11,7 +11,7 @@
 
 use crate::limits::{PACE_BYTES, PACE_MS, SLOW_FRAME_MS};
 
-/// What the client is to do so that memory becomes free, as far as that has come.
+/// How far the client has come with what it is to do so that memory becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientProgress {
     /// Bytes of frames that it has sent, or of answers that it has taken, since it is connected.
@@ -20,7 +20,7 @@ pub struct ClientProgress {
     pub moved_ms: u64,
 }
 
-/// Of one connection. To be made anew (`default`) whenever the client has done what it was to do.
+/// The check of one connection. To be made anew (`default`) whenever the client has done what it was to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlowClientCheck {
     /// Where the present measurement began: time, and bytes moved by then.

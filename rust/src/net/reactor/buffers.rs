@@ -8,7 +8,7 @@ use crate::limits::{LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTE
 
 #[derive(Default)]
 pub struct Buffers {
-    /// Of `RECEIVE_BYTES` each.
+    /// Buffers of `RECEIVE_BYTES` each.
     usual: Vec<Vec<u8>>,
     /// For frames that need more; who was wanted last stands last.
     large: VecDeque<Vec<u8>>,

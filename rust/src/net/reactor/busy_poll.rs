@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::net::poller::{Event, Poller};
 
-/// Of how many waits in a row that bring nothing the last has doubled the pause.
+/// Waits in a row that bring nothing, of which each has doubled the pause.
 const MISSES_MAX: u32 = 10;
 
 pub struct BusyPoll {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::net::poller::WakeUp;
 
-    /// Of so many waits, those that begin with a look, if none of them finds anything.
+    /// Counts those of so many waits that begin with a look, if none of them finds anything.
     fn looks(busy_poll: &mut BusyPoll, waits: usize) -> Vec<usize> {
         let mut looks = Vec::new();
         for wait in 0..waits {

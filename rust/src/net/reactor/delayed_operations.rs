@@ -5,12 +5,13 @@ use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{self, Chunk, code};
 use crate::error::{Error, Result};
+use crate::net::append_batch::Appended;
 use crate::net::control::queue::ControlAnswer;
 use crate::net::disconnect::DisconnectReason;
 use crate::net::reactor::lifecycle::deregister;
 use crate::net::reactor::{Reactor, Timer};
 use crate::net::session::Slot;
-use crate::net::storage_call::{Appended, CallResult, FetchCall, StorageCall, deregister_fetch};
+use crate::net::storage_call::{CallResult, FetchCall, StorageCall, deregister_fetch};
 use crate::park::{Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::{FETCH, PRODUCE};
@@ -181,7 +182,7 @@ impl Reactor {
                 };
                 if let Some(connection) = self.connections.get(index) {
                     connection.is_sending = false;
-                    connection.sending_bytes = 0;
+                    connection.memory.sending_bytes = 0;
                     // What was answered while another thread sent: nobody else goes on with it.
                     let later = std::mem::take(&mut connection.session.outbox);
                     if !later.is_empty() {

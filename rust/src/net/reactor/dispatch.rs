@@ -13,52 +13,24 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
     BYTES_PER_WORK, CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES,
-    HOUSEKEEPING_MS, LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK,
-    PRODUCE_WAIT_MS_MIN, WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
+    LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK, PRODUCE_WAIT_MS_MIN,
+    WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
+use crate::net::append_batch::Source;
 use crate::net::control::queue::ControlFrame;
 use crate::net::disconnect::DisconnectReason;
 use crate::net::large_request::is_large;
 use crate::net::memory::HeldMemory;
-use crate::net::reactor::append_batching::Source;
 use crate::net::reactor::{Reactor, Timer};
 use crate::net::request_context::read_header;
-use crate::net::session::{Session, Slot};
+use crate::net::session::Slot;
 use crate::net::shared::Shared;
 use crate::net::storage_call::StorageCall;
-use crate::net::storage_io::{QueueId, QueueKind};
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
-/// What a request is answered from.
+/// The image and the limits that a request is answered from.
 type Around<'a> = (&'a Image, &'a Arc<Shared>);
-
-/// A log directory does not answer in which the request has records to be appended.
-fn waits_for_directory(produce: &Produce, shared: &Shared) -> bool {
-    produce.partitions.iter().any(|each| match &each.outcome {
-        Outcome::Accepted(partition, _) => {
-            let number = shared.storage.number_of(&partition.directory);
-            let writes = QueueId::Directory(QueueKind::Writes, number);
-            !shared.storage.is_open(writes)
-        }
-        _ => false,
-    })
-}
-
-/// Memory is short, and the request may take much of it while it waits for its answer, or stands behind
-/// others that do.
-fn waits_for_memory(
-    ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
-    session: &Session,
-    shared: &Shared,
-) -> Result<bool> {
-    if !shared.memory.is_exhausted() {
-        return Ok(false);
-    }
-    let ahead_bytes = ahead_bytes(shared)?;
-    // Whoever is refused here is told when there is room again.
-    Ok(session.waiting_bytes() + ahead_bytes > MEMORY_FREE_BYTES && !shared.memory.reserve(0))
-}
 
 impl Reactor {
     /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier answer
@@ -134,7 +106,7 @@ impl Reactor {
         Ok(true)
     }
 
-    /// Whether the request may begin now: no earlier answer must leave first, there is memory for it,
+    /// The request may begin now: no earlier answer must leave first, there is memory for it,
     /// and the connection has not had its share of the turn.
     /// `ahead_bytes` is what it may take in memory while it waits.
     pub(super) fn may_begin(
@@ -145,24 +117,16 @@ impl Reactor {
         ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
-        let (now_ms, turn, shared) = (self.now_ms, self.turn, &self.shared);
+        let (now_ms, turn) = (self.now_ms, self.turn);
+        let connection = self.connections.get(index);
+        if !connection.is_some_and(|connection| connection.session.may_begin(api_key, now_ms))
+            || self.waits_for_memory(index, ahead_bytes)?
+        {
+            return Ok(false);
+        }
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
         };
-        let session = &connection.session;
-        if !session.may_begin(api_key, now_ms) {
-            return Ok(false);
-        }
-        if !connection.exceeds_memory && waits_for_memory(ahead_bytes, session, shared)? {
-            // It may wait for requests that wait as it does: so after a while one at a time goes on.
-            let since_ms = *connection.short_since_ms.get_or_insert(now_ms);
-            if now_ms - since_ms < HOUSEKEEPING_MS || !shared.memory.exceed() {
-                self.wait_for_memory.push(token);
-                return Ok(false);
-            }
-            connection.exceeds_memory = true;
-        }
-        connection.short_since_ms = None;
         if connection.turn != turn {
             (connection.turn, connection.work_in_turn) = (turn, 0);
         }
@@ -216,11 +180,7 @@ impl Reactor {
         let ask = connection.ask(image, &shared.context);
         let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests, None)?;
         connection.work_in_turn += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
-        if !shared.storage.are_open()
-            && shared.memory.is_half_used()
-            && waits_for_directory(&produce, shared)
-        {
-            // Its records would wait in memory.
+        if self.waits_for_directory(&produce) {
             self.spare_requests.put(produce);
             self.wait_for_memory.push(token);
             return Ok(false);
@@ -263,7 +223,7 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
-        let exceeds_memory = connection.exceeds_memory;
+        let exceeds_memory = connection.memory.exceeds;
         let session = &mut connection.session;
         let deadline_ms = now_ms + fetch.max_wait_ms as u64;
         if exceeds_memory && !shared.storage.are_open() {
@@ -407,15 +367,6 @@ impl Reactor {
         Ok(())
     }
 
-    /// Python does not come for requests, and half of the memory is used: what is for it waits.
-    fn waits_for_python(&mut self, index: usize) -> bool {
-        let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
-        if waits {
-            self.wait_for_memory.push(self.connections.token_of(index));
-        }
-        waits
-    }
-
     /// Gives a request to Python, which may give it back if `kept` holds the frame's content. False: not
     /// begun, since it would wait in memory.
     fn hand_over(
@@ -434,7 +385,7 @@ impl Reactor {
         true
     }
 
-    /// The same; one that was large has its slot already.
+    /// Puts a request on Python's queue; one that was large has its slot already.
     pub(super) fn give_to_python(
         &mut self,
         index: usize,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::limits::{
     ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, STOP_WAIT_MS, WORKS_PER_ROUND,
 };
+use crate::net::append_batch::AppendBatch;
 use crate::net::mailbox::{Mailbox, Mailboxes, Message};
 use crate::net::poller::Event;
 use crate::net::reactor::accept::LISTENER_TOKEN;
@@ -16,7 +17,7 @@ use crate::net::reactor::connections::Connection;
 use crate::net::reactor::{Reactor, WAKE_TOKEN};
 use crate::net::session::Slot;
 use crate::net::shared::Shared;
-use crate::net::storage_call::{AppendBatch, CallResult, StorageCall};
+use crate::net::storage_call::{CallResult, StorageCall};
 use crate::net::storage_io::{Call, Deliver, Handoff, Here, QueuedCall, Submitted};
 
 /// Why a thread let go of its reactor.
@@ -118,7 +119,7 @@ impl QueuedCall for Submission {
     }
 }
 
-/// What was produced goes first, since a Fetch of the same round gives it, but behind what was produced
+/// Puts what was produced first, since a Fetch of the same round gives it, but behind what was produced
 /// before: with several log directories some of a full appends may wait here still.
 fn put_append(calls: &mut VecDeque<StorageCall>, batch: AppendBatch) {
     let is_append = |each: &&StorageCall| matches!(each, StorageCall::Append(_));
@@ -197,7 +198,7 @@ impl Reactor {
         self.next_event < self.events.len() || !self.current.is_empty()
     }
 
-    /// Of the connections of this turn, others than that of the call at hand have yet to be served.
+    /// Others of this turn's connections than that of the call at hand have yet to be served.
     fn others_wait(&self) -> bool {
         !self.calls.is_empty() || self.is_mid_round()
     }
@@ -219,7 +220,7 @@ impl Reactor {
         self.now_ms >= self.others_busy_ms + ALONE_MS
     }
 
-    /// Whether this thread may make the records durable itself, which saves two changes of thread: it
+    /// This thread may make the records durable itself, which saves two changes of thread: it
     /// has nothing else to do, since one small request waits for it, its connection is the only one
     /// that has moved for a while, and the disk answers before the watchdog looks twice.
     fn may_flush(&mut self, batch: &AppendBatch) -> bool {
@@ -280,7 +281,7 @@ impl Reactor {
         }
         let ready = event.readiness;
         if let Some(connection) = self.connections.get(index) {
-            connection.last_active_ms = self.now_ms;
+            connection.traffic.last_active_ms = self.now_ms;
         }
         if ready.peer_closed {
             self.on_peer_closed(index);
@@ -360,7 +361,7 @@ mod tests {
     use super::*;
     use crate::net::outbox::Outbox;
 
-    /// Of a appends that was full in mid-round one directory's batch was made and the other's was not.
+    /// Appends were full in mid-round: one directory's batch was made and the other's was not.
     /// The next full appends went in front of that, and so did requests of a connection that were later.
     #[test]
     fn what_is_produced_later_is_appended_later_and_before_other_calls() {

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use crate::api::k00_produce::Outcome;
 use crate::limits::{GONE_WAIT_MS, IDLE_LOOKS_PER_TURN};
 use crate::net::mailbox::{Excess, Message};
-use crate::net::memory::slow_client::SlowClientCheck;
+use crate::net::memory::connection::ConnectionMemory;
 use crate::net::poller::Readiness;
-use crate::net::reactor::connections::Connection;
+use crate::net::reactor::connections::{Connection, Traffic};
 use crate::net::reactor::{Reactor, Timer};
 use crate::net::session::{Session, Slot};
 use crate::net::storage_call::deregister_fetch;
@@ -48,23 +48,16 @@ impl Reactor {
             interest,
             is_touched: false,
             is_blocked: false,
-            waits_for_memory: false,
-            frame_waits_since_ms: None,
-            short_since_ms: None,
-            exceeds_memory: false,
-            exceeds_since_ms: None,
             is_sending: false,
             is_full: false,
             has_ended: false,
             peer_has_closed: false,
-            last_active_ms: self.now_ms,
-            last_sent_ms: self.now_ms,
-            received_bytes: 0,
-            sent_bytes: 0,
-            slow_client: SlowClientCheck::default(),
-            held_bytes: 0,
-            owed_bytes: 0,
-            sending_bytes: 0,
+            traffic: Traffic {
+                last_active_ms: self.now_ms,
+                last_sent_ms: self.now_ms,
+                ..Traffic::default()
+            },
+            memory: ConnectionMemory::default(),
             late_timer_ms: u64::MAX,
             turn: 0,
             work_in_turn: 0,
@@ -100,18 +93,6 @@ impl Reactor {
         }
     }
 
-    /// The frame that was arriving is whole, or there is none any more.
-    pub(super) fn end_exceeding(&mut self, index: usize) {
-        let Some(connection) = self.connections.get(index) else {
-            return;
-        };
-        connection.has_moved();
-        connection.exceeds_since_ms = None;
-        if std::mem::take(&mut connection.exceeds_memory) {
-            self.shared.memory.end_exceeding();
-        }
-    }
-
     /// Who will ask for nothing more does not wait for more records, and for any other answer not long:
     /// most likely nobody reads it.
     pub(super) fn on_peer_closed(&mut self, index: usize) {
@@ -141,7 +122,7 @@ impl Reactor {
             let session = &connection.session;
             // Who has yet to take answers is not gone.
             let has_answers = connection.is_sending || !session.outbox.is_empty();
-            let is_held = (connection.is_blocked || connection.waits_for_memory) && !has_answers;
+            let is_held = (connection.is_blocked || connection.memory.waits) && !has_answers;
             (session.has_open_slots() || is_held) && connection.progress() == progress
         });
         match waits {
@@ -173,8 +154,7 @@ impl Reactor {
         if connection.is_sending {
             let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
-        let held_bytes = connection.held_bytes + connection.owed_bytes;
-        self.shared.memory.release(held_bytes);
+        connection.memory.give_back(&self.shared.memory);
         self.buffers
             .recycle(std::mem::take(&mut connection.session.input.buffer));
         self.count_out(connection.listener, connection.peer);
@@ -225,14 +205,14 @@ impl Reactor {
             return;
         };
         if connection.session.has_open_slots() {
-            connection.last_active_ms = now_ms;
+            connection.traffic.last_active_ms = now_ms;
         }
         // What came while this process was stopped has not been looked at yet. What is not read for
         // another reason is no sign of life, and what waits for memory is as idle as in Kafka.
-        let may_have_come = connection.interest.readable && !connection.waits_for_memory;
+        let may_have_come = connection.interest.readable && !connection.memory.waits;
         let mut due_ms = connection.used_ms().saturating_add(idle_ms_max);
         if due_ms <= now_ms && may_have_come && connection.has_come() {
-            connection.last_active_ms = now_ms;
+            connection.traffic.last_active_ms = now_ms;
             due_ms = now_ms.saturating_add(idle_ms_max);
         }
         if due_ms > now_ms {

@@ -1,9 +1,19 @@
-//! The memory that connections take of the budget for all, and those that are closed when it is short.
+//! The rule of `net/memory` where it is kept: what connections take of the budget, which requests are not begun
+//! while memory is short, and which connections are closed then.
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
+use crate::api::k00_produce::{Outcome, Produce, ProducePartition};
+use crate::error::Result;
+use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS};
+use crate::net::memory::connection::counted;
+use crate::net::memory::slow_client::{ClientProgress, SlowClientCheck};
+use crate::net::poller;
 use crate::net::reactor::Reactor;
-use crate::net::reactor::connections::counted;
+use crate::net::reactor::connections::Connection;
+use crate::net::shared::Shared;
+use crate::net::storage_io::{QueueId, QueueKind};
 
 impl Reactor {
     /// Brings what a connection takes of the budget up to date. A frame reserves its whole size; if
@@ -25,70 +35,101 @@ impl Reactor {
                 .unwrap_or(0)
                 .max(received),
         };
-        let unsent = if connection.is_full {
-            session.outbox.memory_bytes()
-        } else {
-            0
+        let unsent = match connection.is_full {
+            true => counted(session.outbox.memory_bytes()),
+            false => 0,
         };
-        let target = counted(wanted) + counted(unsent);
-        let present = counted(received) + counted(unsent);
-        let waited = std::mem::take(&mut connection.waits_for_memory);
+        let target = counted(wanted) + unsent;
+        let present = counted(received) + unsent;
+        let may_exceed = session.may_go_on(self.now_ms);
+        let waited = std::mem::take(&mut connection.memory.waits);
         if waited {
             connection.has_moved();
         }
-        let waits_since_ms = connection.frame_waits_since_ms.take();
-        if target > connection.held_bytes {
-            // What an earlier frame had is in nobody's way while this one waits, least of all in its own.
-            let left_over = connection.held_bytes.saturating_sub(present);
-            connection.held_bytes -= left_over;
-            shared.memory.release(left_over);
-        }
-        if target <= connection.held_bytes {
-            shared.memory.release(connection.held_bytes - target);
-            connection.held_bytes = target;
-        } else if shared.memory.reserve(target - connection.held_bytes) {
-            connection.held_bytes = target;
-        } else if (1..target).contains(&present)
-            && connection.session.may_go_on(self.now_ms)
-            && (connection.exceeds_memory || shared.memory.exceed())
-        {
-            shared.memory.charge(target - connection.held_bytes);
-            connection.held_bytes = target;
-            connection.exceeds_memory = true;
-        } else {
-            // What has come in is in memory, room or not.
-            shared.memory.charge(present - connection.held_bytes);
-            connection.held_bytes = present;
-            connection.waits_for_memory = true;
-            connection.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
-            let is_cut_off = connection.is_cut_off(wanted);
-            let token = self.connections.token_of(index);
-            match is_cut_off {
-                true => self.end(token),
-                false => self.wait_for_memory.push(token),
+        let waits_since_ms = connection.memory.frame_waits_since_ms.take();
+        let memory = &mut connection.memory;
+        if memory.account(&shared.memory, target, present, may_exceed) {
+            if waited {
+                // It could send nothing so far.
+                connection.traffic.last_active_ms = self.now_ms;
             }
             return;
         }
-        if waited {
-            // It could send nothing so far.
-            connection.last_active_ms = self.now_ms;
+        memory.waits = true;
+        memory.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
+        let is_cut_off = connection.is_cut_off(wanted);
+        let token = self.connections.token_of(index);
+        match is_cut_off {
+            true => self.end(token),
+            false => self.wait_for_memory.push(token),
         }
     }
 
-    /// The same for what waits on our side: it is in memory, room or not.
+    /// Brings up to date what waits on our side: it is in memory, room or not.
     pub(super) fn account_owed(&mut self, index: usize) {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
         let owed_bytes = counted(connection.session.waiting_bytes())
-            + counted(connection.sending_bytes)
+            + counted(connection.memory.sending_bytes)
             + counted(connection.session.client_id_bytes());
-        let before_bytes = std::mem::replace(&mut connection.owed_bytes, owed_bytes);
-        if owed_bytes > before_bytes {
-            self.shared.memory.charge(owed_bytes - before_bytes);
-        } else {
-            self.shared.memory.release(before_bytes - owed_bytes);
+        connection.memory.owe(&self.shared.memory, owed_bytes);
+    }
+
+    /// The frame that was arriving is whole, or there is none any more.
+    pub(super) fn end_exceeding(&mut self, index: usize) {
+        if let Some(connection) = self.connections.get(index) {
+            connection.has_moved();
+            connection.memory.end_exceeding(&self.shared.memory);
         }
+    }
+
+    /// Memory is short, and the request may take much of it, `ahead_bytes`, while it waits for its answer, or
+    /// stands behind others that do. True: it is not begun now.
+    pub(super) fn waits_for_memory(
+        &mut self,
+        index: usize,
+        ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
+    ) -> Result<bool> {
+        let token = self.connections.token_of(index);
+        let shared = &self.shared;
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(true);
+        };
+        if shared.memory.is_exhausted() && !connection.memory.exceeds {
+            let bytes = connection.session.waiting_bytes() + ahead_bytes(shared)?;
+            // Whoever is refused here is told when there is room again.
+            let is_refused = bytes > MEMORY_FREE_BYTES && !shared.memory.reserve(0);
+            if is_refused && connection.memory.request_waits(&shared.memory, self.now_ms) {
+                self.wait_for_memory.push(token);
+                return Ok(true);
+            }
+        }
+        connection.memory.request_has_begun();
+        Ok(false)
+    }
+
+    /// Half of the memory is used, and a log directory does not answer in which the request has records to be
+    /// appended: they would wait in memory.
+    pub(super) fn waits_for_directory(&self, produce: &Produce) -> bool {
+        let (storage, memory) = (&self.shared.storage, &self.shared.memory);
+        let is_stuck = |each: &ProducePartition| match &each.outcome {
+            Outcome::Accepted(partition, _) => {
+                let number = storage.number_of(&partition.directory);
+                !storage.is_open(QueueId::Directory(QueueKind::Writes, number))
+            }
+            _ => false,
+        };
+        !storage.are_open() && memory.is_half_used() && produce.partitions.iter().any(is_stuck)
+    }
+
+    /// Half of the memory is used, and Python does not come for requests: a request for it waits.
+    pub(super) fn waits_for_python(&mut self, index: usize) -> bool {
+        let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
+        if waits {
+            self.wait_for_memory.push(self.connections.token_of(index));
+        }
+        waits
     }
 
     /// When there is no memory left, those go that hold some and make no progress, and the one that took
@@ -106,13 +147,17 @@ impl Reactor {
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
-            if connection.owed_bytes > 0 {
+            if connection.memory.owed_bytes > 0 {
                 self.end_waits(index);
             }
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
-            if has_hung && connection.is_in_the_way(now_ms) {
+            if has_hung
+                && connection
+                    .memory
+                    .is_in_the_way(connection.is_blocked, now_ms)
+            {
                 self.close_hoarder(index);
                 continue;
             }
@@ -138,5 +183,66 @@ impl Reactor {
             .hoarders_closed
             .fetch_add(1, Ordering::Relaxed);
         self.close(index);
+    }
+}
+
+impl Connection {
+    /// How far the client has come with what is for it to do so that memory becomes free: to read its answers,
+    /// whatever else it has asked for, or to send the rest of a frame. One that waits for a log directory,
+    /// for memory or for an answer of ours is not to blame.
+    fn duty(&self) -> Option<ClientProgress> {
+        let (memory, traffic) = (&self.memory, &self.traffic);
+        if memory.held_bytes == 0 || self.is_sending {
+            return None;
+        }
+        if self.is_full {
+            return Some(ClientProgress {
+                moved_bytes: traffic.sent_bytes,
+                moved_ms: traffic.last_sent_ms,
+            });
+        }
+        if self.is_blocked || memory.waits {
+            return None;
+        }
+        Some(ClientProgress {
+            moved_bytes: traffic.received_bytes,
+            moved_ms: traffic.last_active_ms,
+        })
+    }
+
+    /// A frame is whole, or could not be sent for lack of memory. That is no merit where the client does
+    /// not read its answers.
+    pub(super) fn has_moved(&mut self) {
+        if !self.is_full {
+            self.memory.slow_client = SlowClientCheck::default();
+        }
+    }
+
+    /// The client will send no more, and the frame of `wanted` bytes that arrives will never be whole: the
+    /// rest of it is not in the socket either.
+    pub(super) fn is_cut_off(&self, wanted: usize) -> bool {
+        let received = self.session.input.end - self.session.input.start;
+        self.peer_has_closed
+            && !self.has_ended
+            && poller::unread_bytes(self.stream.as_raw_fd())
+                .is_ok_and(|unread| received + unread < wanted.max(1))
+    }
+
+    /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
+    /// up what it waits for.
+    pub(super) fn is_hoarding(&mut self, now_ms: u64) -> bool {
+        let waits = self.session.has_open_slots() || !self.session.input.is_empty();
+        let is_idle = !waits && !self.is_sending;
+        let is_silent = now_ms.saturating_sub(self.traffic.last_active_ms) > SLOW_FRAME_MS;
+        if is_idle && is_silent && counted(self.session.client_id_bytes()) > 0 {
+            return true;
+        }
+        let holds_memory = self.memory.held_bytes > 0 && !self.is_sending;
+        let waits_since_ms = self.memory.frame_waits_since_ms.filter(|_| holds_memory);
+        if waits_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > FRAME_WAIT_MS) {
+            return true;
+        }
+        let duty = self.duty();
+        duty.is_some_and(|duty| self.memory.slow_client.is_too_slow(duty, now_ms))
     }
 }

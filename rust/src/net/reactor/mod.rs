@@ -5,7 +5,7 @@
 //! event_loop   wait ─► mailbox: wake-ups, Python's answers, new connections ─► timers
 //! receive      bytes of a socket ─► frames      buffers   the memory they come in
 //! dispatch     a frame ─► its request begins      large_requests   those that take long to be read
-//! append_batching    records of the round's Produce requests, together
+//!              records of the round's Produce requests, together (`append_batch`)
 //! event_loop   storage calls: appends, the logs read for fetches
 //! delayed_operations    requests that wait ─► their answers
 //! send         answers ─► the socket; a connection that waited for that goes on with its next frames
@@ -23,7 +23,6 @@
 //! on (`Session::may_begin`) is not read: level-triggered polling would spin on what it left.
 
 mod accept;
-mod append_batching;
 mod buffers;
 mod busy_poll;
 mod connections;
@@ -47,13 +46,13 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use self::accept::{LISTENER_TOKEN, Listeners};
-use self::append_batching::PendingAppends;
 use self::buffers::Buffers;
 use self::busy_poll::BusyPoll;
 use self::connections::Connections;
 use self::idle::{DueConnections, LeastRecent};
 use crate::api::k00_produce;
 use crate::image::Image;
+use crate::net::append_batch::PendingAppends;
 use crate::net::outbox::SpareAnswers;
 use crate::net::poller::{Event, Poller, Readiness};
 use crate::net::shared::Shared;

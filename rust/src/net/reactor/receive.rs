@@ -27,7 +27,7 @@ impl Reactor {
                 }
             }
             let goes_on = self.connections.get(index).is_some_and(|connection| {
-                !connection.is_blocked && !connection.waits_for_memory && !connection.has_ended
+                !connection.is_blocked && !connection.memory.waits && !connection.has_ended
             });
             if !goes_on || self.appends.is_full() {
                 return;
@@ -41,7 +41,7 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
         };
-        if connection.is_blocked || connection.waits_for_memory || connection.has_ended {
+        if connection.is_blocked || connection.memory.waits || connection.has_ended {
             return Ok(false);
         }
         let is_fresh = connection.session.input.is_empty();
@@ -82,7 +82,7 @@ impl Reactor {
             Err(_) => return Err(DisconnectReason::Gone),
         };
         input.end += received;
-        connection.received_bytes += received as u64;
+        connection.traffic.received_bytes += received as u64;
         self.shared
             .counts
             .received_bytes

@@ -26,8 +26,8 @@ impl Reactor {
         }
         if connection.session.outbox.has_files() {
             connection.is_sending = true;
-            connection.sending_bytes = connection.session.outbox.memory_bytes();
-            let is_much = connection.sending_bytes > MEMORY_FREE_BYTES;
+            connection.memory.sending_bytes = connection.session.outbox.memory_bytes();
+            let is_much = connection.memory.sending_bytes > MEMORY_FREE_BYTES;
             self.calls.push_back(StorageCall::Send {
                 connection: token,
                 stream: connection.stream.clone(),
@@ -64,12 +64,12 @@ impl Reactor {
         let is_full = flushed == Flushed::Part;
         let turns = std::mem::replace(&mut connection.is_full, is_full) != is_full;
         if turns {
-            connection.slow_client = SlowClientCheck::default();
+            connection.memory.slow_client = SlowClientCheck::default();
         }
-        connection.sent_bytes += sent_bytes as u64;
+        connection.traffic.sent_bytes += sent_bytes as u64;
         // One that waits for memory is looked at again and again, and is idle meanwhile.
-        if sent_bytes > 0 || turns || !(is_full || connection.waits_for_memory) {
-            connection.last_sent_ms = self.now_ms;
+        if sent_bytes > 0 || turns || !(is_full || connection.memory.waits) {
+            connection.traffic.last_sent_ms = self.now_ms;
         }
         if flushed == Flushed::Elsewhere {
             // In its next turn: with many small ranges here and there this may go on for long.
@@ -97,7 +97,7 @@ impl Reactor {
             self.close(index);
             return;
         }
-        let reads = !connection.is_blocked && !connection.has_ended && !connection.waits_for_memory;
+        let reads = !connection.is_blocked && !connection.has_ended && !connection.memory.waits;
         let interest = Readiness {
             readable: reads,
             writable: connection.is_full && !connection.is_sending,

@@ -34,7 +34,7 @@ pub use self::watchdog::{Successor, Watchdog};
 use crate::limits::DIRECTORY_SILENCE_MS;
 use crate::log::directory::LogDirectory;
 
-/// What became of a call that was submitted; with what its thread had left for the time of it.
+/// The outcome of a call that was submitted; with what its thread had left for the time of it.
 pub enum Submitted<T, R> {
     /// It was made here.
     Made(T, R),

@@ -6,12 +6,14 @@
 //! been used least recently are closed (`closeExcessConnections`). Beyond a rate, one waits until its
 //! time has come. Beyond the limit of its address, a connection is closed at once.
 
+pub mod rate;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use crate::net::rate::{Rate, Windows};
+use self::rate::{Rate, Windows};
 
 /// Limits on the number of connections.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ pub struct ConnectionLimits {
     pub rate: u32,
     /// `listener.name.<name>.max.connection.creation.rate`, by the listener's index.
     pub rate_by_listener: Vec<u32>,
-    /// What a rate is measured by.
+    /// Measure of a rate.
     pub windows: Windows,
     /// `max.connections.per.ip`
     pub per_address: usize,
@@ -115,7 +117,7 @@ impl Admission {
         self.counts.lock().total
     }
 
-    /// Whether the listener may take a connection now. If not, `leave` says when to look again.
+    /// The listener may take a connection now. If not, `leave` says when to look again.
     pub fn has_room(&self, listener: usize) -> bool {
         let mut counts = self.counts.lock();
         let by_listener = &counts.limits.by_listener;

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-/// What is remembered.
+/// The windows that are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// `quota.window.size.seconds`, in milliseconds; at least 1. Nothing waits for longer.

@@ -1,0 +1,152 @@
+//! The memory that one connection takes of the budget, and since when it has waited for more.
+
+use super::Memory;
+use super::slow_client::SlowClientCheck;
+use crate::limits::{HOUSEKEEPING_MS, MEMORY_FREE_BYTES};
+
+#[derive(Default)]
+pub struct ConnectionMemory {
+    /// For the frame that arrives and for answers that are not read.
+    pub held_bytes: usize,
+    /// For what is on our side: requests that wait, answers that wait for earlier ones or are with
+    /// another thread.
+    pub owed_bytes: usize,
+    /// Memory of the outbox while that is with a thread that sends.
+    pub sending_bytes: usize,
+    /// There is no memory for the rest of a frame.
+    pub waits: bool,
+    /// Since when there has been none for the rest of a frame.
+    pub frame_waits_since_ms: Option<u64>,
+    /// Since when a request has waited for memory that is in memory itself.
+    request_waits_since_ms: Option<u64>,
+    /// The frame that arrives, or waits, is the one that may exceed the budget.
+    pub exceeds: bool,
+    /// Since when that frame has been whole and waited for a log directory.
+    exceeds_since_ms: Option<u64>,
+    pub slow_client: SlowClientCheck,
+}
+
+impl ConnectionMemory {
+    /// Brings what is held to `target` bytes, of which `present` are in memory already. False: there is no
+    /// room for the rest, which is not to be received.
+    pub fn account(
+        &mut self,
+        memory: &Memory,
+        target: usize,
+        present: usize,
+        may_exceed: bool,
+    ) -> bool {
+        assert!(present <= target, "more is present than is wanted");
+        if target > self.held_bytes {
+            // What an earlier frame had is in nobody's way while this one waits, least of all in its own.
+            self.shrink(memory, present);
+        }
+        if target <= self.held_bytes {
+            self.shrink(memory, target);
+            return true;
+        }
+        let missing = target - self.held_bytes;
+        if !memory.reserve(missing) {
+            let may_exceed = may_exceed && (1..target).contains(&present);
+            if !(may_exceed && (self.exceeds || memory.exceed())) {
+                // What has come in is in memory, room or not.
+                memory.charge(present - self.held_bytes);
+                self.held_bytes = present;
+                return false;
+            }
+            memory.charge(missing);
+            self.exceeds = true;
+        }
+        self.held_bytes = target;
+        true
+    }
+
+    fn shrink(&mut self, memory: &Memory, bytes: usize) {
+        let left_over = self.held_bytes.saturating_sub(bytes);
+        self.held_bytes -= left_over;
+        memory.release(left_over);
+    }
+
+    /// Brings what is owed to so many bytes: they are in memory, room or not.
+    pub fn owe(&mut self, memory: &Memory, owed_bytes: usize) {
+        let before_bytes = std::mem::replace(&mut self.owed_bytes, owed_bytes);
+        if owed_bytes > before_bytes {
+            memory.charge(owed_bytes - before_bytes);
+        } else {
+            memory.release(before_bytes - owed_bytes);
+        }
+    }
+
+    /// Gives everything back: the connection is gone.
+    pub fn give_back(&mut self, memory: &Memory) {
+        let all_bytes = std::mem::take(&mut self.held_bytes) + std::mem::take(&mut self.owed_bytes);
+        memory.release(all_bytes);
+    }
+
+    /// The frame that exceeded the budget, if this one did, is whole, or there is none any more.
+    pub fn end_exceeding(&mut self, memory: &Memory) {
+        self.exceeds_since_ms = None;
+        if std::mem::take(&mut self.exceeds) {
+            memory.end_exceeding();
+        }
+    }
+
+    /// Has a request that is in memory itself wait for memory. It may wait for requests that wait as it does:
+    /// so after a while one at a time goes on. True: it waits.
+    pub fn request_waits(&mut self, memory: &Memory, now_ms: u64) -> bool {
+        let since_ms = *self.request_waits_since_ms.get_or_insert(now_ms);
+        if now_ms - since_ms < HOUSEKEEPING_MS || !memory.exceed() {
+            return true;
+        }
+        self.exceeds = true;
+        false
+    }
+
+    pub fn request_has_begun(&mut self) {
+        self.request_waits_since_ms = None;
+    }
+
+    /// The frame that exceeds the budget waits, and has done so for a while, for a log directory that does not
+    /// answer, or for Python.
+    pub fn is_in_the_way(&mut self, is_blocked: bool, now_ms: u64) -> bool {
+        let waits = self.exceeds && is_blocked;
+        let since_ms = waits.then(|| *self.exceeds_since_ms.get_or_insert(now_ms));
+        self.exceeds_since_ms = since_ms;
+        since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= HOUSEKEEPING_MS)
+    }
+}
+
+/// The bytes that count: a connection has a few kilobytes free.
+pub fn counted(bytes: usize) -> usize {
+    match bytes {
+        ..=MEMORY_FREE_BYTES => 0,
+        bytes => bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::ReceiveBudget;
+    use super::*;
+
+    #[test]
+    fn a_connection_gives_back_all_that_it_took_whatever_it_waited_for() {
+        let memory = Memory::new(ReceiveBudget::new(1_000, None), || ());
+        let mut first = ConnectionMemory::default();
+        let mut second = ConnectionMemory::default();
+        assert!(first.account(&memory, 5_000, 10, true), "anything is left");
+        assert!(second.account(&memory, 400, 10, true) && second.exceeds);
+        assert_eq!(memory.used_bytes(), 5_400);
+        let mut third = ConnectionMemory::default();
+        assert!(!third.account(&memory, 400, 10, true), "one at a time");
+        assert_eq!(third.held_bytes, 10);
+        third.owe(&memory, 90);
+        assert_eq!(memory.used_bytes(), 5_500);
+        second.end_exceeding(&memory);
+        assert!(third.account(&memory, 400, 20, true) && third.exceeds);
+        for each in [&mut first, &mut second, &mut third] {
+            each.give_back(&memory);
+        }
+        assert_eq!(memory.used_bytes(), 0);
+    }
+}
