@@ -186,10 +186,16 @@ pub fn wait_for_room(socket: RawFd, timeout_ms: i32) -> io::Result<bool> {
     }
 }
 
-/// The id of this thread, as `is_blocked` takes it.
+thread_local! {
+    static THREAD_ID: i32 = {
+        // SAFETY: a plain system call that cannot fail.
+        unsafe { libc::gettid() }
+    };
+}
+
+/// The id of this thread, as `is_blocked` takes it: asked for once a thread.
 pub fn thread_id() -> i32 {
-    // SAFETY: a plain system call that cannot fail.
-    unsafe { libc::gettid() }
+    THREAD_ID.with(|id| *id)
 }
 
 /// Asks the scheduler to run this thread soon after it wakes, and in return not for long at a time:
