@@ -50,25 +50,7 @@ pub(in crate::log) fn examine(
         };
     };
     let identity = MetaProperties::parse(&text, &meta_path)?;
-    if identity.version == 0 {
-        return Err(refuse(
-            "it belongs to a broker with ZooKeeper (version 0)".to_owned(),
-        ));
-    }
-    if identity.cluster_id != wanted.cluster_id && wanted.cluster_id.is_some() {
-        return Err(refuse(format!(
-            "it belongs to the cluster {}, not to {}",
-            identity.cluster_id.as_deref().unwrap_or("?"),
-            wanted.cluster_id.as_deref().unwrap_or("?"),
-        )));
-    }
-    if identity.node_id != wanted.node_id && wanted.node_id.is_some() {
-        return Err(refuse(format!(
-            "it belongs to node.id={}, not to node.id={}",
-            identity.node_id.unwrap_or(-1),
-            wanted.node_id.unwrap_or(-1)
-        )));
-    }
+    check_identity(&identity, wanted).map_err(refuse)?;
     let suffixes = [
         names::DELETE_DIRECTORY,
         names::FUTURE_DIRECTORY,
@@ -90,6 +72,31 @@ pub(in crate::log) fn examine(
             identity: Some(identity),
         })),
     }
+}
+
+/// Errors: why a directory is another broker's.
+fn check_identity(
+    found: &MetaProperties,
+    wanted: &MetaProperties,
+) -> std::result::Result<(), String> {
+    if found.version == 0 {
+        return Err("it belongs to a broker with ZooKeeper (version 0)".to_owned());
+    }
+    if found.cluster_id != wanted.cluster_id && wanted.cluster_id.is_some() {
+        return Err(format!(
+            "it belongs to the cluster {}, not to {}",
+            found.cluster_id.as_deref().unwrap_or("?"),
+            wanted.cluster_id.as_deref().unwrap_or("?"),
+        ));
+    }
+    if found.node_id != wanted.node_id && wanted.node_id.is_some() {
+        return Err(format!(
+            "it belongs to node.id={}, not to node.id={}",
+            found.node_id.unwrap_or(-1),
+            wanted.node_id.unwrap_or(-1)
+        ));
+    }
+    Ok(())
 }
 
 /// Writes `meta.properties`.

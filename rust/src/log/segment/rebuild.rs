@@ -4,6 +4,7 @@
 //! The base offset lies outside a batch's CRC. A batch therefore counts once the one behind it, or
 //! the end, has confirmed its place in the chain of offsets.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,8 +44,8 @@ pub struct Rebuilt {
     pub cut: Option<String>,
 }
 
-/// A batch whose place in the chain is confirmed by the next one, or by the end.
-struct Confirmed {
+/// A whole batch. It counts once the next one, or the end, has confirmed its place in the chain.
+struct ScannedBatch {
     position_byte: u64,
     header: BatchHeader,
     marker: Option<EndTransactionMarker>,
@@ -75,36 +76,25 @@ impl SegmentScan<'_> {
         let mut scanner = BatchScanner::new(&*file, &path, 0, size);
         let mut reader = RecordReader::new();
         let mut confirmed_end = expected_offset;
-        let mut pending: Option<Confirmed> = None;
+        let mut pending: Option<ScannedBatch> = None;
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::LoadStopped);
             }
-            let (position_byte, header, bytes) = match scanner.next_batch() {
-                Ok(Some(next)) => next,
-                Ok(None) => break,
-                Err(Error::CorruptFile {
-                    reason,
-                    position_byte,
-                    ..
-                }) => {
-                    rebuilt.cut = Some(format!("{reason} at byte {position_byte}"));
+            let next = match next_whole(&mut scanner, &mut reader)? {
+                ControlFlow::Continue(next) => next,
+                ControlFlow::Break(cut) => {
+                    rebuilt.cut = cut;
                     break;
                 }
-                Err(error) => return Err(error),
             };
-            if !header.crc_matches(bytes) {
-                rebuilt.cut = Some(format!("wrong CRC at byte {position_byte}"));
-                break;
-            }
+            let header = &next.header;
             let expected = pending
                 .as_ref()
                 .map_or(confirmed_end, |one| one.header.next_offset());
             if header.base_offset < expected || !segment.can_hold(header.last_offset()) {
-                let offset = header.base_offset;
-                rebuilt.cut = Some(format!(
-                    "offset {offset} out of order at byte {position_byte}"
-                ));
+                let (offset, position) = (header.base_offset, next.position_byte);
+                rebuilt.cut = Some(format!("offset {offset} out of order at byte {position}"));
                 // The base offset is outside the CRC. If the batch before has left a gap into which
                 // this one fits, it is that one's offset that is wrong.
                 let liar = pending.as_ref().is_some_and(|one| {
@@ -115,12 +105,6 @@ impl SegmentScan<'_> {
                 }
                 break;
             }
-            let marker = marker_of(&header, bytes, &mut reader);
-            let next = Confirmed {
-                position_byte,
-                header,
-                marker,
-            };
             if let Some(one) = pending.replace(next) {
                 confirmed_end = one.header.next_offset();
                 self.confirm(&one, &mut rebuilt)?;
@@ -143,7 +127,7 @@ impl SegmentScan<'_> {
         Ok(rebuilt)
     }
 
-    fn confirm(&mut self, batch: &Confirmed, rebuilt: &mut Rebuilt) -> Result<()> {
+    fn confirm(&mut self, batch: &ScannedBatch, rebuilt: &mut Rebuilt) -> Result<()> {
         let header = &batch.header;
         rebuilt.indexes.add(
             batch.position_byte,
@@ -167,6 +151,35 @@ impl SegmentScan<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads the next batch, whose CRC is right; else says why the segment ends here, if it is not its end.
+fn next_whole(
+    scanner: &mut BatchScanner<'_>,
+    reader: &mut RecordReader,
+) -> Result<ControlFlow<Option<String>, ScannedBatch>> {
+    let (position_byte, header, bytes) = match scanner.next_batch() {
+        Ok(Some(next)) => next,
+        Ok(None) => return Ok(ControlFlow::Break(None)),
+        Err(Error::CorruptFile {
+            reason,
+            position_byte,
+            ..
+        }) => {
+            let cut = format!("{reason} at byte {position_byte}");
+            return Ok(ControlFlow::Break(Some(cut)));
+        }
+        Err(error) => return Err(error),
+    };
+    if !header.crc_matches(bytes) {
+        let cut = format!("wrong CRC at byte {position_byte}");
+        return Ok(ControlFlow::Break(Some(cut)));
+    }
+    Ok(ControlFlow::Continue(ScannedBatch {
+        position_byte,
+        header,
+        marker: marker_of(&header, bytes, reader),
+    }))
 }
 
 /// A batch of a newer epoch than any before starts it.
