@@ -8,11 +8,10 @@ One after the other, though several threads may have something to tell.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kafkalite.client.connection import without_frames
-from kafkalite.client.partition_queue import Batch, OnDelivery, OnDone
+from kafkalite.client.partition_queue import Batch
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import KafkaliteError
 
@@ -31,46 +30,56 @@ class Deliveries:
         """Why the first of them was, until it is raised."""
         self._troubles = troubles
         self._flush_number = 0
-        self._unfinished: dict[int, int] = {}
-        """Batches that are not done, by the number of the flush that is to wait for them."""
-        self._done: deque[tuple[Batch, KafkaliteError | None, int]] = deque()
-        self._callback_error: Exception | None = None
+        self.unfinished: dict[tuple[int, int], Batch] = {}
+        """All batches that are closed and not done, by their order: what is true of them, also
+        after an exception that came out of the midst of something."""
+        self._done: deque[Batch] = deque()
+        self.untold_bytes = 0
+        """Memory of those that are done, and of which callbacks are to be called."""
+        self._callback_error: BaseException | None = None
         """The error of the first callback that raised, until it is raised here."""
-        self._telling = threading.Lock()
+        self._telling = threading.RLock()
         self._teller = 0
         """The thread that calls callbacks."""
 
     # --- under the producer's lock ----------------------------------------------------------------
 
     def begin(self, batch: Batch) -> None:
-        """A batch is under way."""
-        batch.flush = self._flush_number
-        self._unfinished[batch.flush] = self._unfinished.get(batch.flush, 0) + 1
+        """Notes that a batch is under way."""
+        batch.flush, order = self._flush_number, batch.order
+        self.unfinished[order] = batch
 
-    def split(self, batch: Batch, parts_count: int) -> None:
-        """A batch that is under way goes in parts."""
-        self._unfinished[batch.flush] += parts_count - 1
+    def split(self, batch: Batch, halves: Sequence[Batch]) -> None:
+        """Notes that a batch that is under way goes in two parts."""
+        first, second = halves
+        first_order, second_order = batch.order, second.order
+        # No call in between, as in `finish`.
+        self.unfinished[first_order] = first
+        self.unfinished[second_order] = second
 
     def finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-        """Notes the end of a batch: the error or None; its base offset, -1 if it is not known."""
-        left = self._unfinished[batch.flush] - 1
-        if left:
-            self._unfinished[batch.flush] = left
-        else:
-            del self._unfinished[batch.flush]
+        """Notes what became of a batch: the error or None, and its base offset, -1 if it is not
+        known."""
         name = f"lost {batch.topic}" if error is not None or self._troubles else ""
+        has_callbacks = batch.on_done is not None or bool(batch.callbacks)
+        if error is None and name:
+            self._troubles.end(name, f"records of {batch.topic} are taken again")
+        elif error is not None and not has_callbacks:
+            many = "a record was" if batch.count == 1 else f"{batch.count} records were"
+            self._troubles.begin(name, f"{many} given up: {error}")
+        kept, order = None if error is None else without_frames(error), batch.order
+        # What the handler of a signal raises comes out behind a call, at the start of a function or
+        # at the end of a turn of a loop: never between these.
+        del self.unfinished[order]
+        batch.error, batch.base_offset = error, base_offset
         if error is None:
             self.sent_count += batch.count
-            if name:
-                self._troubles.end(name, f"records of {batch.topic} are taken again")
         else:
             self.failed_count += batch.count
-            self.first_error = self.first_error or without_frames(error)
-            if batch.on_done is None:
-                many = "a record was" if batch.count == 1 else f"{batch.count} records were"
-                self._troubles.begin(name, f"{many} given up: {error}")
-        if batch.on_done is not None:
-            self._done.append((batch, error, base_offset))
+            self.first_error = self.first_error or kept
+        if has_callbacks:
+            self.untold_bytes += batch.held_bytes
+            self._done.append(batch)
 
     def begin_flush(self) -> int:
         """The number of a flush that waits for all that is under way."""
@@ -80,7 +89,7 @@ class Deliveries:
     def is_flushed(self, number: int) -> bool:
         """Says whether that is done, and its callbacks have been called. Who is called back does
         not wait for that."""
-        if any(each <= number for each in self._unfinished):
+        if any(batch.flush <= number for batch in self.unfinished.values()):
             return False
         return self._teller == threading.get_ident() or not self.has_to_tell
 
@@ -94,38 +103,57 @@ class Deliveries:
     def tell(self) -> bool:
         """Calls the callbacks that are due, unless a thread is at it already, which then does it:
         what is done within a callback that sends is told after its end. Whether there were any."""
-        if not self._done or not self._telling.acquire(blocking=False):
+        is_mine, me = False, threading.get_ident()
+        if not self._done:
             return False
         try:
-            self._teller = threading.get_ident()
+            with self._telling:
+                if self._teller:
+                    return False
+                self._teller, is_mine = me, True
             while self._done:
-                batch, error, base_offset = self._done.popleft()
-                if batch.on_done is not None:
-                    self._call(batch.on_done, batch, error, base_offset)
+                batch = self._done[0]
+                self._tell_of(batch)
+                if self._done:  # else a callback has forked, in the child
+                    self.untold_bytes -= batch.held_bytes
+                    self._done.popleft()
         finally:
-            self._teller = 0
-            self._telling.release()
+            if is_mine:
+                self._teller = 0
         return True
 
-    def callbacks_of(self, callbacks: Sequence[tuple[int, OnDelivery]]) -> OnDone | None:
-        """Has these called, each with the number of its record in the batch; None for none."""
-        if not callbacks:
-            return None
+    def _tell_of(self, batch: Batch) -> None:
+        """Calls each callback once, though one of them, or a signal, ends it in the midst."""
+        error, topic, partition = batch.error, batch.topic, batch.partition
+        if batch.on_done is not None and not batch.told_count:
+            batch.told_count = 1
+            try:
+                batch.on_done(batch, error, batch.base_offset)
+            except Exception as raised:  # noqa: BLE001 - the caller's own, who gets it back
+                self.keep(raised)
+        callbacks, count = batch.callbacks, len(batch.callbacks)
+        offset = batch.base_offset
+        while batch.told_count < count and self._done:
+            index, on_delivery = callbacks[batch.told_count]
+            at = offset + index - batch.begin if offset >= 0 else -1
+            batch.told_count += 1
+            try:
+                on_delivery(error, topic, partition, at)
+            except Exception as raised:  # noqa: BLE001 - the caller's own, who gets it back
+                self.keep(raised)
 
-        def tell_each(batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-            for index, on_delivery in callbacks:
-                if not batch.begin <= index < batch.begin + batch.count:
-                    continue  # in another batch, since it was split
-                offset = base_offset + index - batch.begin if base_offset >= 0 else -1
-                self._call(on_delivery, error, batch.topic, batch.partition, offset)
+    def keep(self, error: BaseException) -> None:
+        """Has the next `poll` or `flush` raise what a callback has raised, if it is the first."""
+        self._callback_error = self._callback_error or error
 
-        return tell_each
+    def leave_to_parent(self) -> None:
+        """Calls no more callbacks, in the child of a fork."""
+        self._done.clear()
 
-    def _call(self, callback: Callable[..., None], *told: Any) -> None:
-        try:
-            callback(*told)
-        except Exception as error:  # noqa: BLE001 - the caller's own, who gets it back
-            self._callback_error = self._callback_error or error
+    @property
+    def is_called_back(self) -> bool:
+        """Whether this thread is in a callback."""
+        return self._teller == threading.get_ident()
 
     def raise_callback_error(self) -> None:
         """Raises what the first callback has raised since the last call."""

@@ -67,7 +67,7 @@ class DrivenProducer(Producer):
     def _put_batch(self, batch: Batch) -> None:
         self._partition(batch.topic, whole("partition", batch.partition, 0), None)
         self._refuse_closed()
-        self._enqueue(batch)
+        self._whole(self._enqueue, batch)
         self._turn(time.monotonic())
 
     def fileno_list(self) -> list[int]:

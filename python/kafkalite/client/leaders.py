@@ -120,8 +120,9 @@ class Leaders(Closing):
         self._failures: dict[str, _Failure] = {}
 
     def close(self) -> None:
-        """Closes the connection, if a request is under way."""
+        """Closes the connection, if a request is under way. What was asked for is wanted again."""
         self._pending.close()
+        self._wanted, self._asked = self._wanted | self._asked, set()
 
     def descriptors(self) -> list[int]:
         """Sockets on which answers are due."""

@@ -64,5 +64,12 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    """Closes each client, whatever closing the others raises, and raises the first of that."""
+    first: BaseException | None = None
     for client in list(_watched):
-        client.at_exit()
+        try:
+            client.at_exit()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            first = first or error
+    if first is not None:
+        raise first

@@ -5,7 +5,8 @@ in flight   sent and not answered
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from kafkalite._native import BatchBuilder, read_batches
 from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX
@@ -16,6 +17,9 @@ __all__ = ["SEQUENCES", "Batch", "OnDelivery", "OnDone", "PartitionQueue"]
 
 SEQUENCES = 1 << 31
 """Sequence numbers begin anew at 0 after so many."""
+
+CALLBACK_BYTES = 200
+"""Memory that a record's callback takes, as a rule: a function and what it has of its own."""
 
 OnDelivery = Callable[[KafkaliteError | None, str, int, int], None]
 """Called once a record: the error or None, topic, partition, offset (-1 if it is not known)."""
@@ -28,18 +32,24 @@ class Batch:
     """A closed batch of one partition on its way."""
 
     __slots__ = (
+        "base_offset",
         "begin",
+        "callbacks",
         "count",
         "deadline",
         "epoch",
+        "error",
         "flush",
+        "held_bytes",
         "is_missing",
         "number",
         "on_done",
+        "opened",
         "partition",
         "producer_id",
         "records",
         "sequence",
+        "told_count",
         "topic",
         "was_sent",
     )
@@ -48,15 +58,25 @@ class Batch:
         self,
         topic: str,
         partition: int,
-        records: bytes,
-        count: int,
-        on_done: OnDone | None,
+        records: bytes = b"",
+        count: int = 0,
+        on_done: OnDone | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.records = records
         self.count = count
         self.on_done = on_done
+        self.held_bytes = len(records)
+        """Memory that it takes until its callbacks have been called."""
+        self.opened: list[Any] = []
+        """Filled by one call from the open batches: a builder and its callbacks, then its bytes."""
+        self.callbacks: Sequence[tuple[int, OnDelivery]] = ()
+        """Each with the number of its record in the batch that was closed."""
+        self.told_count = 0
+        """The first of them have been called."""
+        self.error: KafkaliteError | None = None
+        self.base_offset = -1
         self.number = 0
         """Counts up: the order in which batches were closed."""
         self.begin = 0
@@ -76,6 +96,20 @@ class Batch:
         """Batches of a partition go in this order, which is that of their sequence numbers."""
         return self.number, self.begin
 
+    def fill(self) -> bool:
+        """Takes the records from what was opened, unless they are there; says whether there are
+        any. What a handler of a signal raises comes out behind a call: what a call gives is kept by
+        a call."""
+        if self.opened and self.opened[0] is not None:
+            builder, callbacks = self.opened[0]
+            if len(self.opened) == 1:
+                self.count, self.callbacks = builder.records_count, callbacks
+                self.held_bytes = builder.size_bytes + CALLBACK_BYTES * len(callbacks)
+                self.opened.extend(map(BatchBuilder.finish, (builder,)))
+            self.records = self.opened[1]
+            self.opened = []
+        return bool(self.records)
+
     def halves(self, levels: Mapping[str, int | None]) -> list["Batch"]:
         """Two batches with the records of this one, which has several; each record keeps its
         sequence number. `levels` has the compression level by codec. Costs objects for all records.
@@ -93,6 +127,8 @@ class Batch:
             half.number, half.begin = self.number, self.begin + begin
             half.producer_id, half.epoch = self.producer_id, self.epoch
             half.deadline, half.flush = self.deadline, self.flush
+            half.callbacks = [each for each in self.callbacks if 0 <= each[0] - half.begin < count]
+            half.held_bytes += CALLBACK_BYTES * len(half.callbacks)
             if self.sequence >= 0:
                 half.sequence = (self.sequence + begin) % SEQUENCES
             made.append(half)
@@ -148,8 +184,8 @@ class PartitionQueue:
 
     @property
     def may_send(self) -> bool:
-        """Says whether the next batch may go: alone, as long as the broker has to show that it takes
-        them in their order, or others are to be renumbered."""
+        """Says whether the next batch may go: alone, as long as the broker has to show that it
+        takes them in their order, or others are to be renumbered."""
         if self.is_unproven and self.producer_id >= 0 and self.in_flight:
             return False
         return not self.renumber or (self.is_unsure and not self.in_flight)
@@ -168,10 +204,10 @@ class PartitionQueue:
 
     def begin_epoch(self, producer_id: int, epoch: int) -> None:
         """Sends what is ready under another producer epoch. Nothing may be in flight or unsure."""
-        self.producer_id, self.epoch = producer_id, epoch
-        self.sequence, self.is_unproven = 0, True
         for batch in self.ready:
             batch.sequence = -1
+        self.producer_id, self.epoch = producer_id, epoch
+        self.sequence, self.is_unproven = 0, True
 
     def put_back(self, batches: list[Batch]) -> None:
         """Has batches wait again, in the order in which they were closed."""

@@ -168,7 +168,7 @@ class Producer(ProducerLoop):
         return f"<kafkalite.Producer: {self.cluster.servers_text}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_is_closed", True):
+        if getattr(self, "_is_shut", True):
             return
         if self._thread is None and not self.pending_count:
             self._close_quietly(0)  # nothing was sent that it could lose
@@ -183,6 +183,7 @@ class Producer(ProducerLoop):
             return
         self._sender.close()
         self._leaders.close()
+        self._deliveries.leave_to_parent()
         if self._thread is not None:
             self._thread.leave_to_parent()
         self._is_closed = self._transaction is not None
@@ -198,12 +199,17 @@ class Producer(ProducerLoop):
         """Sends what is under way, and closes the connections. What the brokers have not taken in
         time, at the latest after `delivery_timeout_ms`, is given up, and its callbacks are told.
 
-        Raises as `flush` does.
+        A handler of a signal that comes in the midst of another call has it done at the end of that
+        call, or of the program. Raises as `flush` does.
         """
         if timeout_ms is not None:
             int32("timeout_ms", timeout_ms, 0)
-        if self._is_closed:
+        if self._is_shut:
             return
+        with self._lock:
+            if self._is_inside:
+                self._is_to_close, self._close_timeout_ms = True, timeout_ms
+                return
         self._is_closed = True
         try:
             self._flush(timeout_ms)
@@ -211,9 +217,9 @@ class Producer(ProducerLoop):
             self._abandon(error)
         except BaseException:
             self._abandon(RequestTimedOutError("the producer was closed in the midst of it"))
-            raise
-        finally:
             self._shut_down()
+            raise
+        self._shut_down()
         self._deliveries.raise_first()
 
     def _close_beside(self) -> None:
@@ -236,8 +242,8 @@ class Producer(ProducerLoop):
 
     @alone
     def _abandon_locked(self, error: KafkaliteError) -> None:
-        self._close_batches(self._accumulator.opened())
-        self._sender.abandon(error)
+        self._whole(self._close_batches, self._accumulator.opened())
+        self._whole(self._sender.abandon, error)
 
     def _abandon(self, error: KafkaliteError) -> None:
         self._abandon_locked(error)
@@ -315,7 +321,8 @@ class Producer(ProducerLoop):
     ) -> None:
         """Puts a record into the open batch of its partition; closes that if it is full, and opens
         one if there is none."""
-        if self.pending_bytes > self._batch_options.buffer_bytes:
+        self._refuse_too_large(topic, value, key, headers)
+        if not self._has_room:
             self._wait_for_room()
         outcome, has_closed = REFUSED, False
         while outcome == REFUSED:
@@ -324,7 +331,7 @@ class Producer(ProducerLoop):
             outcome = self._accumulator.append(
                 topic, value, key, headers, at, timestamp_ms, on_delivery, True
             )
-            if outcome == REFUSED and not self._close_batch(topic, at):
+            if outcome == REFUSED and not self._whole(self._close_batch, topic, at):
                 raise InvalidArgumentError(f"no batch takes the record for {topic}-{at}")
             has_closed = has_closed or outcome == REFUSED
         now = time.monotonic()
@@ -336,12 +343,37 @@ class Producer(ProducerLoop):
         if has_closed or outcome == APPENDED_AND_DUE:
             self._turn_by_the_way(now)
 
+    def _refuse_too_large(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+    ) -> None:
+        """Raises `InvalidArgumentError` for a record that no request takes."""
+        size = len(value or b"") + len(key or b"")
+        size += sum(len(name) + len(content or b"") for name, content in headers)
+        most = self._send_options.request_bytes_max
+        if size > most:
+            raise InvalidArgumentError(
+                f"the record for topic '{topic}' has {size} bytes, more than "
+                f"request_bytes_max={most}"
+            )
+
+    @property
+    def _has_room(self) -> bool:
+        """Says whether another record may be under way. A callback does not wait for itself."""
+        held_bytes = self.pending_bytes
+        if self._deliveries.is_called_back:
+            held_bytes -= self._deliveries.untold_bytes
+        return held_bytes <= self._batch_options.buffer_bytes
+
     def _wait_for_room(self) -> None:
         """As long as `max.block.ms` of Kafka's producer says. Raises `RequestTimedOutError`."""
         wait_ms = self.cluster.timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         buffer_bytes = self._batch_options.buffer_bytes
-        while self.pending_bytes > buffer_bytes:
+        while not self._has_room:
             self._refuse_closed()
             if time.monotonic() >= deadline:
                 raise RequestTimedOutError(
@@ -350,7 +382,7 @@ class Producer(ProducerLoop):
                 )
             if not self._sender.pending_count:
                 # Nothing else makes room before linger_ms is over.
-                self._close_batches(self._accumulator.opened())
+                self._whole(self._close_batches, self._accumulator.opened())
             self._step(TURN_MS)
 
     def poll(self, timeout_ms: int = 0) -> None:
@@ -380,7 +412,7 @@ class Producer(ProducerLoop):
     @alone
     def _flush_alone(self, timeout_ms: int | None) -> None:
         deadline = float("inf") if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        self._close_batches(self._accumulator.opened())
+        self._whole(self._close_batches, self._accumulator.opened())
         number = self._deliveries.begin_flush()
         while not self._deliveries.is_flushed(number):
             left_ms = (deadline - time.monotonic()) * 1000
@@ -388,8 +420,9 @@ class Producer(ProducerLoop):
             if left_ms <= 0 and not self._deliveries.is_flushed(number):
                 count = self._sender.pending_count
                 many = "1 batch was" if count == 1 else f"{count} batches were"
+                what = f"{many} not acknowledged" if count else "callbacks were not at their end"
                 raise RequestTimedOutError(
-                    f"{many} not acknowledged within {timeout_ms} ms{self._sender.trouble_text}"
+                    f"{what} within {timeout_ms} ms{self._sender.trouble_text}"
                 )
 
     @property
@@ -426,7 +459,7 @@ class Producer(ProducerLoop):
         while True:
             self._refuse_closed()
             now = time.monotonic()
-            self._leaders.take(now)
+            self._whole(self._leaders.take, now)
             try:
                 found = self._leaders.topic(name, now)
             except ClientError as error:

@@ -11,7 +11,8 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from kafkalite._native import RecordAccumulator
 from kafkalite.client import lifetime
@@ -26,6 +27,8 @@ from kafkalite.client.transactions import Transaction
 from kafkalite.client.trouble import Troubles
 
 __all__ = ["TURN_MS", "BatchOptions", "ProducerLoop"]
+
+Result = TypeVar("Result")
 
 TURN_MS = 100
 """A wait of this length needs no look at what is to be given up meanwhile."""
@@ -64,6 +67,10 @@ class ProducerLoop(ABC):
         transaction as a whole."""
 
     @abstractmethod
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Sends what is under way, and closes the connections."""
+
+    @abstractmethod
     def at_exit(self) -> None:
         """Closes it, at the end of the program, unless a thread is at it."""
 
@@ -74,6 +81,11 @@ class ProducerLoop(ABC):
         """Has no connections any more."""
         self._is_inside = False
         """A call is under way that has the lock: a signal may come in its midst."""
+        self._is_torn = False
+        """A change of what is under way has not come to its end."""
+        self._is_to_close = False
+        """A handler of a signal has closed it in the midst of a call."""
+        self._close_timeout_ms: int | None = None
         self._troubles = Troubles()
         self._deliveries = Deliveries(self._troubles)
         self._leaders = Leaders(self.cluster, allow_auto_create=True)
@@ -108,20 +120,20 @@ class ProducerLoop(ABC):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the records that are under way."""
-        return self._accumulator.open_bytes + self._sender.pending_bytes
+        """Memory of the records that are under way, and of those of which is to be told."""
+        return self._accumulator.open_bytes + self._held_bytes
 
     # --- batches ----------------------------------------------------------------------------------
 
     def _close_batch(self, topic: str, partition: int) -> bool:
         """False if none was open."""
-        closed = self._accumulator.close(topic, partition)
-        if closed is None:
+        batch = Batch(topic, partition)
+        self._sender.begin(batch)
+        # One call that is whole for handlers of signals: the records are here, or there.
+        batch.opened.extend(map(self._accumulator.close, (topic,), (partition,)))
+        if not self._sender.put(batch):
             return False
-        builder, callbacks = closed
-        count, records = builder.records_count, builder.finish()
-        on_done = self._deliveries.callbacks_of(callbacks)
-        self._enqueue(Batch(topic, partition, records, count, on_done))
+        self._note_closed(topic)
         return True
 
     def _close_batches(self, partitions: list[tuple[str, int]]) -> None:
@@ -129,9 +141,28 @@ class ProducerLoop(ABC):
             self._close_batch(topic, partition)
 
     def _enqueue(self, batch: Batch) -> None:
-        self._used.add(batch.topic)
+        self._sender.begin(batch)
         self._sender.put(batch)
-        self._accumulator.closed_bytes = self._sender.pending_bytes
+        self._note_closed(batch.topic)
+
+    def _note_closed(self, topic: str) -> None:
+        self._used.add(topic)
+        self._accumulator.closed_bytes = self._held_bytes
+
+    @property
+    def _held_bytes(self) -> int:
+        """Memory of the closed batches of which not all has been told."""
+        return self._sender.pending_bytes + self._deliveries.untold_bytes
+
+    def _whole(self, change: Callable[..., Result], *args: object) -> Result:
+        """Makes a change of what is under way. If an exception comes out of its midst, as a handler
+        of a signal raises it, the next change begins anew with what is not done."""
+        if self._is_torn:
+            self._sender.mend()
+        self._is_torn = True
+        result = change(*args)
+        self._is_torn = False
+        return result
 
     # --- the work ---------------------------------------------------------------------------------
 
@@ -139,7 +170,13 @@ class ProducerLoop(ABC):
         """Does what is due, for the thread: gives the sockets to wait for and the seconds to wait
         at most; None once it is over."""
         plan = self._drive()
-        return ([], 0.0) if self._tell() else plan  # callbacks may have sent
+        try:
+            has_told = self._tell()
+        except BaseException as error:  # noqa: BLE001 - a callback's, or of the close it asked for
+            # Whoever flushes gets it: the thread goes on.
+            self._deliveries.keep(error)
+            has_told = True
+        return ([], 0.0) if has_told else plan  # callbacks may have sent
 
     @alone
     def _drive(self) -> tuple[list[int], float] | None:
@@ -170,7 +207,7 @@ class ProducerLoop(ABC):
     def _start_thread(self) -> None:
         try:
             self._thread = SenderThread(self, f"sender of {self.cluster.servers_text}")
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             # Callers go on doing its work.
             self._troubles.begin("thread", f"no thread for {self!r}: {error}")
         lifetime.watch(self)
@@ -218,6 +255,9 @@ class ProducerLoop(ABC):
         """Takes what was answered, gives up what is too old, sends what is due."""
         if self._is_shut:
             return
+        self._whole(self._turn_whole, now)
+
+    def _turn_whole(self, now: float) -> None:
         self._sender.take(now)
         self._leaders.take(now)
         if now >= self._next_look:
@@ -225,12 +265,17 @@ class ProducerLoop(ABC):
         self._close_batches(self._accumulator.due())
         self._sender.send(now)
         self._leaders.send(now)
-        self._accumulator.closed_bytes = self._sender.pending_bytes
+        self._accumulator.closed_bytes = self._held_bytes
 
     def _tell(self) -> bool:
         """Calls the callbacks that are due, and writes the log, without the lock. Whether there
         were callbacks."""
         has_told = self._deliveries.tell()
+        if has_told:
+            self._accumulator.closed_bytes = self._held_bytes
+        if self._is_to_close:
+            self._is_to_close = False
+            self.close(self._close_timeout_ms)
         if self._has_thread:
             self._troubles.write()
         return has_told
@@ -264,7 +309,20 @@ class ProducerLoop(ABC):
                 time.sleep(min(seconds, 0.05))
         finally:
             try:
-                self._lock.acquire()
+                self._retake()
             finally:
                 self._is_inside = True
                 self._waiting_count -= 1
+
+    def _retake(self) -> None:
+        """Has the lock again, whatever a handler of a signal raises meanwhile."""
+        failure: BaseException | None = None
+        while True:
+            try:
+                if self._lock._is_owned():  # type: ignore[attr-defined]
+                    break
+                self._lock.acquire()
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failure = error
+        if failure is not None:
+            raise failure

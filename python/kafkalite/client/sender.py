@@ -99,7 +99,7 @@ class Sender(Closing):
         """Connects to nobody yet."""
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.pending_bytes = 0
-        """Bytes of the batches that are ready or in flight."""
+        """Memory of the batches that are ready or in flight, as they were before compression."""
         self.pending_count = 0
         """Number of those batches."""
         self._ready: dict[PartitionQueue, None] = {}
@@ -175,18 +175,46 @@ class Sender(Closing):
             )
         return queue
 
-    def put(self, batch: Batch) -> None:
-        """Adds a closed batch, behind those that were closed before it. From now on it has
-        `delivery_timeout_ms`."""
+    def begin(self, batch: Batch) -> None:
+        """Notes a batch that is being closed, behind those that were closed before it. From now on
+        it has `delivery_timeout_ms`."""
         self._closed_count += 1
         batch.number = self._closed_count
         batch.deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
-        self.pending_bytes += len(batch.records)
-        self.pending_count += 1
         self._deliveries.begin(batch)
+
+    def put(self, batch: Batch) -> bool:
+        """Has a batch that was closed go; says whether there are records in it."""
+        if not batch.fill():
+            del self._deliveries.unfinished[batch.order]
+            return False
+        self.pending_bytes += batch.held_bytes
+        self.pending_count += 1
         queue = self.queue(batch.topic, batch.partition)
         queue.ready.append(batch)
         self._ready[queue] = None
+        return True
+
+    def mend(self) -> None:
+        """Begins anew with what is not done, as if all connections had been lost: an exception, of
+        a handler of a signal's, has come out of the midst of a change."""
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+        self._connecting.close()
+        self._connecting = PendingConnections(self._cluster)
+        if self._pending_id is not None:
+            self._pending_id.close()
+            self._pending_id = None
+        self._leaders.close()
+        for queue in self.queues.values():
+            queue.in_flight.clear()
+            queue.ready.clear()
+            queue.is_unproven = True
+        self._ready.clear()
+        self.pending_bytes = self.pending_count = 0
+        for order in sorted(self._deliveries.unfinished):
+            self.put(self._deliveries.unfinished[order])
 
     def abandon(self, error: KafkaliteError) -> None:
         """Gives up all batches: nobody sends them any more."""
@@ -201,7 +229,7 @@ class Sender(Closing):
             link.flights.clear()
 
     def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
-        self.pending_bytes -= len(batch.records)
+        self.pending_bytes -= batch.held_bytes
         self.pending_count -= 1
         if error is not None and self._transaction is not None:
             self._transaction_error = self._transaction_error or error
@@ -467,9 +495,9 @@ class Sender(Closing):
         """A batch is larger than the topic allows, and each of its records may not be
         (`RecordAccumulator.splitAndReenqueue`)."""
         halves = batch.halves({self._options.codec: self._options.level})
-        self.pending_bytes += sum(len(each.records) for each in halves) - len(batch.records)
+        self.pending_bytes += sum(each.held_bytes for each in halves) - batch.held_bytes
         self.pending_count += len(halves) - 1
-        self._deliveries.split(batch, len(halves))
+        self._deliveries.split(batch, halves)
         self._put_back(queue, halves)
 
     def _lose(self, link: _Link, error: ClientError, now: float) -> None:
@@ -538,8 +566,8 @@ class Sender(Closing):
             if found is None:
                 return
             producer_id, epoch = found
-        queue.renumber = False
         queue.begin_epoch(producer_id, epoch)
+        queue.renumber = False
 
 
 def _unsent(first: KafkaliteError) -> KafkaliteError:

@@ -49,6 +49,7 @@ class Troubles:
         if not self._lines:
             return
         import logging
+        import traceback
 
         logger = logging.getLogger(LOGGER)
         while True:
@@ -56,4 +57,8 @@ class Troubles:
                 level, sentence = self._lines.popleft()
             except IndexError:  # another thread has written the rest
                 return
-            logger.log(level, "%s", sentence)
+            try:
+                logger.log(level, "%s", sentence)
+            except Exception:  # noqa: BLE001 - of a handler of the log's: no record suffers for it
+                if logging.raiseExceptions:
+                    traceback.print_exc()
