@@ -9,6 +9,7 @@ here, tests/tidy does that.
 """
 
 import ast
+import importlib.util
 import io
 import re
 import subprocess
@@ -62,22 +63,26 @@ def measures(tree: Tree) -> dict[str, str]:
     for name in tree.texts:
         folders[str(Path(name).parent)] += 1
     fullest = max((each for each in folders if not each.endswith("/api")), key=folders.__getitem__)
-    circles = [circle for _, circle in sorted(_circles(tree).items())]
     keys = _places_of_keys(tree)
     most_named = max(keys, key=lambda key: keys[key])
     asserts = sum(
         len(re.findall(r"\b(?:debug_)?assert(?:_eq|_ne)?!\(", code)) for _, code in tree.rust()
     )
-    constant = sum(
-        len(re.findall(r"const _: \(\) = (?:\{|assert)", code)) for _, code in tree.rust()
-    )
+    blocks = [
+        block
+        for _, code in tree.rust()
+        for block in re.findall(
+            r"^const _: \(\) = (?:\{.*?^\};|assert)", code, re.DOTALL | re.MULTILINE
+        )
+    ]
+    constant = sum(block.count("assert") for block in blocks)
     return {
         "product lines (Rust, Python, Java)": f"{sum(lengths.values()):,} in {len(lengths)} files",
         "largest file": f"{lengths[longest]} ({longest})",
         f"files over {LINES_LONG} lines": f"{long} ({100 * long / len(lengths):.1f} %)",
         f"functions over {FUNCTION_LINES_MAX} lines": f"{len(too_long)}{longest_function}",
         "files in the fullest folder (api aside)": f"{folders[fullest]} ({fullest})",
-        "import circles within folders, files in each": ", ".join(circles) or "none",
+        "import circles within folders, files in each": ", ".join(_circles(tree)) or "none",
         "rooms of rust/src on the way of Produce": str(_rooms_of_produce(tree.root)),
         "nested functions in api/ and metadata/": str(_nested_functions(tree)),
         "asserts in rust/src; of constants": f"{asserts}; {constant}",
@@ -131,38 +136,15 @@ def _untyped_handlers(tree: Tree) -> int:
     return sum(bool(re.search(r"def handle\([^)]*message: Any", text)) for text in handlers)
 
 
-def _circles(tree: Tree) -> dict[str, str]:
-    """By folder, the largest set of its files of which each reaches each by imports."""
-    graphs: dict[str, dict[str, set[str]]] = defaultdict(dict)
-    for name, code in tree.rust():
-        path = Path(name)
-        siblings = {other.stem for other in map(Path, tree.texts) if other.parent == path.parent}
-        inner = "::".join(["crate", *path.parts[2:-1]])
-        used = set(re.findall(rf"\b(?:super|{inner})::(\w+)", code))
-        for group in re.findall(rf"\b(?:super|{inner})::\{{(.*?)\}};", code, re.DOTALL):
-            used |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group)))
-        if path.stem not in ("mod", "lib"):
-            graphs[str(path.parent)][path.stem] = (used & siblings) - {path.stem, "mod"}
-    found = {}
-    for folder, graph in graphs.items():
-        reach = {file: _reach(graph, file) for file in graph}
-        sets = {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in graph}
-        largest = max(sets, key=len, default=frozenset())
-        if len(largest) > 1:
-            found[folder] = f"{len(largest)} in {folder.removeprefix('rust/src/')}"
-    return found
-
-
-def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Files that are reached from one, by one import or more."""
-    reached: set[str] = set()
-    waiting = [start]
-    while waiting:
-        for each in graph.get(waiting.pop(), ()):
-            if each not in reached:
-                reached.add(each)
-                waiting.append(each)
-    return reached
+def _circles(tree: Tree) -> list[str]:
+    """The largest circle of each folder that has one, as tests/tidy finds them."""
+    spec = importlib.util.spec_from_file_location("circles", ROOT / "tests/tidy/test_circles.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tidy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tidy)
+    found = tidy.circles(tree.root / "rust/src")
+    return [f"{max(map(len, each))} in {folder}" for folder, each in sorted(found.items())]
 
 
 def _rooms_of_produce(root: Path) -> int:

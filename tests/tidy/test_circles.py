@@ -28,11 +28,11 @@ OWN = "mod"  # the node of a folder's own file
 Module = tuple[str, ...]
 
 
-def modules() -> dict[Module, Path]:
+def modules(source: Path) -> dict[Module, Path]:
     """Every module that is a file, by its path below `crate`."""
     found = {}
-    for file in SOURCE.rglob("*.rs"):
-        parts = file.relative_to(SOURCE).with_suffix("").parts
+    for file in source.rglob("*.rs"):
+        parts = file.relative_to(source).with_suffix("").parts
         found[parts[:-1] if parts[-1] in ("mod", "lib") else parts] = file
     return found
 
@@ -109,9 +109,9 @@ def resolved(
     return full
 
 
-def circles() -> dict[str, list[list[str]]]:
-    """Of each folder with circles: the nodes of each."""
-    known = modules()
+def circles(source: Path = SOURCE) -> dict[str, list[list[str]]]:
+    """Gives the nodes of each circle, by its folder."""
+    known = modules(source)
     edges: dict[Module, dict[str, set[str]]] = {}
     for module, target in imports(known):
         for depth in range(1, len(module) + 1):
