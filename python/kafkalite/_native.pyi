@@ -59,9 +59,9 @@ __version__: Final[str]
 # A log's files, read as they lie. Names of fields are those that Kafka's DumpLogSegments prints.
 
 def log_file_kind(name: str) -> str | None:
-    """Names the kind of a file, by its name alone: "segment", "offset index", "time index", "transaction
-    index", "producer snapshot", "leader epoch checkpoint", "partition metadata", "offset
-    checkpoint", "meta.properties", "metadata snapshot"; `None` for any other name."""
+    """Names the kind of a file, by its name alone: "segment", "offset index", "time index",
+    "transaction index", "producer snapshot", "leader epoch checkpoint", "partition metadata",
+    "offset checkpoint", "meta.properties", "metadata snapshot"; `None` for any other name."""
 
 def position_of_offset(path: str | PathLike[str], offset: int) -> int:
     """Where in a segment's file the first batch starts that holds `offset` or what follows it, in
@@ -446,8 +446,8 @@ class Topics:
         finalized: Sequence[tuple[str, int]],
         epoch: int,
     ) -> None:
-        """Sets the features of ApiVersions: (name, lowest, highest level), (name, level), and up to which
-        offset of the metadata that is so."""
+        """Sets the features of ApiVersions: (name, lowest, highest level), (name, level), and up to
+        which offset of the metadata that is so."""
 
 @final
 class Figures:

@@ -26,7 +26,8 @@ async def in_time(
 
 
 def answer_of(asked: Future[T]) -> T:
-    """Returns the answer of a log. Raises KafkaliteError: why it was refused, or that it said nothing."""
+    """Returns the answer of a log. Raises KafkaliteError: why it was refused, or that it said
+    nothing."""
     if not asked.is_done:
         raise TimedOutError(SILENCE)
     return asked.result()
