@@ -62,7 +62,7 @@ def handle(
 def _configs(
     context: Context, resource: Any, message: Any, described: dict[Any, list[Any]]
 ) -> list[Any]:
-    """What is said of a resource. Most topics of a request have the same configs, so that what was
+    """Describes a resource. Most topics of a request have the same configs, so that what was
     `described` once is said again."""
     kind, name = resource.resource_type, resource.resource_name
     _check(context, kind, name)

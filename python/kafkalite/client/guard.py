@@ -75,10 +75,10 @@ class Exclusive(Closing, ABC):
         self._is_called_back = False
         """A function of the caller's is called, which may use it, after the end too."""
         self._calls = 0
-        """Of the thread that is in it: a listener, or a handler of a signal, calls within a call.
-        """
+        """Depth of the calls of the thread that is in it: a listener, or a handler of a signal,
+        calls within a call. """
         self._end_asked: Callable[[], object] | None = None
-        """What such a call asked for, at the end of the outermost one."""
+        """Called at the end of the outermost call, for which an inner one asked."""
 
     def after_fork(self) -> None:
         """Refuses all use in a child. The guard may be another thread's, which is not there."""

@@ -26,7 +26,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class RuntimeHost(Host, Protocol):
-    """What the broker offers to a coordinator (`kafkalite.context.Context`)."""
+    """The broker as a coordinator needs it (`kafkalite.context.Context`)."""
 
     @property
     def config(self) -> Mapping[str, Any]: ...
@@ -63,7 +63,7 @@ class Runtime(Generic[M]):
         self._make_machine = make_machine
         self._codec = CODECS[topic.codec] if 0 <= topic.codec < len(CODECS) else CODECS[0]
         self._loading: list[list[Loading[M]]] = []
-        """What is to be loaded from each log directory, in this order."""
+        """The loads of each log directory, in this order."""
         self._making: Future[None] | None = None
         self._partitions: dict[str, int] = {}
         """Key -> partition, of keys that were asked for lately."""

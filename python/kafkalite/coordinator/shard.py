@@ -58,7 +58,7 @@ class Lines(Protocol):
 
 
 class Host(Protocol):
-    """What the broker offers to a shard (`kafkalite.context.Context`)."""
+    """The broker as a shard needs it (`kafkalite.context.Context`)."""
 
     @property
     def plane(self) -> _native.BrokerPlane: ...
@@ -220,7 +220,7 @@ class Shard(Generic[M]):
 
     @property
     def is_writing(self) -> bool:
-        """Whether something is not on disk yet."""
+        """True as long as something is not on disk yet."""
         return bool(self._gathered or self._under_way)
 
     def _gather(self, append: Append) -> None:
@@ -392,7 +392,7 @@ class Loading(Generic[M]):
 
 
 def _client_code(kafka_code: int) -> int:
-    """What a client is told of a write that failed
+    """Gives the code that a client is told of a write that failed
     (`GroupMetadataManager.appendGroupMetadataErrorToResponseError`). Kafka hands any other code on.
     What else can fail is a batch that was made wrongly here, and a client would take its code for
     one about the request: so it is UNKNOWN_SERVER_ERROR, as for a batch that is too large."""

@@ -140,7 +140,7 @@ class ClassicGroup:
     # --- what may be asked without changing anything ----------------------------------------------
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members read a topic; true where that cannot be told of a consumer group."""
+        """True if members read a topic, and where that cannot be told of a consumer group."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
@@ -261,7 +261,8 @@ class ClassicGroup:
     def on_stored(
         self, what: AssignmentStored | StaticMemberStored, error_code: int, moment: Moment
     ) -> list[GroupEffect]:
-        """What was to be written is on disk, or could not be written (`error_code` for clients)."""
+        """Takes the end of a write: it is on disk, or could not be written (`error_code` for
+        clients)."""
         if isinstance(what, AssignmentStored):
             self._on_assignment_stored(what, error_code, moment)
         else:

@@ -1,4 +1,4 @@
-"""What groups are told and what they ask for: requests and their answers, what is written and what
+"""Events and effects of groups: requests and their answers, what is written and what
 came of it. `classic.py` is the state machine between them."""
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Limits(NamedTuple):
-    """What the broker's configuration says of every group."""
+    """The broker's configuration for every group."""
 
     size_max: int
     initial_rebalance_delay_ms: int
@@ -85,7 +85,7 @@ class MemberRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """What the log keeps of a group. `state_timestamp_ms` is -1 where it is not known."""
+    """A group as the log keeps it. `state_timestamp_ms` is -1 where it is not known."""
 
     protocol_type: str
     generation_id: int

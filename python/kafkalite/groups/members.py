@@ -64,7 +64,7 @@ class Member:
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member sent with a protocol; empty for one that it cannot do."""
+        """The metadata that the member sent with a protocol; empty for one that it cannot do."""
         return next((data for name, data in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
@@ -176,7 +176,7 @@ class Members:
         return before
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether one of the protocols is known to every member."""
+        """True if one of the protocols is known to every member."""
         counts = self._protocol_counts
         return any(counts.get(name, 0) == len(self._by_id) for name, _ in protocols)
 

@@ -81,7 +81,7 @@ class Offsets:
         return [group_id for group_id, topics in self._by_group.items() if topic in topics]
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction commits an offset of the partition."""
+        """True if an open transaction commits an offset of the partition."""
         key = (group_id, topic, partition)
         return any(key in transaction for transaction in self._open.values())
 
@@ -89,7 +89,7 @@ class Offsets:
         self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
 
     def put_all(self, group_id: str, committed: list[Commit], record_offset: int) -> None:
-        """What one write has committed, whose first record stands there in the log."""
+        """Takes what one write has committed, whose first record stands there in the log."""
         topics = self._by_group.setdefault(group_id, {})
         for topic, partition, offset in committed:
             partitions = topics.get(topic)
@@ -116,7 +116,8 @@ class Offsets:
         self._open.setdefault(producer_id, {})[group_id, topic, partition] = offset
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Of an offset within and one without a transaction the later in the log holds."""
+        """Ends a transaction. Of an offset within it and one without, the later in the log
+        holds."""
         for key, offset in self._open.pop(producer_id, {}).items():
             present = self.get(*key)
             if commit and (present is None or offset.record_offset > present.record_offset):

@@ -289,7 +289,7 @@ impl LogVerification {
     }
 }
 
-/// Whether a broker holds the directory, or the one above if this is a partition's. A lock file
+/// True if a broker holds the directory, or the one above if this is a partition's. A lock file
 /// that may not be opened says nothing, and then the strict rules hold.
 fn is_in_use(path: &Path) -> bool {
     let above = path.join("..");
