@@ -18,7 +18,7 @@ from client.fake import FakeBroker
 from client.test_lifetime import in_a_fork
 from client.test_producer import Log
 from kafkalite import Broker
-from kafkalite.client import Consumer, Producer
+from kafkalite.client import Admin, Consumer, Producer
 from kafkalite.errors import RequestTimedOutError
 
 
@@ -267,3 +267,26 @@ def test_the_consumer_sees_what_a_child_and_its_parent_sent(
         while len(came) < 2:
             came += [record.value for record in consumer.poll(1_000)]
     assert sorted(filter(None, came)) == [b"child", b"parent"]
+
+
+def test_a_broker_with_a_new_data_directory_takes_what_a_living_producer_sends() -> None:
+    """It gives the same producer ids anew: of two producers with one id, one was told offsets of
+    records that were not in the log, as duplicates of the other's."""
+    with kafkalite.Broker() as first:
+        address = first.bootstrap_servers
+        with Admin(address) as admin:
+            admin.create_topic("t", partitions=1)
+        old = Producer(address)
+        old.send("t", b"to the first", partition=0)
+        old.flush()
+    with kafkalite.Broker(listen=address) as second:
+        with Admin(address) as admin:
+            admin.create_topic("t", partitions=1)
+        with Producer(address) as new:
+            for number in range(6):
+                for name, producer in ((b"new", new), (b"old", old)):
+                    producer.send("t", b"%s %d" % (name, number), partition=0)
+                    producer.flush(20_000)
+        old.close()
+        found = values_of(second, "t")
+    assert found == [b"%s %d" % (name, number) for number in range(6) for name in (b"new", b"old")]

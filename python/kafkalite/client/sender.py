@@ -109,6 +109,8 @@ class Sender(Closing):
         self._options = options
         self._wants_id = options.wants_id
         self._producer_id, self._epoch = -1, 0
+        self._cluster_id: str | None = None
+        """The cluster that the producer id is of."""
         self._pending_id: PendingRequest | None = None
         self._id_asked_at = 0.0
         self._connecting = PendingConnections(cluster)
@@ -241,6 +243,7 @@ class Sender(Closing):
         """Gives up what is too old, and sends what may go."""
         if not self._ready:
             return
+        self._leave_other_cluster()
         by_node: dict[int, list[PartitionQueue]] = {}
         # First of all partitions: one that is given up ends the transaction of the others.
         for queue in self._ready:
@@ -407,6 +410,24 @@ class Sender(Closing):
         check(response.error_code, "a producer id")
         return response.producer_id, response.producer_epoch
 
+    def _leave_other_cluster(self) -> None:
+        """Has all go under a new producer id where another cluster answers: a broker with a new
+        data directory, which gives this one's to somebody else."""
+        told = self._cluster.cluster_id
+        if told is None or told == self._cluster_id or self._transaction is not None:
+            return
+        was, self._cluster_id = self._cluster_id, told
+        if was is None or self._producer_id < 0:
+            return
+        self._troubles.warn(f"cluster {told} answers in place of {was}: records go there")
+        self.mend()
+        for batch in self._deliveries.unfinished.values():
+            batch.sequence = -1
+        for queue in self.queues.values():
+            queue.renumber = False
+            queue.begin_epoch(-1, 0)
+        self._producer_id = -1
+
     def _take_id(self, producer_id: int, epoch: int) -> None:
         self._producer_id, self._epoch = producer_id, epoch
         for queue in self.queues.values():
@@ -513,6 +534,12 @@ class Sender(Closing):
             for batch in batches:
                 queue.in_flight.remove(batch)
             self._come_back(queue, batches, error, f"broker {link.node_id}", now)
+        # Who answers at its address next may be of another cluster, which Metadata tells.
+        for topic, partition in self.queues:
+            known = self._cluster.known_topic(topic)
+            row = None if known is None else known.partitions.get(partition)
+            if row is not None and row.leader == link.node_id:
+                self._leaders.doubt(topic, partition)
 
     def _come_back(
         self, queue: PartitionQueue, batches: list[Batch], error: ClientError, name: str, now: float
