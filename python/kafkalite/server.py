@@ -3,7 +3,7 @@ them it calls what has become due, and has tasks go on (`kafkalite.tasks`): by a
 answer of a log, be it that an append is committed, or because logs were made or deleted.
 
 It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
-a log directory there: then that one waits (`rust/src/net/control/log_calls.rs`). All state is used
+a log directory there: then that one waits (`rust/src/net/control/wait.rs`). All state is used
 by whichever has the turn, and nothing is under way when it changes hands.
 """
 

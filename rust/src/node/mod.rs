@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Claimed::open      locks and meta.properties; nothing of a directory of Kafka's is changed
-//!   metadata is read (python/kafkalite/metadata/store.py) and says which topics there are
+//!   metadata is read (python/kafkalite/metadata/reading.py) and says which topics there are
 //! Node::load         the logs of those topics; a partition of no topic is stray
 //! ```
 

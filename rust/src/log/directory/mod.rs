@@ -234,7 +234,7 @@ impl LogDirectory {
         self.previous_broker_epoch
     }
 
-    /// Held while a checkpoint file is read and written, as by `compact/checkpoints.rs`.
+    /// Held while a checkpoint file is read and written, as by `compact/cleaner_checkpoint.rs`.
     pub(super) fn checkpoint_lock(&self) -> MutexGuard<'_, ()> {
         self.checkpointing.lock()
     }

@@ -1,6 +1,6 @@
 //! Records of the metadata on their way to disk. The control thread brings them there when it comes back
 //! for more to do, and the spare one goes on if the directory of the metadata does not answer
-//! (`log_calls.rs`); Python is woken once they are durable, or are known not to be.
+//! (`wait.rs`); Python is woken once they are durable, or are known not to be.
 
 use std::sync::Arc;
 

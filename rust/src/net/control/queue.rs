@@ -3,7 +3,7 @@
 //! something or one of its timers is due, and takes everything at once.
 //!
 //! Two threads of Python take turns at being the control thread. The spare one waits for the turn
-//! until the other does not come back from a log directory (`log_calls.rs`).
+//! until the other does not come back from a log directory (`wait.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 //! The listeners, which the first network thread has: connections are taken from them, judged
-//! (`admission.rs`), and given to the threads in turn.
+//! (`net/admission/`), and given to the threads in turn.
 //!
 //! ```text
 //! no room for one more       it waits in the listener's backlog, until another connection closes; so it
