@@ -59,7 +59,7 @@ def test_a_fork_of_a_consumer_is_refused_and_leaves_its_parent_alone(
                 with pytest.raises(ValueError, match="make a Consumer in this process"):
                     call()
             consumer.close()
-            consumer.at_exit()
+            consumer.at_exit(0)
             consumer.__del__()
             with Consumer(servers, group="of-the-child") as own:
                 own.subscribe("forked-consumer")

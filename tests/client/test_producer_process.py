@@ -18,7 +18,7 @@ from client.fake import FakeBroker
 from client.test_lifetime import in_a_fork
 from client.test_producer import Log
 from kafkalite import Broker
-from kafkalite.client import Admin, Consumer, Producer
+from kafkalite.client import Admin, Consumer, Producer, lifetime
 from kafkalite.errors import RequestTimedOutError
 
 
@@ -174,6 +174,24 @@ def test_a_program_whose_records_nobody_takes_is_told_so_at_its_end() -> None:
             broker.servers,
         )
     assert "1 record for partition orders-0 was not acknowledged within 0.5 s" in told
+
+
+def test_the_end_of_a_program_waits_once_for_brokers_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waited for half a minute a producer, one after the other."""
+    monkeypatch.setattr(lifetime, "EXIT_S", 1.0)
+    with kafkalite.Broker() as broker:
+        producers = [Producer(broker.bootstrap_servers) for _ in range(3)]
+        for producer in producers:
+            producer.send("gone", b"taken")
+            producer.flush()
+    for producer in producers:
+        producer.send("gone", b"not taken")
+    started = time.monotonic()
+    lifetime._at_exit()
+    assert time.monotonic() - started < 2.5
+    assert [producer.failed_count for producer in producers] == [1, 1, 1]
 
 
 def test_a_producer_that_nobody_holds_sends_what_it_has_and_says_that_it_was_not_closed() -> None:

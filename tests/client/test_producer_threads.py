@@ -122,7 +122,9 @@ def test_callbacks_of_several_threads_are_called_one_after_the_other() -> None:
 
 def test_flush_waits_for_what_was_sent_before_and_not_for_what_comes_meanwhile() -> None:
     is_over = threading.Event()
-    with FakeBroker(Log()) as broker, Producer(broker.servers, linger_ms=0) as producer:
+    # The buffer is small, so that no flush has more than that before it.
+    settings: dict[str, Any] = {"linger_ms": 0, "buffer_bytes": 64 << 10}
+    with FakeBroker(Log()) as broker, Producer(broker.servers, **settings) as producer:
 
         def send() -> None:
             while not is_over.is_set():

@@ -190,7 +190,7 @@ class Cluster(Closing):
         self._lock = threading.RLock()
         self._deadline, self._is_interrupted = None, False
 
-    def at_exit(self) -> None:
+    def at_exit(self, _timeout_ms: int) -> None:
         """Leaves its connections to the kernel."""
 
     def twin(self) -> "Cluster":

@@ -219,7 +219,7 @@ class Connection(Closing):
         """Closes the child's copy: answers on it are the parent's, which keeps its own."""
         self.close()
 
-    def at_exit(self) -> None:
+    def at_exit(self, _timeout_ms: int) -> None:
         """Leaves it to the kernel, which closes it."""
 
     def interrupt(self) -> None:

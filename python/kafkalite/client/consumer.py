@@ -201,13 +201,13 @@ class Consumer(Exclusive):
             self._coordinator.group.drop()
         self._close_sockets()
 
-    def at_exit(self) -> None:
+    def at_exit(self, timeout_ms: int) -> None:
         """Closes it at the end of the program, which has not said that it is done with what it had
         in hand: an exception may have ended it, or a signal."""
         self.wakeup()
         if self._guard.acquire(timeout=EXIT_S):
             try:
-                self._close(CLOSE_MS, in_hand=False)
+                self._close(timeout_ms, in_hand=False)
             finally:
                 self._guard.release()
 

@@ -12,6 +12,7 @@ nothing is hooked before the first client is made.
 import atexit
 import os
 import sys
+import time
 from typing import Protocol
 from weakref import WeakSet
 
@@ -24,9 +25,12 @@ class Client(Protocol):
     def after_fork(self) -> None:
         """Gives up, in the child, what belongs to the parent. No other thread runs."""
 
-    def at_exit(self) -> None:
-        """Closes it, at the end of the program."""
+    def at_exit(self, timeout_ms: int) -> None:
+        """Closes it, at the end of the program, which waits no longer for that."""
 
+
+EXIT_S = 30.0
+"""What the end of a program waits for all its clients together."""
 
 _watched: WeakSet[Client] = WeakSet()
 _hooked: set[int] = set()
@@ -64,11 +68,13 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Closes each client, whatever closing the others raises, and raises the first of that."""
+    """Closes each client, whatever closing the others raises, and raises the first of that. Brokers
+    that are gone are waited for once, however many clients wait for them."""
+    deadline = time.monotonic() + EXIT_S
     first: BaseException | None = None
     for client in list(_watched):
         try:
-            client.at_exit()
+            client.at_exit(max(round(1000 * (deadline - time.monotonic())), 0))
         except BaseException as error:  # noqa: BLE001 - raised below
             first = first or error
     if first is not None:

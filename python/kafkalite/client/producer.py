@@ -189,11 +189,11 @@ class Producer(ProducerLoop):
         self._is_closed = self._transaction is not None
         self._begin()
 
-    def at_exit(self) -> None:
+    def at_exit(self, timeout_ms: int) -> None:
         """Closes it, at the end of the program, unless a thread is at it."""
-        self._close_quietly(CLOSE_MS)
+        self._close_quietly(timeout_ms)
         if self._closer is not None:
-            self._closer.join(CLOSE_MS / 1000)
+            self._closer.join(timeout_ms / 1000)
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is under way, and closes the connections. What the brokers have not taken in

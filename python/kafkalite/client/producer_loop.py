@@ -71,7 +71,7 @@ class ProducerLoop(ABC):
         """Sends what is under way, and closes the connections."""
 
     @abstractmethod
-    def at_exit(self) -> None:
+    def at_exit(self, timeout_ms: int) -> None:
         """Closes it, at the end of the program, unless a thread is at it."""
 
     def _begin(self) -> None:
