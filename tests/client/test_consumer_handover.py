@@ -304,7 +304,7 @@ def test_a_time_that_is_no_number_of_milliseconds_is_refused(timeout: Any) -> No
     """`poll(1.0)`, a second to other clients, was a millisecond."""
     with Consumer("127.0.0.1:1") as consumer:
         for call in (consumer.poll, consumer.fetch, consumer.close):
-            with pytest.raises(TypeError, match=r"^timeout_ms is of type \w+, it must be int$"):
+            with pytest.raises(TypeError, match=r"^timeout_ms is .*must be int, milli"):
                 call(timeout)
 
 

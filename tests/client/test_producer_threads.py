@@ -224,7 +224,7 @@ def test_a_trouble_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
         is_down.clear()
         producer.flush()
         wait_until(lambda: len(caplog.records) >= 2)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "records wait" in caplog.messages[0]
     assert "answers again, after" in caplog.messages[1]
     assert log.values == [b"0", b"1"]

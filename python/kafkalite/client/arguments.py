@@ -51,7 +51,7 @@ def texts(name: str, given: object) -> list[str]:
     """Several texts; a single one is itself, not its letters. Raises TypeError."""
     if isinstance(given, str):
         return [given]
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
         raise wrong_type(name, given, "str, or several in a list")
     return [text(f"an element of {name}", each) for each in given]
 
@@ -102,7 +102,7 @@ def whole(name: str, given: object, low: int | None = None, high: int | None = N
     """A whole number, numpy's too, which True is not. Raises TypeError; InvalidArgumentError below
     `low` and above `high`."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
-        raise wrong_type(name, given, "int")
+        raise wrong_type(name, given, "int, milliseconds" if name.endswith("_ms") else "int")
     number = index(given)
     if low is not None and number < low:
         raise InvalidArgumentError(f"{name}={number} is less than {low}")
@@ -147,7 +147,8 @@ def pair(name: str, given: object) -> tuple[str, int]:
         case (str(topic), number) if not isinstance(number, bool):
             if isinstance(number, SupportsIndex):
                 return short_text(f"a topic in {name}", topic), index(number)
-    raise TypeError(f"{name} has {given!r}, which is no pair of topic and partition")
+    verb = "has" if name.endswith("s") else "is"
+    raise TypeError(f"{name} {verb} {given!r}, which is no pair of topic and partition")
 
 
 def pairs(name: str, given: object) -> list[tuple[str, int]]:

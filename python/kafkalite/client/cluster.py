@@ -15,12 +15,12 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kafkalite.client import lifetime
-from kafkalite.client.arguments import int32, short_text, texts
+from kafkalite.client.arguments import int32, short_text, texts, wrong_type
 from kafkalite.client.connecting import Address, Connecting, DialOptions
 from kafkalite.client.connection import (
     CLIENT_ID,
@@ -81,6 +81,9 @@ def parse_servers(bootstrap_servers: Servers) -> list[tuple[str, int]]:
     """`host:port,[::1]:9092`, or a list of such texts, as pairs. A protocol before an address, as
     in `PLAINTEXT://host:port`, is passed over, as Kafka's Java client does. Raises
     `InvalidArgumentError`, `TypeError`."""
+    if isinstance(bootstrap_servers, Mapping):
+        wanted = "HOST:PORT, or several: settings are arguments by name"
+        raise wrong_type("bootstrap_servers", bootstrap_servers, wanted)
     servers = []
     for text in ",".join(texts("bootstrap_servers", bootstrap_servers)).split(","):
         part = PROTOCOL.sub("", text.strip())
@@ -153,6 +156,8 @@ class Cluster(Closing):
         self._failed_at: dict[Address, float] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
+        self.is_ended = False
+        """Whoever asked it has been closed."""
         lifetime.watch(self)
 
     def __repr__(self) -> str:
@@ -326,6 +331,8 @@ class Cluster(Closing):
         an operation around it is over: gives the sooner. No other thread asks meanwhile.
 
         Raises `RequestTimedOutError` if the operation of another thread has not ended by then."""
+        if self.is_ended:
+            raise InvalidArgumentError("the client has been closed")
         if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             raise RequestTimedOutError("another thread's operation has taken all the time")
         around = self._deadline
@@ -572,9 +579,11 @@ class ClusterClient(Closing):
         client_id: str = CLIENT_ID,
         timeout_ms: int = TIMEOUT_MS,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        wait_for_servers_ms: int = 0,
     ) -> None:
-        """`timeout_ms` bounds each call with its retries, `request_timeout_ms` a single answer. A
-        `Cluster` that is given has its own, and stays the caller's to close."""
+        """`timeout_ms` bounds each call with its retries, `request_timeout_ms` a single answer;
+        `wait_for_servers_ms` is how long the first contact is waited for, where nobody answers at
+        first. A `Cluster` that is given has its own, and stays the caller's to close."""
         self._owns = not isinstance(bootstrap_servers, Cluster)
         self.cluster = (
             bootstrap_servers
@@ -584,6 +593,7 @@ class ClusterClient(Closing):
                 client_id=client_id,
                 timeout_ms=timeout_ms,
                 request_timeout_ms=request_timeout_ms,
+                wait_for_servers_ms=wait_for_servers_ms,
             )
         )
 
@@ -591,6 +601,7 @@ class ClusterClient(Closing):
         return f"<kafkalite.{type(self).__name__}: {self.cluster.servers_text}>"
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections. Nothing can be asked any more."""
         if self._owns:
             self.cluster.close()
+            self.cluster.is_ended = True

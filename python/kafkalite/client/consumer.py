@@ -193,9 +193,7 @@ class Consumer(Exclusive):
         if self._is_closed or self._is_forked:
             return
         self._is_closed = True
-        coordinator = self._coordinator
-        is_subscribed = coordinator is not None and coordinator.is_subscribed
-        if is_subscribed or list(self._subscription_state):
+        if self._is_subscribed or self._subscription_state:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         if self._coordinator is not None:
             self._coordinator.group.drop()
@@ -308,12 +306,26 @@ class Consumer(Exclusive):
         if self._coordinator is None:
             raise InvalidArgumentError("a consumer without a group can only assign")
         named = topics if isinstance(topics, re.Pattern) else short_texts("topics", topics)
+        if isinstance(named, list):
+            for each in named:
+                if each.startswith("^"):
+                    sentence = (
+                        f"topics has {each!r}, no topic's name: is re.compile({each!r}) meant?"
+                    )
+                    raise InvalidArgumentError(sentence)
+            if not named:
+                self.unsubscribe()
+                return
         listener = Listener(on_assigned, on_revoked, on_lost)
         for name, function in listener._asdict().items():
             if function is not None and not callable(function):
                 raise wrong_type(name, function, "a function of a list of partitions")
         self._fetcher.waiting.shut()
         self._coordinator.subscribe(named, Listener(*map(self._called_back, listener)))
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return self._coordinator is not None and self._coordinator.is_subscribed
 
     def _called_back(self, function: OnPartitions | None) -> OnPartitions | None:
         """A function that is called within `poll`: it may use the consumer, but not to read."""
@@ -519,6 +531,8 @@ class Consumer(Exclusive):
         deadline = time.monotonic() + int32("timeout_ms", timeout_ms, 0) / 1000
         if self._is_called_back:
             raise InvalidArgumentError("a rebalance listener cannot read: it is called by poll")
+        if not (self._is_subscribed or self._subscription_state):
+            raise InvalidArgumentError("nothing to read: subscribe to topics, or assign partitions")
         self._fetcher.waiting.shut()
         self._subscription_state.confirm()
         return deadline

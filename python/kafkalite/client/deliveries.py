@@ -60,12 +60,16 @@ class Deliveries:
     def finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
         """Notes what became of a batch: the error or None, and its base offset, -1 if it is not
         known."""
-        name = f"lost {batch.topic}" if error is not None or self._troubles else ""
         has_callbacks = batch.on_done is not None or bool(batch.callbacks)
-        if error is None and name:
-            self._troubles.end(name, f"records of {batch.topic} are taken again")
-        elif error is not None and not has_callbacks:
-            many = "a record was" if batch.count == 1 else f"{batch.count} records were"
+        untold = 0 if batch.on_done is not None else batch.count - len(batch.callbacks)
+        if error is None and self._troubles:
+            self._troubles.end_all(
+                f"lost {batch.topic}\n", f"records of {batch.topic} are taken again"
+            )
+        elif error is not None and untold:
+            many = "a record was" if untold == 1 else f"{untold} records were"
+            # Another reason is another trouble: the one must not hide the other.
+            name = f"lost {batch.topic}\n{getattr(error, 'code', type(error).__name__)}"
             self._troubles.begin(name, f"{many} given up: {error}")
         kept, order = None if error is None else without_frames(error), batch.order
         # What the handler of a signal raises comes out behind a call, at the start of a function or

@@ -13,7 +13,7 @@ import struct
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from operator import length_hint
+from operator import itemgetter, length_hint
 from typing import NamedTuple, TypeVar
 
 from kafkalite._native import count_fetched, fetched_end, fetched_tail, read_fetched
@@ -24,6 +24,9 @@ __all__ = ["Fetched", "Record", "Row", "Waiting"]
 
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
 Result = TypeVar("Result")
+
+HEADERS_OF = itemgetter(5)
+"""Of a row."""
 
 # Before what a batch says to be its size: its offset and the size itself.
 BATCH_HEAD = struct.Struct(">qi")
@@ -41,7 +44,8 @@ class Record(NamedTuple):
     """0 create time, 1 log append time, -1 none."""
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[bytes, bytes | None], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
+    """As `Producer.send` takes them. A name that is not UTF-8 has U+FFFD in it, as in Java."""
 
 
 class Fetched:
@@ -154,7 +158,13 @@ def unreadable(
 def _records(fetched: Fetched, rows: list[Row]) -> list[Record]:
     """The rows as a caller gets them. Half the cost of `Record(…)`, which is called by name."""
     partition, new = fetched.topic_partition, tuple.__new__
+    if any(map(HEADERS_OF, rows)):
+        rows = [(*row[:5], _named(row[5])) for row in rows]  # type: ignore[misc]
     return [new(Record, partition + row) for row in rows]
+
+
+def _named(headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple([(name.decode("utf-8", "replace"), content) for name, content in headers])
 
 
 class _Open(NamedTuple):

@@ -66,6 +66,10 @@ class Exclusive(Closing, ABC):
     """Whoever is used by one thread at a time. Its lines for the log are written after each call,
     when no lock is held."""
 
+    # Of one whose constructor has not come so far.
+    _is_closed = True
+    _is_forked = False
+
     def __init__(self) -> None:
         self._troubles = Troubles()
         self._guard = threading.RLock()

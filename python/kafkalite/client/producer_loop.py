@@ -308,21 +308,17 @@ class ProducerLoop(ABC):
             elif seconds > 0:
                 time.sleep(min(seconds, 0.05))
         finally:
-            try:
-                self._retake()
-            finally:
-                self._is_inside = True
-                self._waiting_count -= 1
-
-    def _retake(self) -> None:
-        """Has the lock again, whatever a handler of a signal raises meanwhile."""
-        failure: BaseException | None = None
-        while True:
-            try:
-                if self._lock._is_owned():  # type: ignore[attr-defined]
-                    break
-                self._lock.acquire()
-            except BaseException as error:  # noqa: BLE001 - raised below
-                failure = error
-        if failure is not None:
-            raise failure
+            # Has the lock again, whatever a handler of a signal raises meanwhile: no function of
+            # its own, at whose start it could.
+            failure: BaseException | None = None
+            while True:
+                try:
+                    if self._lock._is_owned():  # type: ignore[attr-defined]
+                        break
+                    self._lock.acquire()
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    failure = error
+            self._is_inside = True
+            self._waiting_count -= 1
+            if failure is not None:
+                raise failure

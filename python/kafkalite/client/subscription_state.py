@@ -128,6 +128,9 @@ class SubscriptionState:
         self.waits_until = 0.0
         """Until when some partition may wait, in monotonic seconds."""
 
+    def __len__(self) -> int:
+        return len(self._states)
+
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._states)
 

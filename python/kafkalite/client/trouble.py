@@ -2,10 +2,11 @@
 begins, and once when it is over.
 
     WARNING  no connection to 127.0.0.1:9092: Connection refused; 3 batches wait
-    INFO     127.0.0.1:9092 answers again, after 4.2 s
+    WARNING  127.0.0.1:9092 answers again, after 4.2 s
 
-Lines are kept until `write`, which nobody calls under a lock: a handler of the log may send records
-itself, with the client that has something to tell.
+Both are warnings: who saw the first is to see the second, too. Lines are kept until `write`, which
+nobody calls under a lock: a handler of the log may send records itself, with the client that has
+something to tell.
 """
 
 import time
@@ -21,7 +22,7 @@ class Troubles:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._lines: deque[tuple[int, str]] = deque()
+        self._lines: deque[str] = deque()
 
     def __bool__(self) -> bool:
         """Says whether there is any."""
@@ -37,12 +38,19 @@ class Troubles:
         """Notes that a trouble is over, and how long it took, if it was there."""
         since = self._since.pop(name, None)
         if since is not None:
-            took = time.monotonic() - since
-            self._lines.append((20, f"{sentence}, after {took:.1f} s"))
+            self.warn(f"{sentence}, after {time.monotonic() - since:.1f} s")
+
+    def end_all(self, beginning: str, sentence: str) -> None:
+        """Notes the end of all troubles whose names begin so, in one line."""
+        names = [name for name in self._since if name.startswith(beginning)]
+        for name in names[1:]:
+            del self._since[name]
+        for name in names[:1]:
+            self.end(name, sentence)
 
     def warn(self, sentence: str) -> None:
         """Notes a warning of something that is over at once."""
-        self._lines.append((30, sentence))
+        self._lines.append(sentence)
 
     def write(self) -> None:
         """Writes what was noted. Logging is imported only where there is something to say."""
@@ -54,11 +62,11 @@ class Troubles:
         logger = logging.getLogger(LOGGER)
         while True:
             try:
-                level, sentence = self._lines.popleft()
+                sentence = self._lines.popleft()
             except IndexError:  # another thread has written the rest
                 return
             try:
-                logger.log(level, "%s", sentence)
+                logger.warning("%s", sentence)
             except Exception:  # noqa: BLE001 - of a handler of the log's: no record suffers for it
                 if logging.raiseExceptions:
                     traceback.print_exc()
