@@ -76,7 +76,7 @@ _HOMES: dict[str, str] = {
     "ListedOffset": "kafkalite.client.admin",
     "LogRecords": "kafkalite.client.arrow",
     "MAX_TIMESTAMP": "kafkalite.client.admin",
-    "Node": "kafkalite.client.cluster",
+    "Node": "kafkalite.client.metadata",
     "PartitionDescription": "kafkalite.client.admin",
     "Producer": "kafkalite.client.producer",
     "Record": "kafkalite.client.consumer",
