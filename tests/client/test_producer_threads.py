@@ -1,6 +1,7 @@
 """A producer's own thread, and those of its callers: records that nobody flushes are sent, those of
 several threads are there once, in the order of each, and what stands in the way is told."""
 
+import gc
 import logging
 import signal
 import sys
@@ -15,6 +16,7 @@ from client.fake import Close, FakeBroker
 from client.test_producer import Log
 from client.test_producer_process import values_of
 from kafkalite import Broker
+from kafkalite._native import RecordAccumulator
 from kafkalite.client import Admin, Producer, sender_thread
 from kafkalite.client.driven_producer import DrivenProducer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError, RequestTimedOutError
@@ -320,3 +322,45 @@ def test_a_pause_that_ends_while_the_thread_reckons_is_not_slept_through() -> No
         turned_at = time.monotonic()
         queue.paused_until = turned_at + 1e-9
         assert producer._due(turned_at) == queue.paused_until
+
+
+def test_what_runs_while_an_answer_is_made_may_append() -> None:
+    """Half an hour of sending in threads ended in a panic, `Already borrowed`: the collector ran
+    while `close` made its answer, a finalizer let go of the interpreter, and a thread was in
+    `send`."""
+    accumulator = RecordAccumulator(
+        "none",
+        level=None,
+        transactional=False,
+        linger_s=0.0,
+        batch_bytes=1 << 20,
+        buffer_bytes=1 << 30,
+    )
+    appended: list[object] = []
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            try:
+                append("of a finalizer")
+            except BaseException as error:  # noqa: BLE001 - a panic is none of Exception
+                appended.append(error)
+            else:
+                appended.append(None)
+
+    def append(topic: str) -> None:
+        accumulator.append(topic, b"value", None, (), 0, None, print, True)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)  # the collector runs wherever an object is made
+    try:
+        for _ in range(200):
+            append("orders")
+            Garbage()
+            accumulator.close("orders", 0)
+    finally:
+        gc.set_threshold(*threshold)
+    assert len(appended) > 100
+    assert set(appended) == {None}

@@ -1,11 +1,14 @@
 //! `_native.RecordAccumulator`: a record of Python's into an open batch, in one call.
 //!
-//! The GIL is held all the time and no code of Python's runs, so that a call is whole for other
-//! threads, for handlers of signals and for `fork`: a producer needs no lock around it. What would
-//! run such code, making an error or dropping an object, is done before or after `inner` is in use.
+//! The GIL is held all the time and no code of Python's runs while `inner` is locked, so that a call
+//! is whole for other threads, for handlers of signals and for `fork`: a producer needs no lock around
+//! it, and nobody ever waits for this one. What would run such code (making an error or an answer,
+//! which may have the collector run finalizers, and dropping an object) is done before or after. The
+//! class is frozen: PyO3 would hold its borrow while it makes an answer, and panic in another thread.
 
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
@@ -22,9 +25,9 @@ const APPENDED_AND_DUE: u8 = 1;
 const REFUSED: u8 = 2;
 
 /// See `_native.pyi`.
-#[pyclass(module = "kafkalite._native")]
+#[pyclass(frozen, module = "kafkalite._native")]
 pub struct RecordAccumulator {
-    inner: Accumulator<Py<PyAny>>,
+    inner: Mutex<Accumulator<Py<PyAny>>>,
 }
 
 type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
@@ -51,12 +54,12 @@ impl RecordAccumulator {
             ..BatchOptions::default()
         };
         Ok(RecordAccumulator {
-            inner: Accumulator::new(AccumulatorOptions {
+            inner: Mutex::new(Accumulator::new(AccumulatorOptions {
                 batch,
                 batch_bytes,
                 buffer_bytes,
                 linger: Duration::from_secs_f64(linger_s),
-            }),
+            })),
         })
     }
 
@@ -101,7 +104,7 @@ impl RecordAccumulator {
         };
         let now = Instant::now();
         let appended = {
-            let all = &mut slf.borrow_mut().inner;
+            let mut all = slf.get().inner.lock();
             match partition {
                 Some(at) if opens => all.append_or_open(topic, at, &record, callback, now),
                 _ => all.append(topic, partition, &record, callback, now),
@@ -115,34 +118,36 @@ impl RecordAccumulator {
         }
     }
 
-    fn learn(&mut self, topic: &str, partition_count: u32) {
-        self.inner.learn(topic, partition_count);
+    fn learn(&self, topic: &str, partition_count: u32) {
+        self.inner.lock().learn(topic, partition_count);
     }
 
-    fn stick(&mut self, topic: &str, partition: u32) {
-        self.inner.stick(topic, partition);
+    fn stick(&self, topic: &str, partition: u32) {
+        self.inner.lock().stick(topic, partition);
     }
 
     fn sticky(&self, topic: &str) -> Option<u32> {
-        self.inner.sticky(topic)
+        self.inner.lock().sticky(topic)
     }
 
     /// The builder and its callbacks by number of the record.
-    fn close(&mut self, topic: &str, partition: u32) -> Option<(BatchBuilder, Callbacks)> {
-        let batch = self.inner.close(topic, partition)?;
+    fn close(&self, topic: &str, partition: u32) -> Option<(BatchBuilder, Callbacks)> {
+        let batch = self.inner.lock().close(topic, partition)?;
         let inner = Some(batch.builder);
         Some((BatchBuilder { inner }, batch.callbacks))
     }
 
     fn opened(&self) -> Vec<(String, u32)> {
-        let opened = self.inner.opened();
+        let inner = self.inner.lock();
+        let opened = inner.opened();
         opened
             .map(|(topic, partition)| (topic.to_owned(), partition))
             .collect()
     }
 
     fn due(&self) -> Vec<(String, u32)> {
-        let due = self.inner.due(Instant::now());
+        let inner = self.inner.lock();
+        let due = inner.due(Instant::now());
         due.map(|(topic, partition)| (topic.to_owned(), partition))
             .collect()
     }
@@ -150,45 +155,49 @@ impl RecordAccumulator {
     #[getter]
     fn seconds_until_due(&self) -> f64 {
         let left = |due: Instant| due.saturating_duration_since(Instant::now()).as_secs_f64();
-        self.inner.next_due().map_or(f64::INFINITY, left)
+        self.inner.lock().next_due().map_or(f64::INFINITY, left)
     }
 
     #[getter]
     fn open_count(&self) -> usize {
-        self.inner.opened().len()
+        self.inner.lock().opened().len()
     }
 
     #[getter]
     fn open_bytes(&self) -> usize {
-        self.inner.open_bytes()
+        self.inner.lock().open_bytes()
     }
 
     #[getter]
     fn batch_bytes(&self) -> usize {
-        self.inner.options().batch_bytes
+        self.inner.lock().options().batch_bytes
     }
 
     #[getter]
     fn closed_bytes(&self) -> usize {
-        self.inner.closed_bytes
+        self.inner.lock().closed_bytes
     }
 
     #[setter]
-    fn set_closed_bytes(&mut self, bytes: usize) {
-        self.inner.closed_bytes = bytes;
+    fn set_closed_bytes(&self, bytes: usize) {
+        self.inner.lock().closed_bytes = bytes;
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.inner
+        // No collector runs while it is locked.
+        let Some(inner) = self.inner.try_lock() else {
+            return Ok(());
+        };
+        inner
             .callbacks()
             .try_for_each(|callback| visit.call(callback))
     }
 
-    fn __clear__(&mut self) {
+    fn __clear__(&self) {
         // It is unreachable, and so is who would close them.
-        let opened: Vec<_> = self.opened();
-        for (topic, partition) in opened {
-            self.inner.close(&topic, partition);
+        for (topic, partition) in self.opened() {
+            let closed = self.inner.lock().close(&topic, partition);
+            drop(closed);
         }
     }
 }
