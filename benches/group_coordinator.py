@@ -1,4 +1,4 @@
-"""What the group coordinator costs: commits a second, heartbeats beside them, memory a member.
+"""Measures the group coordinator: commits a second, heartbeats beside them, memory a member.
 
     python benches/group_coordinator.py                        # starts a broker of its own
     python benches/group_coordinator.py --members 1000 --seconds 10

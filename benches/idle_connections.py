@@ -1,4 +1,4 @@
-"""What connections that do nothing cost when they end: the broker's CPU for each.
+"""Measures the end of connections that do nothing: the broker's CPU for each.
 
     ulimit -n 200000; python benches/idle_connections.py --connections 90000
 

@@ -1,4 +1,4 @@
-"""What starts and stops cost a broker that has many partitions with a record in each.
+"""Measures starts and stops of a broker that has many partitions with a record in each.
 
     python benches/many_partitions.py                           # 10,000 partitions, three rounds
     python benches/many_partitions.py --partitions 1000
@@ -29,7 +29,7 @@ CALLS = (*SYNCS, "openat", "statx", "getdents64", "rename", "unlink", "pwrite64"
 
 
 class Spent(NamedTuple):
-    """What one step took: seconds of the clock, and of the broker's processors."""
+    """The cost of one step: seconds of the clock, and of the broker's processors."""
 
     wall_s: float
     cpu_s: float

@@ -1,4 +1,4 @@
-"""What many consumers of the same partitions cost: the broker's CPU for a record, and for polls.
+"""Measures many consumers of the same partitions: the broker's CPU for a record, and for polls.
 
     python benches/shared_partitions.py
     python benches/shared_partitions.py --consumers 100 --partitions 200 --records 20

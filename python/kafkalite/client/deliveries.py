@@ -156,7 +156,7 @@ class Deliveries:
 
     @property
     def is_called_back(self) -> bool:
-        """Whether this thread is in a callback."""
+        """True if this thread is in a callback."""
         return self._teller == threading.get_ident()
 
     def raise_callback_error(self) -> None:

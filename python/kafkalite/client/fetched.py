@@ -26,7 +26,7 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes 
 Result = TypeVar("Result")
 
 HEADERS_OF = itemgetter(5)
-"""Of a row."""
+"""Gets the headers of a row."""
 
 # Before what a batch says to be its size: its offset and the size itself.
 BATCH_HEAD = struct.Struct(">qi")

@@ -30,7 +30,7 @@ class Client(Protocol):
 
 
 EXIT_S = 30.0
-"""What the end of a program waits for all its clients together."""
+"""Seconds that the end of a program waits for all its clients together."""
 
 _watched: WeakSet[Client] = WeakSet()
 _hooked: set[int] = set()
