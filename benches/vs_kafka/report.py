@@ -100,6 +100,7 @@ def write(
         if own:
             text += [f"## {comparison.name}", "", comparison.what + ".", ""]
             text += _table(comparison, own)
+            text += _beside(comparison, own)
             text += _disagreements(comparison, own)
             text += _latencies(comparison, own)
             text += _without_broker(own)
@@ -148,6 +149,27 @@ def _table(comparison: Comparison, lines: list[Line]) -> list[str]:
             f"{_verdict(rate_ratio, shape.target.rate)} | "
             f"{ours.median('server_rss_mb'):.0f} / {kafka.median('server_rss_mb'):.0f} |"
         )
+    return [*text, ""]
+
+
+def _beside(comparison: Comparison, lines: list[Line]) -> list[str]:
+    """Ours over the other program of kafkalite, in the same run: below 1 is less CPU, or slower."""
+    if not any(line["side"] == "before" for line in lines):
+        return []
+    text = [
+        "| Load | CPU over before's: medians (best) | Rate over before's: medians (best) |",
+        "|---|---|---|",
+    ]
+    for shape in _measured(comparison, lines):
+        ours, _ = _sides(lines, shape.name, shape.unit)
+        own = [line for line in lines if line["shape"] == shape.name and line["side"] == "before"]
+        if own:
+            before = Numbers(own, shape.unit)
+            text.append(
+                f"| {shape.name} | {ours.cpu / before.cpu:.3f} "
+                f"({ours.best_cpu / before.best_cpu:.3f}) | {ours.rate / before.rate:.3f} "
+                f"({ours.best_rate / before.best_rate:.3f}) |"
+            )
     return [*text, ""]
 
 

@@ -1,11 +1,12 @@
 """`make bench-kafka`: kafkalite beside Apache Kafka 4.3.1 on this machine, in one run.
 
     python benches/vs_kafka/run.py [--pairs 7] [--seconds 3] [--only SHAPE,…] [--awake]
-                                   [--out DIRECTORY]
+                                   [--beside FOLDER] [--out DIRECTORY]
 
 One node, replication factor 1. Both brokers are up all the time; a pair is one run on each side,
 one after the other, and pairs take turns in who goes first. While one is measured the others stand
-still (`still.py`). Every run is a line of `raw.jsonl`, from which `report.py` makes the report.
+still (`still.py`). `--beside` adds a third side, the `kafkalite` in another folder. Every run is a
+line of `raw.jsonl`, from which `report.py` makes the report.
 """
 
 import argparse
@@ -33,7 +34,17 @@ from shapes import (
     Comparison,
     Shape,
 )
-from sides import Kafka, Kafkalite, Side, Sink, Start, bare_python_s, create_topic, resident_mb
+from sides import (
+    Before,
+    Kafka,
+    Kafkalite,
+    Side,
+    Sink,
+    Start,
+    bare_python_s,
+    create_topic,
+    resident_mb,
+)
 from still import still
 
 import kafkalite
@@ -71,16 +82,16 @@ class Bench:
         shown = {name: value for name, value in facts.items() if not isinstance(value, dict)}
         print(" ".join(f"{name}={value}" for name, value in shown.items()), flush=True)
 
-    def compare(self, comparison: Comparison, ours: Side, kafka: Side, shapes: list[Shape]) -> None:
-        """All pairs of the shapes of one comparison."""
+    def compare(self, comparison: Comparison, sides: list[Side], shapes: list[Shape]) -> None:
+        """All rounds of the shapes of one comparison."""
         flush = {"flush.messages": "1"} if comparison.kafka_flushes else {}
         for shape in shapes:
             topic = f"{comparison.our_fsync}-{comparison.kafka_flushes}-{shape.name}"
             topic = topic.replace(" ", "-")
-            for side, configs in ((ours, {}), (kafka, flush)):
-                self.prepare(side, shape, topic, configs)
+            for side in sides:
+                self.prepare(side, shape, topic, flush if side.name == "Kafka" else {})
             for pair in range(self.pairs):
-                for side in (ours, kafka) if pair % 2 == 0 else (kafka, ours):
+                for side in sides if pair % 2 == 0 else reversed(sides):
                     result = self.measure(side, shape, topic)
                     self.note(
                         comparison=comparison.name,
@@ -270,6 +281,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=45.0, help="seconds of load on each (45)")
     parser.add_argument("--only", default="", help="shapes, comma-separated; all if empty")
     parser.add_argument("--awake", action="store_true", help="keep the processors from halting")
+    parser.add_argument("--beside", type=Path, help="a folder with another program's kafkalite")
     parser.add_argument("--out", type=Path, default=ROOT / "target" / "reports" / "vs_kafka")
     arguments = parser.parse_args()
     only = set(filter(None, arguments.only.split(",")))
@@ -283,15 +295,22 @@ def main() -> None:
         started = time.time()
         kafka = Kafka(folder, tools)
         ours = {fsync: Kafkalite(folder, fsync) for fsync in ("none", "group")}
-        pids = [kafka.pid, tools.pid, *(side.pid for side in ours.values())]
+        before: dict[str, Side] = {}
+        if arguments.beside is not None:
+            before = {fsync: Before(folder, arguments.beside, fsync) for fsync in ours}
+        brokers: list[Side] = [kafka, *ours.values(), *before.values()]
+        pids = [tools.pid, *(side.pid for side in brokers)]
         bench = Bench(folder, arguments.out, arguments.pairs, arguments.seconds, pids)
         try:
-            for side in (kafka, *ours.values()):
+            for side in brokers:
                 with still([pid for pid in pids if pid != side.pid]):
                     warm_up(side, arguments.warm_up)
             for comparison in COMPARISONS:
                 shapes = [each for each in comparison.shapes if not only or each.name in only]
-                bench.compare(comparison, ours[comparison.our_fsync], kafka, shapes)
+                fsync = comparison.our_fsync
+                bench.compare(
+                    comparison, [each[fsync] for each in (ours, before) if each] + [kafka], shapes
+                )
             if not only:
                 for pair in range(arguments.pairs):
                     sides: list[Side] = [ours["none"], kafka]
@@ -299,7 +318,7 @@ def main() -> None:
                         bench.perf_tool(side, tools, pair)
                 bench.small(ours["none"], kafka)
         finally:
-            for side in (*ours.values(), kafka):
+            for side in reversed(brokers):
                 side.stop()
         report.write(
             arguments.out,

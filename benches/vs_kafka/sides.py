@@ -1,11 +1,13 @@
 """The two brokers: each as its own process, on one node, replication factor 1, on the same disk."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -65,6 +67,32 @@ class Kafkalite:
     def stop(self) -> None:
         """A clean stop."""
         self._broker.stop()
+
+
+class Before:
+    """Another program of kafkalite, by `kafkalite serve`: `packages` is the folder that its
+    `kafkalite` is in (an unpacked wheel, or `python/` of a checkout with its native module)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        packages: Path,
+        fsync: str,
+        properties: Mapping[str, str] = PROPERTIES,
+    ) -> None:
+        self.name = "before"
+        config = {**properties, "kafkalite.acks.fsync": fsync}
+        words = [f"--config={key}={value}" for key, value in config.items()]
+        self._process = _serve(
+            folder / f"before-{fsync}", *words, environment={"PYTHONPATH": str(packages.resolve())}
+        )
+        self.pid = self._process.pid
+        self.bootstrap_servers = re.findall(r"servers=(\S+)", _ready_line(self._process))[0]
+
+    def stop(self) -> None:
+        """A clean stop."""
+        with self._process:
+            self._process.terminate()
 
 
 class Kafka:
@@ -134,19 +162,34 @@ class Start:
 
     def again_s(self, data: Path) -> float:
         """On `data`, whatever is in it."""
-        command = [sys.executable, "-m", "kafkalite", "serve", "--data", str(data)]
         started = time.perf_counter()
-        with subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", "--log-level", "error"],
-            stdout=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            line = process.stdout.readline()
+        with _serve(data) as process:
+            _ready_line(process)
             seconds = time.perf_counter() - started
             process.terminate()
-            if not line:
-                raise RuntimeError(f"kafkalite did not start on {data}")
         return seconds
+
+
+def _serve(
+    data: Path, *words: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
+    """`kafkalite serve` on `data` and a free port."""
+    command = [sys.executable, "-m", "kafkalite", "serve", "--data", str(data)]
+    return subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--log-level", "error", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def _ready_line(process: subprocess.Popen[str]) -> str:
+    """What the broker says when it can serve. Raises RuntimeError if it ends before."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"it did not start: {process.args!r}")
+    return line
 
 
 def bare_python_s() -> float:
