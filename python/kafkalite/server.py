@@ -56,7 +56,7 @@ class ControlServer:
         # Requests before timers: a heartbeat that has come in time counts, however long the thread
         # was busy.
         for request in requests:
-            self._answer(request)
+            self._call(self._answer, request)
             if ready:
                 self._call_ready()
         now_ms = context.now_ms()
@@ -88,7 +88,7 @@ class ControlServer:
         if requests is not None:
             requests.send_answers()
 
-    def _call(self, callback: Callable[..., object], *arguments: int) -> None:
+    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
         try:
             callback(*arguments)
         except Exception:  # noqa: BLE001 - one bad callback must not end the broker
@@ -99,7 +99,12 @@ class ControlServer:
     def _answer(self, request: _native.Request) -> None:
         """A request that cannot be read, or whose handler fails, closes its connection."""
         context = self._context
-        handler = self._handlers[request.api_key]
+        handler = self._handlers.get(request.api_key)
+        if handler is None:
+            # Rust answers this key, and has handed the request over all the same.
+            context.log.error(f"no handler of key {request.api_key}, asked for by {request.peer}")
+            context.plane.requests.close_connection(request)
+            return
         if context.log.is_debug:
             version, client = request.api_version, request.client_id
             context.log.debug(

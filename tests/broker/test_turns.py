@@ -82,6 +82,41 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
     assert done == ["gather", "written", "written", "written", "send"]
 
 
+def test_a_request_that_nobody_can_answer_costs_its_connection_only() -> None:
+    """A key that Rust answers and handed over all the same ended the control thread, and with it
+    the broker; so did what failed while a failure was told."""
+    closed: list[str] = []
+
+    def decode(_kind: object) -> None:
+        raise ValueError("unreadable")
+
+    asked = [
+        SimpleNamespace(api_key=key, api_version=1, peer=f"client {key}", decode=decode)
+        for key in (0, KEY, 1)
+    ]
+    turns = iter([(asked, [], None), ([], [], None)])
+
+    def close(request: Any) -> None:
+        closed.append(request.peer)
+        if request.api_key == 0:
+            raise KafkaliteError("it cannot be closed")
+
+    requests = SimpleNamespace(
+        wait=lambda _timeout_ms: next(turns), wake=None, close_connection=close
+    )
+    logs = SimpleNamespace(answer=None)
+    plane: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
+    config: Any = {"node.id": 1}
+    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    context = Context(plane, config, Log("error"), metadata)
+    kind = messages.DescribeClusterRequest
+    handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=None)
+    server = ControlServer(context, {KEY: handler}, lambda: None)
+    assert server._take_turn(0)
+    assert closed == ["client 0", f"client {KEY}", "client 1"]
+    assert server._take_turn(0)
+
+
 def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     """Its partitions were told as offline, by which operators are called: for as long as a log
     directory hung."""
