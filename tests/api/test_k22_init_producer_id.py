@@ -7,12 +7,17 @@ import pytest
 
 import kafkalite
 from api.raw import Connection
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 
 def init(connection: Connection, version: int = 4, **fields: Any) -> tuple[int, int, int]:
     given = {"transactional_id": None, "transaction_timeout_ms": 60_000, **fields}
-    answer = connection.ask("InitProducerId", version, messages.InitProducerIdRequest(**given))
+    request = messages.InitProducerIdRequest(**given)
+    answer = connection.ask("InitProducerId", version, request)
+    while (
+        answer.error_code == codes.COORDINATOR_LOAD_IN_PROGRESS
+    ):  # the block takes a slow disk long
+        answer = connection.ask("InitProducerId", version, request)
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
