@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kafkalite._native import BatchBuilder
-from kafkalite.client.producer import Producer
+from kafkalite.client.producer.producer import Producer
 
 PARTITIONS = 2
 BATCH_BYTES = 16_384

@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # the same as in _HOMES, for type checkers
     from kafkalite import client, errors, spark
     from kafkalite._native import __version__
     from kafkalite.child import Broker, BrokerFailedError
-    from kafkalite.client.arrow import LogRecords, read_log
-    from kafkalite.client.arrow_writer import write_arrow
-    from kafkalite.client.wire_arrow import read_arrow
+    from kafkalite.client.arrow.records import LogRecords, read_log
+    from kafkalite.client.arrow.wire import read_arrow
+    from kafkalite.client.arrow.writer import write_arrow
     from kafkalite.errors import BrokerError, KafkaliteError
 
 # Public name -> module that holds it.
@@ -45,10 +45,10 @@ _HOMES: dict[str, str] = {
     "BrokerError": "kafkalite.errors",
     "BrokerFailedError": "kafkalite.child",
     "KafkaliteError": "kafkalite.errors",
-    "LogRecords": "kafkalite.client.arrow",
-    "read_arrow": "kafkalite.client.wire_arrow",
-    "read_log": "kafkalite.client.arrow",
-    "write_arrow": "kafkalite.client.arrow_writer",
+    "LogRecords": "kafkalite.client.arrow.records",
+    "read_arrow": "kafkalite.client.arrow.wire",
+    "read_log": "kafkalite.client.arrow.records",
+    "write_arrow": "kafkalite.client.arrow.writer",
 }
 
 __all__ = [

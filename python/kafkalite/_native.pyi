@@ -502,7 +502,7 @@ class _OffsetOfTime(Protocol):
 
 @final
 class LogRead:
-    """Rows of log files, chosen once; `kafkalite.client.arrow` is its face.
+    """Rows of log files, chosen once; `kafkalite.client.arrow.records` is its face.
 
     `schema`, which has `__arrow_c_schema__`, is the rows' schema, exactly: any subset of the
     columns, in any order; `columns` are chosen from it. `formats` says what keys and values are:
@@ -545,7 +545,7 @@ class LogRead:
 
 @final
 class FetchRead:
-    """Rows that brokers send; `kafkalite.client.wire_arrow` is its face. `open` is called once a
+    """Rows that brokers send; `kafkalite.client.arrow.wire` is its face. `open` is called once a
     stream; its result has `next_chunk()`, which gives topic, partition, records, start, stop and
     aborted transactions (producer id, first offset) of one fetch, or None after the last, and
     `close()`."""

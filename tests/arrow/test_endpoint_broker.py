@@ -19,7 +19,7 @@ from arrow.endpoint import client_source, connect, endpoint_of, frame, read, rea
 from arrow.test_read_log_isolation import a_history
 from kafkalite._native import BatchBuilder
 from kafkalite.client.admin import Admin
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.network.cluster import Cluster
 from kafkalite.spark.endpoint import serves_cluster
 
 if TYPE_CHECKING:

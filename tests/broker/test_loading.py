@@ -12,7 +12,7 @@ import pytest
 
 import kafkalite
 from kafkalite.client import Admin
-from kafkalite.client.producer import Producer
+from kafkalite.client.producer.producer import Producer
 from kafkalite.errors import LoadStoppedError
 from kafkalite.loading import loading_told
 from kafkalite.stderr_log import Log

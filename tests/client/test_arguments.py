@@ -23,9 +23,9 @@ from kafkalite.client import (
     GroupOptions,
     Producer,
 )
-from kafkalite.client.cluster import parse_servers
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.transactions import Transaction
+from kafkalite.client.network.cluster import parse_servers
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.transactions import Transaction
 from kafkalite.errors import ConnectionFailedError
 
 ROWS = pyarrow.table({"key": [b"k", None], "value": [b"one", b"two"]})

@@ -13,7 +13,7 @@ import kafkalite
 from client.fake import FakeBroker
 from client.logs import TOPIC, Logs
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
-from kafkalite.client.membership import Membership
+from kafkalite.client.consumer.membership import Membership
 from kafkalite.errors import BrokerError
 from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 

@@ -12,7 +12,7 @@ import kafkalite
 from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
-from kafkalite.client.fetched import Record
+from kafkalite.client.consumer.fetched import Record
 
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
 WAIT_S = 30

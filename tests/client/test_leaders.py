@@ -14,9 +14,10 @@ from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
-from kafkalite.client import Cluster, Consumer, position_lookup
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.leaders import Leaders
+from kafkalite.client import Cluster, Consumer
+from kafkalite.client.consumer import position_lookup
+from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import (
     BrokerError,
     KafkaliteError,
@@ -198,7 +199,7 @@ def test_records_of_a_deleted_topic_fail_when_their_time_is_over_and_no_others()
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is waited for as long as the test waits."""
-    monkeypatch.setattr("kafkalite.client.producer.UNKNOWN_TOPIC_MS", WAIT_S * 1000)
+    monkeypatch.setattr("kafkalite.client.producer.producer.UNKNOWN_TOPIC_MS", WAIT_S * 1000)
 
 
 @pytest.mark.usefixtures("patience")

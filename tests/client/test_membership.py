@@ -11,8 +11,8 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, values
 from kafkalite.client import Consumer
-from kafkalite.client.assignor import assign_range
-from kafkalite.client.membership import GroupOptions, Membership
+from kafkalite.client.consumer.assignor import assign_range
+from kafkalite.client.consumer.membership import GroupOptions, Membership
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
@@ -392,7 +392,7 @@ def test_the_end_of_a_consumer_waits_for_its_coordinator_as_long_as_kafkas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was as long as any other operation may take, for the commit and for leaving the group."""
-    monkeypatch.setattr("kafkalite.client.consumer_coordinator.LEAVE_S", 0.3)
+    monkeypatch.setattr("kafkalite.client.consumer.coordinator.LEAVE_S", 0.3)
     group = Group()
     with broker_of(group) as broker:
         alone = GroupOptions("ends-in-time", **NEVER)

@@ -9,7 +9,8 @@ import pytest
 
 from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value, values
-from kafkalite.client import Consumer, position_lookup
+from kafkalite.client import Consumer
+from kafkalite.client.consumer import position_lookup
 from kafkalite.errors import BrokerError, ConnectionFailedError, RequestTimedOutError
 from kafkalite.protocol.codes import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
 

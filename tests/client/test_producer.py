@@ -13,8 +13,8 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from kafkalite._native import partition_for_key, read_batches
 from kafkalite.client import Admin
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.partition_queue import PartitionQueue
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.partition_queue import PartitionQueue
 from kafkalite.errors import (
     BrokerError,
     InvalidArgumentError,
@@ -664,7 +664,7 @@ def test_open_batches_make_room_before_they_are_old() -> None:
 
 def test_partitions_that_are_added_later_get_records_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic was never looked at again while nothing failed."""
-    monkeypatch.setattr("kafkalite.client.producer_loop.TOPICS_AGE_S", 0.0)
+    monkeypatch.setattr("kafkalite.client.producer.loop.TOPICS_AGE_S", 0.0)
     with kafkalite.Broker() as broker:
         servers = broker.bootstrap_servers
         with Admin(servers) as admin, DrivenProducer(servers) as producer:

@@ -17,7 +17,7 @@ import kafkalite
 from client.fake import FakeBroker
 from client.test_producer import Log
 from kafkalite.client import Admin, Producer
-from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
 
 COUNT = 24

@@ -13,7 +13,7 @@ import kafkalite
 from client.fake import Close, FakeBroker
 from client.test_producer import Log, send_each, values
 from kafkalite.client import Admin, Consumer, Producer
-from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.producer.driven_producer import DrivenProducer
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 

@@ -17,8 +17,9 @@ from client.test_producer import Log
 from client.test_producer_process import values_of
 from kafkalite import Broker
 from kafkalite._native import RecordAccumulator
-from kafkalite.client import Admin, Producer, sender_thread
-from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client import Admin, Producer
+from kafkalite.client.producer import sender_thread
+from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError, RequestTimedOutError
 
 LONG_S = 60.0

@@ -9,8 +9,9 @@ import pytest
 
 from client.fake import Close, FakeBroker, Request, frame
 from kafkalite._native import BatchBuilder, message_versions, read_fetched
-from kafkalite.client import Connection, range_source
-from kafkalite.client.range_source import FetchSettings, RangeSource
+from kafkalite.client import Connection
+from kafkalite.client.arrow import range_source
+from kafkalite.client.arrow.range_source import FetchSettings, RangeSource
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,

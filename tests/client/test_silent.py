@@ -13,10 +13,11 @@ from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
 from client.test_producer import Log, poll_until, produce_response
-from kafkalite.client import Cluster, Connection, Consumer, GroupOptions, connecting
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.metadata import metadata_request
-from kafkalite.client.pending_request import PendingRequest
+from kafkalite.client import Cluster, Connection, Consumer, GroupOptions
+from kafkalite.client.network import connecting
+from kafkalite.client.network.metadata import metadata_request
+from kafkalite.client.network.pending_request import PendingRequest
+from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -34,7 +35,7 @@ Silent = Callable[[], AbstractContextManager[Address]]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a connection waits longer than any test."""
-    monkeypatch.setattr("kafkalite.client.cluster.CONNECT_TIMEOUT_MS", FOR_EVER_MS)
+    monkeypatch.setattr("kafkalite.client.network.cluster.CONNECT_TIMEOUT_MS", FOR_EVER_MS)
 
 
 @contextmanager
@@ -379,8 +380,8 @@ def test_whoever_assigns_waits_for_no_coordinator_that_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Kafka's consumer commits without waiting there."""
-    monkeypatch.setattr("kafkalite.client.consumer.CLOSE_MS", 300)
-    monkeypatch.setattr("kafkalite.client.consumer_coordinator.LEAVE_S", 0.1)
+    monkeypatch.setattr("kafkalite.client.consumer.consumer.CLOSE_MS", 300)
+    monkeypatch.setattr("kafkalite.client.consumer.coordinator.LEAVE_S", 0.1)
     logs = Held("OffsetCommit")
     with FakeBroker(logs, partitions=2) as broker:
         logs.address = (broker.host, broker.port)

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
 )
 
 from client.logs import TOPIC, Logs, damaged
-from kafkalite.client.fetched import Fetched, Record, Waiting
-from kafkalite.client.subscription_state import Need, Partition, SubscriptionState
+from kafkalite.client.consumer.fetched import Fetched, Record, Waiting
+from kafkalite.client.consumer.subscription_state import Need, Partition, SubscriptionState
 from kafkalite.errors import CorruptMessageError
 
 PARTITIONS = [(TOPIC, index) for index in range(3)]

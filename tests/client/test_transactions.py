@@ -11,8 +11,14 @@ from client.fake import Close, FakeBroker
 from client.test_producer import Log, produce_response
 from kafkalite._native import read_batches
 from kafkalite.client import Cluster
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.transactions import OpenTransaction, Transaction, end, is_open, open_ids
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.transactions import (
+    OpenTransaction,
+    Transaction,
+    end,
+    is_open,
+    open_ids,
+)
 from kafkalite.errors import BrokerError, KafkaliteError, RequestTimedOutError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import OPERATION_NOT_ATTEMPTED

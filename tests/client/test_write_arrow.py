@@ -16,8 +16,8 @@ from client.fake import Close, FakeBroker
 from client.silent import mute
 from client.test_producer import Log, produce_response
 from kafkalite.client import LATEST, Admin
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.producer_settings import ProducerSettings
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.settings import ProducerSettings
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,

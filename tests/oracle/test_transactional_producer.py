@@ -4,8 +4,8 @@ import confluent_kafka
 import pytest
 
 from kafkalite.client import Admin, Cluster
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.transactions import Transaction
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.transactions import Transaction
 from oracle.broker import KafkaBroker
 
 pytestmark = pytest.mark.oracle

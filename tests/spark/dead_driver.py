@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from kafkalite.client.transactions import end
+from kafkalite.client.producer.transactions import end
 from kafkalite.spark import sink
 from kafkalite.spark.write_options import WriteOptions
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite._native import ArrowServer
 from kafkalite.cli.options import new_parser, print_error, servers_argument
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.range_source import FetchSettings, RangeSource
+from kafkalite.client.arrow.range_source import FetchSettings, RangeSource
 from kafkalite.config.environment import notify_socket
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import (

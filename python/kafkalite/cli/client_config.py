@@ -26,10 +26,10 @@ from kafkalite.cli.options import (
     servers_argument,
 )
 from kafkalite.client.admin import Admin
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.consumer.membership import GroupOptions
 from kafkalite.client.group_admin import GroupAdmin
-from kafkalite.client.membership import GroupOptions
-from kafkalite.client.producer_settings import (
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.producer.settings import (
     changes_nothing,
     is_of_other_protocols,
     number,

@@ -35,8 +35,8 @@ from kafkalite.cli.options import (
 )
 from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.consumer import Consumer
-from kafkalite.client.fetched import Fetched, Row
+from kafkalite.client.consumer.consumer import Consumer
+from kafkalite.client.consumer.fetched import Fetched, Row
 from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kafkalite.cli.options import UsageError, print_error
-from kafkalite.client.fetched import Row
+from kafkalite.client.consumer.fetched import Row
 
 __all__ = ["TIMESTAMP_TYPES", "formatter"]
 

@@ -13,8 +13,8 @@ from kafkalite.cli.client_config import client_of
 from kafkalite.cli.options import UsageError, names_of, print_error, print_json
 from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import LATEST, Admin
-from kafkalite.client.cluster import Cluster
 from kafkalite.client.group_admin import Committed, GroupAdmin, GroupDescription
+from kafkalite.client.network.cluster import Cluster
 from kafkalite.errors import BrokerError
 
 EXAMPLES = """

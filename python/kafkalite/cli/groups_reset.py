@@ -29,8 +29,8 @@ from kafkalite.cli.options import (
 )
 from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
-from kafkalite.client.cluster import Cluster
 from kafkalite.client.group_admin import GroupAdmin
+from kafkalite.client.network.cluster import Cluster
 
 EXAMPLES = """
 kafkalite groups reset-offsets billing --topic orders --to-earliest

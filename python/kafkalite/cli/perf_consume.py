@@ -20,7 +20,7 @@ from kafkalite.cli.options import (
     regular_expression,
     terminable,
 )
-from kafkalite.client.consumer import Consumer
+from kafkalite.client.consumer.consumer import Consumer
 
 EXAMPLES = """
 kafkalite perf consume --topic load --num-records 1000000

@@ -29,8 +29,8 @@ from kafkalite.cli.options import (
     terminable,
 )
 from kafkalite.client.admin import Admin
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.partition_queue import Batch
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """

@@ -36,7 +36,7 @@ from kafkalite.cli.options import (
     tool_properties,
 )
 from kafkalite.cli.terminal import Progress, count_text, size_text
-from kafkalite.client.driven_producer import DrivenProducer
+from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """

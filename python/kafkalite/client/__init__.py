@@ -36,11 +36,11 @@ if TYPE_CHECKING:  # the same as in _HOMES, for type checkers and editors
         TopicListing,
         uuid_text,
     )
-    from kafkalite.client.arrow import LogRecords, read_log
-    from kafkalite.client.arrow_writer import Written, WrittenPartition, write_arrow
-    from kafkalite.client.cluster import Cluster
-    from kafkalite.client.connection import Connection
-    from kafkalite.client.consumer import Consumer, Fetched, Record
+    from kafkalite.client.arrow.records import LogRecords, read_log
+    from kafkalite.client.arrow.wire import read_arrow
+    from kafkalite.client.arrow.writer import Written, WrittenPartition, write_arrow
+    from kafkalite.client.consumer.consumer import Consumer, Fetched, Record
+    from kafkalite.client.consumer.membership import GroupOptions
     from kafkalite.client.group_admin import (
         Committed,
         GroupAdmin,
@@ -48,47 +48,47 @@ if TYPE_CHECKING:  # the same as in _HOMES, for type checkers and editors
         GroupListing,
         GroupMember,
     )
-    from kafkalite.client.membership import GroupOptions
-    from kafkalite.client.metadata import Node
-    from kafkalite.client.producer import Producer
-    from kafkalite.client.wire_arrow import read_arrow
+    from kafkalite.client.network.cluster import Cluster
+    from kafkalite.client.network.connection import Connection
+    from kafkalite.client.network.metadata import Node
+    from kafkalite.client.producer.producer import Producer
 
 # Public name -> module that holds it.
 _HOMES: dict[str, str] = {
     "Admin": "kafkalite.client.admin",
     "BROKER": "kafkalite.client.admin",
     "BrokerDescription": "kafkalite.client.admin",
-    "Cluster": "kafkalite.client.cluster",
+    "Cluster": "kafkalite.client.network.cluster",
     "ClusterDescription": "kafkalite.client.admin",
     "Committed": "kafkalite.client.group_admin",
     "ConfigEntry": "kafkalite.client.admin",
-    "Connection": "kafkalite.client.connection",
-    "Consumer": "kafkalite.client.consumer",
+    "Connection": "kafkalite.client.network.connection",
+    "Consumer": "kafkalite.client.consumer.consumer",
     "EARLIEST": "kafkalite.client.admin",
-    "Fetched": "kafkalite.client.consumer",
+    "Fetched": "kafkalite.client.consumer.consumer",
     "GROUP": "kafkalite.client.admin",
     "GroupAdmin": "kafkalite.client.group_admin",
     "GroupDescription": "kafkalite.client.group_admin",
     "GroupListing": "kafkalite.client.group_admin",
     "GroupMember": "kafkalite.client.group_admin",
-    "GroupOptions": "kafkalite.client.membership",
+    "GroupOptions": "kafkalite.client.consumer.membership",
     "LATEST": "kafkalite.client.admin",
     "ListedOffset": "kafkalite.client.admin",
-    "LogRecords": "kafkalite.client.arrow",
+    "LogRecords": "kafkalite.client.arrow.records",
     "MAX_TIMESTAMP": "kafkalite.client.admin",
-    "Node": "kafkalite.client.metadata",
+    "Node": "kafkalite.client.network.metadata",
     "PartitionDescription": "kafkalite.client.admin",
-    "Producer": "kafkalite.client.producer",
-    "Record": "kafkalite.client.consumer",
+    "Producer": "kafkalite.client.producer.producer",
+    "Record": "kafkalite.client.consumer.consumer",
     "TOPIC": "kafkalite.client.admin",
     "TopicDescription": "kafkalite.client.admin",
     "TopicListing": "kafkalite.client.admin",
-    "Written": "kafkalite.client.arrow_writer",
-    "WrittenPartition": "kafkalite.client.arrow_writer",
-    "read_arrow": "kafkalite.client.wire_arrow",
-    "read_log": "kafkalite.client.arrow",
+    "Written": "kafkalite.client.arrow.writer",
+    "WrittenPartition": "kafkalite.client.arrow.writer",
+    "read_arrow": "kafkalite.client.arrow.wire",
+    "read_log": "kafkalite.client.arrow.records",
     "uuid_text": "kafkalite.client.admin",
-    "write_arrow": "kafkalite.client.arrow_writer",
+    "write_arrow": "kafkalite.client.arrow.writer",
 }
 
 __all__ = [

@@ -35,8 +35,6 @@ from kafkalite.client.arguments import (
     timestamp_ms,
     whole,
 )
-from kafkalite.client.cluster import ClusterClient
-from kafkalite.client.connection import broker_error, check
 from kafkalite.client.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -47,6 +45,8 @@ from kafkalite.client.descriptions import (
     TopicListing,
     config_entry,
 )
+from kafkalite.client.network.cluster import ClusterClient
+from kafkalite.client.network.connection import broker_error, check
 from kafkalite.errors import BrokerError, ClientError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (

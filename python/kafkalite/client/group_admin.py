@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import offsets_by_pair, pairs, short_text, texts
-from kafkalite.client.cluster import ClusterClient
-from kafkalite.client.connection import check
-from kafkalite.client.metadata import Node
+from kafkalite.client.network.cluster import ClusterClient
+from kafkalite.client.network.connection import check
+from kafkalite.client.network.metadata import Node
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from kafkalite.client.connection import Closing
+from kafkalite.client.network.connection import Closing
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import InvalidArgumentError
 

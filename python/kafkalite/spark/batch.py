@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafkalite._native import FetchRead, LogRead
-from kafkalite.client.range_source import RangeSource
+from kafkalite.client.arrow.range_source import RangeSource
 from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.filters import push
 from kafkalite.spark.options import ReadOptions

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kafkalite.client.range_source import POLL_TIMEOUT, SETTINGS, FetchSettings
+from kafkalite.client.arrow.range_source import POLL_TIMEOUT, SETTINGS, FetchSettings
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.ddl import read_fields
 from kafkalite.spark.java_regex import java_pattern

@@ -35,9 +35,9 @@ from typing import Any, NamedTuple, Protocol
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin, uuid_text
 from kafkalite.client.arguments import OffsetOfTime
-from kafkalite.client.cluster import Cluster
-from kafkalite.client.connection import Closing
-from kafkalite.client.metadata import TopicMetadata
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.connection import Closing
+from kafkalite.client.network.metadata import TopicMetadata
 from kafkalite.errors import BrokerError, InvalidArgumentError, KafkaliteError
 from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
 from kafkalite.spark import ranges as decide

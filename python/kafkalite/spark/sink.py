@@ -33,9 +33,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from kafkalite.client.arrow_writer import ArrowWriter
-from kafkalite.client.cluster import Cluster
-from kafkalite.client.transactions import (
+from kafkalite.client.arrow.writer import ArrowWriter
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.producer.transactions import (
     OpenTransaction,
     Transaction,
     end,

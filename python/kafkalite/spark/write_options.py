@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkalite.client.producer_settings import ProducerSettings
+from kafkalite.client.producer.settings import ProducerSettings
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.option_rows import BATCH, OPTIONS, READ, STREAM
 

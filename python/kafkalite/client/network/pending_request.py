@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from kafkalite.client.cluster import Cluster
-from kafkalite.client.connecting import Connecting
-from kafkalite.client.connection import Closing, Connection
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.connecting import Connecting
+from kafkalite.client.network.connection import Closing, Connection
 from kafkalite.errors import ClientError, RequestTimedOutError
 
 __all__ = ["PendingCall", "PendingConnections", "PendingRequest"]

@@ -35,15 +35,15 @@ from kafkalite.client.arguments import (
     whole,
     wrong_type,
 )
-from kafkalite.client.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster, Servers
-from kafkalite.client.connection import may_pass
 from kafkalite.client.guard import alone
-from kafkalite.client.leaders import draw
-from kafkalite.client.metadata import TopicMetadata
-from kafkalite.client.partition_queue import OnDelivery
-from kafkalite.client.producer_loop import TURN_MS, BatchOptions, ProducerLoop
-from kafkalite.client.producer_settings import check_level
-from kafkalite.client.sender import SendOptions
+from kafkalite.client.network.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster, Servers
+from kafkalite.client.network.connection import may_pass
+from kafkalite.client.network.leaders import draw
+from kafkalite.client.network.metadata import TopicMetadata
+from kafkalite.client.producer.loop import TURN_MS, BatchOptions, ProducerLoop
+from kafkalite.client.producer.partition_queue import OnDelivery
+from kafkalite.client.producer.sender import SendOptions
+from kafkalite.client.producer.settings import check_level
 from kafkalite.errors import (
     BrokerError,
     ClientError,

@@ -17,13 +17,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafkalite._native import stamp_producer
-from kafkalite.client.cluster import BACKOFF_MS, Cluster
-from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
-from kafkalite.client.deliveries import Deliveries
-from kafkalite.client.leaders import Leaders
-from kafkalite.client.partition_queue import Batch, PartitionQueue
-from kafkalite.client.pending_request import PendingConnections, PendingRequest
-from kafkalite.client.transactions import Transaction
+from kafkalite.client.network.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.network.connection import Closing, Connection, broker_error, check, may_pass
+from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.pending_request import PendingConnections, PendingRequest
+from kafkalite.client.producer.deliveries import Deliveries
+from kafkalite.client.producer.partition_queue import Batch, PartitionQueue
+from kafkalite.client.producer.transactions import Transaction
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,

@@ -17,7 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from kafkalite.client.connection import Closing, Connection, connection_failed, may_pass, peer_text
+from kafkalite.client.network.connection import (
+    Closing,
+    Connection,
+    connection_failed,
+    may_pass,
+    peer_text,
+)
 from kafkalite.errors import ClientError, ConnectionFailedError, RequestTimedOutError
 
 __all__ = ["Address", "Connecting", "DialOptions"]

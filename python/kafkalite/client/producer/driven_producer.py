@@ -1,16 +1,16 @@
 """A producer that does nothing outside of its calls: for commands, which wait for input of their
-own beside its sockets, for what makes whole batches (`arrow_writer.py`), and for transactions."""
+own beside its sockets, for what makes whole batches (`arrow/writer.py`), and for transactions."""
 
 import time
 from typing import Any
 
 from kafkalite.client.arguments import whole, wrong_type
-from kafkalite.client.cluster import Cluster, Servers
 from kafkalite.client.guard import alone
-from kafkalite.client.partition_queue import Batch, OnDone
-from kafkalite.client.producer import Producer
-from kafkalite.client.producer_loop import TURN_MS
-from kafkalite.client.transactions import Transaction
+from kafkalite.client.network.cluster import Cluster, Servers
+from kafkalite.client.producer.loop import TURN_MS
+from kafkalite.client.producer.partition_queue import Batch, OnDone
+from kafkalite.client.producer.producer import Producer
+from kafkalite.client.producer.transactions import Transaction
 from kafkalite.errors import InvalidArgumentError
 
 __all__ = ["DrivenProducer"]

@@ -13,10 +13,10 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from kafkalite.client.wakeup import Wakeup
+from kafkalite.client.network.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from kafkalite.client.producer_loop import ProducerLoop
+    from kafkalite.client.producer.loop import ProducerLoop
 
 __all__ = ["AWAY_S", "SenderThread"]
 

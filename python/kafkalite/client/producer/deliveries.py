@@ -10,8 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from kafkalite.client.connection import without_frames
-from kafkalite.client.partition_queue import Batch
+from kafkalite.client.network.connection import without_frames
+from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import KafkaliteError
 

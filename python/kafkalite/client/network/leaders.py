@@ -13,10 +13,10 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, UNKNOWN_TOPIC_MS, Cluster
-from kafkalite.client.connection import Closing, broker_error
-from kafkalite.client.metadata import PartitionMetadata, TopicMetadata, metadata_request
-from kafkalite.client.pending_request import PendingRequest
+from kafkalite.client.network.cluster import BACKOFF_MS, BACKOFF_MS_MAX, UNKNOWN_TOPIC_MS, Cluster
+from kafkalite.client.network.connection import Closing, broker_error
+from kafkalite.client.network.metadata import PartitionMetadata, TopicMetadata, metadata_request
+from kafkalite.client.network.pending_request import PendingRequest
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kafkalite.client.admin import list_offsets_request
-from kafkalite.client.cluster import BACKOFF_MS, Cluster
-from kafkalite.client.connection import Closing, broker_error, check, may_pass
-from kafkalite.client.leaders import Leaders
-from kafkalite.client.metadata import coordinator_request
-from kafkalite.client.pending_request import PendingRequest
-from kafkalite.client.subscription_state import Need, Partition, SubscriptionState
+from kafkalite.client.consumer.subscription_state import Need, Partition, SubscriptionState
+from kafkalite.client.network.cluster import BACKOFF_MS, Cluster
+from kafkalite.client.network.connection import Closing, broker_error, check, may_pass
+from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.metadata import coordinator_request
+from kafkalite.client.network.pending_request import PendingRequest
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,

@@ -17,7 +17,7 @@ from operator import itemgetter, length_hint
 from typing import NamedTuple, TypeVar
 
 from kafkalite._native import count_fetched, fetched_end, fetched_tail, read_fetched
-from kafkalite.client.subscription_state import Partition, SubscriptionState
+from kafkalite.client.consumer.subscription_state import Partition, SubscriptionState
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["Fetched", "Record", "Row", "Waiting"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkalite._native import BatchBuilder, read_batches
-from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX
-from kafkalite.client.connection import without_frames
+from kafkalite.client.network.cluster import BACKOFF_MS, BACKOFF_MS_MAX
+from kafkalite.client.network.connection import without_frames
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["SEQUENCES", "Batch", "OnDelivery", "OnDone", "PartitionQueue"]

@@ -7,7 +7,7 @@ Every consumer of Kafka's knows `range`, whichever of them leads the group.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kafkalite.client.subscription_state import Partition
+from kafkalite.client.consumer.subscription_state import Partition
 from kafkalite.protocol import messages
 
 __all__ = ["RANGE", "assign_range", "decode_assignment", "encode_assignment"]

@@ -4,7 +4,7 @@
     orders = kafkalite.read_arrow("orders", "broker:9092", columns=["key", "value"])
     polars.DataFrame(orders)            pyarrow.table(orders)           duckdb.sql("from orders")
 
-The columns are those of `read_log` (see `arrow.py`), from any broker that speaks Kafka's protocol.
+The columns are those of `read_log` (`records.py`), from any broker that speaks Kafka's protocol.
 The rows are fixed once: from the log start (or `start`) to the end as it is then (or `stop`). Each
 consumer of the object has connections of its own and starts anew; memory holds two fetches and one
 Arrow batch.
@@ -16,7 +16,8 @@ from functools import partial
 from kafkalite._native import FetchRead
 from kafkalite.client.admin import EARLIEST, LATEST, Admin, ListedOffset, Partition
 from kafkalite.client.arguments import OffsetOfTime, Offsets, choice, int32, offsets, texts
-from kafkalite.client.arrow import (
+from kafkalite.client.arrow.range_source import ISOLATION, FetchSettings, RangeSource
+from kafkalite.client.arrow.records import (
     BATCH_BYTES,
     BATCH_ROWS,
     ArrowSchema,
@@ -24,8 +25,7 @@ from kafkalite.client.arrow import (
     formats_of,
     schema_of,
 )
-from kafkalite.client.cluster import Servers
-from kafkalite.client.range_source import ISOLATION, FetchSettings, RangeSource
+from kafkalite.client.network.cluster import Servers
 from kafkalite.errors import InvalidArgumentError
 
 __all__ = ["read_arrow"]

@@ -9,12 +9,16 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kafkalite._native import count_fetched, fetched_end
-from kafkalite.client.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
-from kafkalite.client.connection import Closing, Connection, broker_error, check, may_pass
-from kafkalite.client.fetched import Fetched, Waiting, unreadable
-from kafkalite.client.leaders import Leaders
-from kafkalite.client.pending_request import PendingConnections
-from kafkalite.client.subscription_state import Partition, PartitionState, SubscriptionState
+from kafkalite.client.consumer.fetched import Fetched, Waiting, unreadable
+from kafkalite.client.consumer.subscription_state import (
+    Partition,
+    PartitionState,
+    SubscriptionState,
+)
+from kafkalite.client.network.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
+from kafkalite.client.network.connection import Closing, Connection, broker_error, check, may_pass
+from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.pending_request import PendingConnections
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,

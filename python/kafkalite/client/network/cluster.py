@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from kafkalite.client import lifetime
 from kafkalite.client.arguments import int32, short_text, texts, wrong_type
-from kafkalite.client.connecting import Address, Connecting, DialOptions
-from kafkalite.client.connection import (
+from kafkalite.client.network.connecting import Address, Connecting, DialOptions
+from kafkalite.client.network.connection import (
     CLIENT_ID,
     CONNECT_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
@@ -32,7 +32,7 @@ from kafkalite.client.connection import (
     check,
     may_pass,
 )
-from kafkalite.client.metadata import (
+from kafkalite.client.network.metadata import (
     GROUP,
     TRANSACTION,
     Node,

@@ -17,11 +17,26 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalite.client.arguments import int32, short_text
-from kafkalite.client.assignor import RANGE, assign_range, decode_assignment, encode_assignment
-from kafkalite.client.cluster import BACKOFF_MS, BACKOFF_MS_MAX, TIMEOUT_MS, Cluster, Servers
-from kafkalite.client.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
-from kafkalite.client.position_lookup import OFFSETS_BY_NAME, fetched_offsets, offset_fetch_request
-from kafkalite.client.subscription_state import Partition
+from kafkalite.client.consumer.assignor import (
+    RANGE,
+    assign_range,
+    decode_assignment,
+    encode_assignment,
+)
+from kafkalite.client.consumer.position_lookup import (
+    OFFSETS_BY_NAME,
+    fetched_offsets,
+    offset_fetch_request,
+)
+from kafkalite.client.consumer.subscription_state import Partition
+from kafkalite.client.network.cluster import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    TIMEOUT_MS,
+    Cluster,
+    Servers,
+)
+from kafkalite.client.network.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,

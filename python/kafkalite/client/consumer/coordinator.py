@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kafkalite.client.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
-from kafkalite.client.connection import Closing, broker_error, may_pass
-from kafkalite.client.leaders import TopicRequest, creation_warning
-from kafkalite.client.membership import Membership
-from kafkalite.client.metadata import TopicMetadata, found_topics
-from kafkalite.client.pending_request import PendingCall
-from kafkalite.client.subscription_state import Partition, SubscriptionState
+from kafkalite.client.consumer.membership import Membership
+from kafkalite.client.consumer.subscription_state import Partition, SubscriptionState
+from kafkalite.client.network.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
+from kafkalite.client.network.connection import Closing, broker_error, may_pass
+from kafkalite.client.network.leaders import TopicRequest, creation_warning
+from kafkalite.client.network.metadata import TopicMetadata, found_topics
+from kafkalite.client.network.pending_request import PendingCall
+from kafkalite.client.network.wakeup import Wakeup
 from kafkalite.client.trouble import Troubles
-from kafkalite.client.wakeup import Wakeup
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
 

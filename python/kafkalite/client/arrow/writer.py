@@ -15,12 +15,12 @@ from typing import NamedTuple, SupportsIndex
 
 from kafkalite._native import ArrowEncoder
 from kafkalite.client.arguments import short_text, wrong_type
-from kafkalite.client.cluster import Cluster, Servers
-from kafkalite.client.connection import Closing
-from kafkalite.client.driven_producer import DrivenProducer
-from kafkalite.client.partition_queue import Batch
-from kafkalite.client.producer_settings import ProducerSettings
-from kafkalite.client.transactions import Transaction
+from kafkalite.client.network.cluster import Cluster, Servers
+from kafkalite.client.network.connection import Closing
+from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.partition_queue import Batch
+from kafkalite.client.producer.settings import ProducerSettings
+from kafkalite.client.producer.transactions import Transaction
 from kafkalite.errors import KafkaliteError
 
 __all__ = ["ArrowWriter", "Written", "WrittenPartition", "write_arrow"]

@@ -16,14 +16,14 @@ from typing import NamedTuple, TypeVar
 
 from kafkalite._native import RecordAccumulator
 from kafkalite.client import lifetime
-from kafkalite.client.cluster import Cluster
-from kafkalite.client.deliveries import Deliveries
 from kafkalite.client.guard import alone
-from kafkalite.client.leaders import Leaders
-from kafkalite.client.partition_queue import Batch
-from kafkalite.client.sender import Sender, SendOptions
-from kafkalite.client.sender_thread import AWAY_S, SenderThread
-from kafkalite.client.transactions import Transaction
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.producer.deliveries import Deliveries
+from kafkalite.client.producer.partition_queue import Batch
+from kafkalite.client.producer.sender import Sender, SendOptions
+from kafkalite.client.producer.sender_thread import AWAY_S, SenderThread
+from kafkalite.client.producer.transactions import Transaction
 from kafkalite.client.trouble import Troubles
 
 __all__ = ["TURN_MS", "BatchOptions", "ProducerLoop"]

@@ -9,7 +9,7 @@
 One thread at a time; a group's heartbeats have their own, and so has the joining of a group, which
 may take minutes: nothing is read meanwhile. `subscription_state.py` has the state of each
 partition, `position_lookup.py` finds where it is read from, `fetcher.py` fetches, `fetched.py`
-keeps what has come and was not handed out, `consumer_coordinator.py` does what concerns the group.
+keeps what has come and was not handed out, `coordinator.py` does what concerns the group.
 """
 
 import re
@@ -33,16 +33,16 @@ from kafkalite.client.arguments import (
     whole,
     wrong_type,
 )
-from kafkalite.client.cluster import BACKOFF_MS, Cluster, Servers
-from kafkalite.client.consumer_coordinator import ConsumerCoordinator, Listener, OnPartitions
-from kafkalite.client.fetched import Fetched, Record
-from kafkalite.client.fetcher import READ_COMMITTED, Fetcher, FetchOptions
+from kafkalite.client.consumer.coordinator import ConsumerCoordinator, Listener, OnPartitions
+from kafkalite.client.consumer.fetched import Fetched, Record
+from kafkalite.client.consumer.fetcher import READ_COMMITTED, Fetcher, FetchOptions
+from kafkalite.client.consumer.membership import GroupOptions, Membership
+from kafkalite.client.consumer.position_lookup import PositionLookup
+from kafkalite.client.consumer.subscription_state import Need, Partition, SubscriptionState
 from kafkalite.client.guard import Exclusive, exclusive
-from kafkalite.client.leaders import Leaders
-from kafkalite.client.membership import GroupOptions, Membership
-from kafkalite.client.position_lookup import PositionLookup
-from kafkalite.client.subscription_state import Need, Partition, SubscriptionState
-from kafkalite.client.wakeup import Wakeup
+from kafkalite.client.network.cluster import BACKOFF_MS, Cluster, Servers
+from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.wakeup import Wakeup
 from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
 
 __all__ = ["Consumer", "Fetched", "Record"]

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 
-from kafkalite.client.connection import Closing
+from kafkalite.client.network.connection import Closing
 
 __all__ = ["Wakeup"]
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kafkalite.client.arguments import short_text
-from kafkalite.client.cluster import Cluster
-from kafkalite.client.connection import check
-from kafkalite.client.metadata import TRANSACTION
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.connection import check
+from kafkalite.client.network.metadata import TRANSACTION
 from kafkalite.errors import BrokerError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (

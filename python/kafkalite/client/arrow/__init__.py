@@ -1,0 +1,1 @@
+"""Reads and writes records as Arrow columns, without a Python object per record."""

@@ -1,0 +1,1 @@
+"""Reads records: a consumer, its fetches and positions, and its membership in a group."""
