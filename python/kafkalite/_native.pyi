@@ -14,7 +14,7 @@ __all__ = [
     "ArrowEncoder",
     "ArrowServer",
     "BatchBuilder",
-    "BrokerPlane",
+    "BrokerCore",
     "ClaimedDirectories",
     "FetchRead",
     "Figures",
@@ -201,7 +201,7 @@ _TopicFacts: TypeAlias = tuple[bytes, bool, Mapping[str, str], Sequence[_Partiti
 
 @final
 class ClaimedDirectories:
-    """A node's log directories before their logs are loaded; `BrokerPlane` takes them over."""
+    """A node's log directories before their logs are loaded; `BrokerCore` takes them over."""
 
     def __new__(
         cls,
@@ -222,10 +222,10 @@ class ClaimedDirectories:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many logs `BrokerPlane` has loaded so far, and the bytes of them recovered."""
+        """How many logs `BrokerCore` has loaded so far, and the bytes of them recovered."""
 
     def stop_loading(self) -> None:
-        """Has `BrokerPlane` give up loading the logs: it raises LoadStoppedError then, unless they
+        """Has `BrokerCore` give up loading the logs: it raises LoadStoppedError then, unless they
         are loaded."""
 
     def open_metadata_log(self, configs: Mapping[str, str]) -> tuple[Log, list[str]]:
@@ -265,7 +265,7 @@ class _CleanerSettings(Protocol):
     def backoff_ms(self) -> int: ...
 
 @final
-class BrokerPlane:
+class BrokerCore:
     """One node: its log directories, and from `start` to `stop` its network threads."""
 
     def __new__(
@@ -275,7 +275,7 @@ class BrokerPlane:
         topics: Mapping[str, _TopicFacts],
         settings: Mapping[str, int],
         cleaner: _CleanerSettings,
-    ) -> BrokerPlane:
+    ) -> BrokerCore:
         """Takes over the log directories and loads the logs of `topics`; makes those that are
         missing. `settings` are the broker's integers and flags by their keys."""
 

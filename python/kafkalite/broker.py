@@ -53,7 +53,7 @@ METRICS_BACKLOG = 16
 CONTROL_THREADS = 2
 """One works; the other goes on when that does not come back from a log directory."""
 YOUNG_OBJECTS_MAX = 5_000
-"""Beyond them garbage is collected; a turn of the control thread with fifty commits has more than
+"""Beyond them garbage is collected; a round of the control thread with fifty commits has more than
 Python's 700, and next to none are garbage by cycles."""
 
 
@@ -145,12 +145,12 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     except LoadStoppedError:
         log.info("stopped before the logs were loaded: the next start loads them")
         return 0
-    plane, metadata = opened
-    _start_plane(plane, config, handlers, listening)
-    obey = partial(_obey_changes, plane, config, listening.names, log)
+    core, metadata = opened
+    _start_core(core, config, handlers, listening)
+    obey = partial(_obey_changes, core, config, listening.names, log)
     obey()
     metadata.publisher.on_broker_configs(obey)
-    arrow_server = _serve_arrow(plane, config, listening)
+    arrow_server = _serve_arrow(core, config, listening)
     for bound, told in zip(listening.bound, listening.advertised, strict=True):
         log.info(f"listener {bound.name} on {bound}, clients are told {told}")
     if arrow_server is not None:
@@ -159,7 +159,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
         log.info(f"metrics on http://{listening.metrics_endpoint}/metrics")
     failure = _Failure(log)
     metadata.writer.on_failure(failure.on_metadata_failure)
-    context = Context(plane, config, log, metadata)
+    context = Context(core, config, log, metadata)
     metadata.change_by(context)
     context.timers.call_at(context.now_ms(), context.load_groups)
     control = _start_control(ControlServer(context, handlers, failure.on_control_end))
@@ -176,10 +176,10 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
         arrow_server.stop()
     if metrics_server is not None:
         metrics_server.stop()
-    plane.stop()
+    core.stop()
     for thread in control:
         thread.join()
-    is_clean = _close(plane, metadata, log)
+    is_clean = _close(core, metadata, log)
     log.info("stopped")
     return 1 if is_broken or not is_clean else 0
 
@@ -199,8 +199,8 @@ def _bind_all(config: Config) -> _Listening:
     return _Listening(sockets, bound, advertised, limits, *arrow, *metrics)
 
 
-def _start_plane(
-    plane: _native.BrokerPlane,
+def _start_core(
+    core: _native.BrokerCore,
     config: Config,
     handlers: Mapping[int, Handler],
     listening: _Listening,
@@ -211,9 +211,9 @@ def _start_plane(
     control_keys = [
         (each.key, each.min_version, each.min_version, each.max_version, each.first_flexible)
         for each in handlers.values()
-        if each.key not in plane.native_keys()
+        if each.key not in core.native_keys()
     ]
-    plane.start(
+    core.start(
         [each.detach() for each in listening.sockets],
         [(each.host, each.port) for each in listening.advertised],
         config["broker.rack"],
@@ -224,14 +224,14 @@ def _start_plane(
 
 
 def _serve_arrow(
-    plane: _native.BrokerPlane, config: Config, listening: _Listening
+    core: _native.BrokerCore, config: Config, listening: _Listening
 ) -> _native.ArrowServer | None:
     """Starts the Arrow endpoint, if there is to be one."""
     if listening.arrow_socket is None:
         return None
     listening.arrow_socket.listen(config["socket.listen.backlog.size"])
     descriptor = listening.arrow_socket.detach()
-    return plane.serve_arrow(descriptor, config["connections.max.idle.ms"])
+    return core.serve_arrow(descriptor, config["connections.max.idle.ms"])
 
 
 def _start_control(server: ControlServer) -> list[threading.Thread]:
@@ -277,27 +277,27 @@ def _cleaner_settings(config: Config) -> CleanerSettings:
 
 
 def _obey_changes(
-    plane: _native.BrokerPlane, config: Config, listeners: Sequence[str], log: Log
+    core: _native.BrokerCore, config: Config, listeners: Sequence[str], log: Log
 ) -> None:
-    """Has the plane obey what is set for this broker, or for all, while it runs; what topics
+    """Has the core obey what is set for this broker, or for all, while it runs; what topics
     inherit, the publisher tells their logs."""
-    plane.set_cleaner(_cleaner_settings(config))
+    core.set_cleaner(_cleaner_settings(config))
     try:
-        plane.set_connection_limits(connection_limits(config, listeners))
+        core.set_connection_limits(connection_limits(config, listeners))
     except InvalidArgumentError as error:
         log.warning(f"the limits of connections stay as they were: {error}")
 
 
-def _close(plane: _native.BrokerPlane, metadata: Metadata, log: Log) -> bool:
+def _close(core: _native.BrokerCore, metadata: Metadata, log: Log) -> bool:
     """The end of a clean stop, after all requests. Each directory has its turn, whatever became of
     the others; the log names those that could not be stopped cleanly. Returns whether all were."""
     reasons = []
     broker_epoch = metadata.cluster.broker.epoch
     try:
-        metadata.writer.stop(plane)
+        metadata.writer.stop(core)
     except KafkaliteError as error:
         reasons.append(str(error))
-    failed = plane.close(broker_epoch)
+    failed = core.close(broker_epoch)
     reasons += [reason for _, reason in failed]
     if not reasons:
         return True
@@ -343,10 +343,10 @@ def _serve_metrics(
 
     from kafkalite import metrics
 
-    names = {each.key: each.name for each in handlers.values()} | context.plane.native_keys()
+    names = {each.key: each.name for each in handlers.values()} | context.core.native_keys()
 
     def make_page() -> bytes:
-        return metrics.page(metrics.families(context.plane, context, names))
+        return metrics.page(metrics.families(context.core, context, names))
 
     bound.listen(METRICS_BACKLOG)
     listener = socket.socket(fileno=bound.detach())
@@ -362,7 +362,7 @@ def _open(
     handlers: Mapping[int, Handler],
     advertised: list[Endpoint],
     stop_signals: set[signal.Signals],
-) -> tuple[_native.BrokerPlane, Metadata]:
+) -> tuple[_native.BrokerCore, Metadata]:
     """Takes the log directories, reads the metadata, loads the logs. What was repaired is in the
     log. Raises LoadStoppedError if one of `stop_signals` comes meanwhile."""
     config.check_directories()
@@ -416,17 +416,17 @@ def _open(
     states = metadata.publisher.states(image, image.topics.values())
     partition_count = sum(len(each.partitions) for each in image.topics.values())
     with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
-        plane = _native.BrokerPlane(
+        core = _native.BrokerCore(
             claimed=claimed,
             topics=states,
             settings=config.settings(),
             cleaner=_cleaner_settings(config),
         )
-    metadata.serve(plane)
-    for sentence in [*repairs, *plane.repairs]:
+    metadata.serve(core)
+    for sentence in [*repairs, *core.repairs]:
         log.warning(sentence)
     log.info(f"{len(image.topics)} topics; {len(handlers)} keys are answered by Python")
-    return plane, metadata
+    return core, metadata
 
 
 def _wall_ms() -> int:

@@ -1,7 +1,7 @@
 """Calls that the control thread awaits: of logs, and of threads in the background.
 
     await context.logs.append(…) ──► a number ──► Rust: the log's directory asks the log
-            future ◄── set() or fail() ◄── `plane.requests.wait` gives the number
+            future ◄── set() or fail() ◄── `core.requests.wait` gives the number
 
 Each call returns a future at once (`kafkalite.tasks`) and blocks nobody, however long a directory
 takes; a call that cannot even begin is a future that has failed. Used by the control thread only.
@@ -25,7 +25,7 @@ SILENCE = "its log directory does not answer"
 
 
 class Calls:
-    """Futures by the numbers that `plane.requests.wait` gives."""
+    """Futures by the numbers that `core.requests.wait` gives."""
 
     def __init__(self, logs: _native.Logs) -> None:
         self._logs = logs
@@ -36,7 +36,7 @@ class Calls:
         self, ask: Callable[[int], object], answer: Callable[[int], Any] | None = None
     ) -> Future[Any]:
         """Calls `ask(number)` now, and sets the future to `answer(number)`, that of the logs if
-        there is none, once the plane gives the number. What either of them raises, the future
+        there is none, once the core gives the number. What either of them raises, the future
         raises."""
         future = Future[Any]()
         number = self._last_number + 1
@@ -50,7 +50,7 @@ class Calls:
         return future
 
     def end(self, number: int) -> None:
-        """The plane has given this number."""
+        """The core has given this number."""
         future, answer = self._under_way.pop(number)
         try:
             value = answer(number)

@@ -39,24 +39,24 @@ class Context:
 
     def __init__(
         self,
-        plane: _native.BrokerPlane,
+        core: _native.BrokerCore,
         config: Config,
         log: Log,
         metadata: Metadata,
     ) -> None:
-        self.plane = plane
+        self.core = core
         self.cluster = metadata.cluster
         self.controller = metadata.controller
         self.write_lock = metadata.lock
         self.config = config
         self.log = log
-        self.cluster_id: str = plane.cluster_id
+        self.cluster_id: str = core.cluster_id
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._report)
-        self._calls = Calls(plane.logs)
-        self.logs = LogCalls(plane.logs, self._calls)
-        self.background = Background(plane.requests, self._calls)
-        self.replicas = Replicas(plane, metadata.cluster, metadata.lock)
+        self._calls = Calls(core.logs)
+        self.logs = LogCalls(core.logs, self._calls)
+        self.background = Background(core.requests, self._calls)
+        self.replicas = Replicas(core, metadata.cluster, metadata.lock)
         self.disks = Disks(self.background)
         self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
@@ -124,10 +124,10 @@ class Context:
 
     def begin_stop(self) -> None:
         """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
-        self.plane.requests.wake(STOP_NUMBER)
+        self.core.requests.wake(STOP_NUMBER)
 
     def woken(self, number: int) -> None:
-        """A number that `plane.requests.wait` gave: calls what it stands for."""
+        """A number that `core.requests.wait` gave: calls what it stands for."""
         if number == STOP_NUMBER:
             self.tasks.stop()
             for stop in self._stop_callbacks:

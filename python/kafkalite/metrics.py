@@ -184,12 +184,12 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def families(plane: _native.BrokerPlane, host: Host, key_names: Mapping[int, str]) -> list[Family]:
+def families(core: _native.BrokerCore, host: Host, key_names: Mapping[int, str]) -> list[Family]:
     """All metrics as they are now."""
-    figures = plane.figures()
+    figures = core.figures()
     partitions = figures.partitions()
     return [
-        *_of_node(plane, host, len(partitions)),
+        *_of_node(core, host, len(partitions)),
         *_of_requests(figures, key_names),
         *_of_groups(host.group_states()),
         *_of_topics(partitions),
@@ -202,7 +202,7 @@ def _one(metric: Metric, value: float) -> Family:
     return metric, [((), value)]
 
 
-def _of_node(plane: _native.BrokerPlane, host: Host, online_count: int) -> Iterator[Family]:
+def _of_node(core: _native.BrokerCore, host: Host, online_count: int) -> Iterator[Family]:
     topic_count, partition_count = host.topic_counts()
     yield BUILD, [((("version", _native.__version__),), 1)]
     yield _one(ACTIVE, 1)
@@ -210,7 +210,7 @@ def _of_node(plane: _native.BrokerPlane, host: Host, online_count: int) -> Itera
     yield _one(PARTITIONS, partition_count)
     # One may have come or gone between the two looks.
     yield _one(OFFLINE, max(0, partition_count - online_count))
-    yield _one(OFFLINE_DIRECTORIES, len(plane.offline_log_dirs()))
+    yield _one(OFFLINE_DIRECTORIES, len(core.offline_log_dirs()))
 
 
 def _of_requests(figures: _native.Figures, key_names: Mapping[int, str]) -> Iterator[Family]:

@@ -12,14 +12,14 @@ from kafkalite.protocol import codes
 class Replicas:
     """Used by the control thread only."""
 
-    def __init__(self, plane: _native.BrokerPlane, cluster: Cluster, lock: WriteLock) -> None:
-        self._plane = plane
+    def __init__(self, core: _native.BrokerCore, cluster: Cluster, lock: WriteLock) -> None:
+        self._core = core
         self._cluster = cluster
         self._lock = lock
 
     def log(self, topic: str, partition: int) -> _native.Log | None:
         """The log of a partition, if there is one."""
-        return self._plane.logs.find(topic, partition)
+        return self._core.logs.find(topic, partition)
 
     def refusal(self, topic: str, partition: int) -> int:
         """The code for which the log of a partition cannot be asked for anything; NONE if it can
@@ -40,4 +40,4 @@ class Replicas:
 
     def offline_directories(self) -> list[str]:
         """The log directories that could not be taken, or have failed since."""
-        return self._plane.offline_log_dirs()
+        return self._core.offline_log_dirs()

@@ -18,7 +18,7 @@ from kafkalite.errors import KafkaliteError
 
 
 class ControlServer:
-    """Answers the requests of one node until its plane stops."""
+    """Answers the requests of one node until its core stops."""
 
     def __init__(
         self, context: Context, handlers: dict[int, Handler], on_end: Callable[[], None]
@@ -30,7 +30,7 @@ class ControlServer:
 
     def run(self) -> None:
         """The body of both threads. Waits in Rust, without the GIL, for its turn, requests, timers
-        and commits; returns once the plane has stopped."""
+        and commits; returns once the core has stopped."""
         timeout_ms: int | None = 0
         try:
             while self._take_turn(timeout_ms):
@@ -39,10 +39,10 @@ class ControlServer:
             self._on_end()
 
     def _take_turn(self, timeout_ms: int | None) -> bool:
-        """Waits, and does what there is to do then, if the plane has not stopped. What was answered
+        """Waits, and does what there is to do then, if the core has not stopped. What was answered
         is not kept until there is more: it counts as memory of requests."""
         context = self._context
-        work = context.plane.requests.wait(timeout_ms)
+        work = context.core.requests.wait(timeout_ms)
         if work is None:
             return False
         requests, woken, notices = work
@@ -80,7 +80,7 @@ class ControlServer:
         """Has the tasks go on that the last callback or request has made ready, and those that they
         make ready. The answers of several leave together."""
         ready = self._context.tasks.ready
-        requests = self._context.plane.requests if len(ready) > 1 else None
+        requests = self._context.core.requests if len(ready) > 1 else None
         if requests is not None:
             requests.gather_answers()
         while ready:
@@ -103,7 +103,7 @@ class ControlServer:
         if handler is None:
             # Rust answers this key, and has handed the request over all the same.
             context.log.error(f"no handler of key {request.api_key}, asked for by {request.peer}")
-            context.plane.requests.close_connection(request)
+            context.core.requests.close_connection(request)
             return
         if context.log.is_debug:
             version, client = request.api_version, request.client_id
@@ -115,7 +115,7 @@ class ControlServer:
             if isinstance(answer, CoroutineType):
                 context.tasks.start(self._answer_later(handler, request, answer))
             elif answer is not None:
-                context.plane.requests.respond(request, answer)
+                context.core.requests.respond(request, answer)
         except Exception as error:  # noqa: BLE001 - one bad request must not end the broker
             self._refuse(handler, request, error)
 
@@ -125,7 +125,7 @@ class ControlServer:
         try:
             response = await answer
             if response is not None:
-                self._context.plane.requests.respond(request, response)
+                self._context.core.requests.respond(request, response)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 
@@ -139,7 +139,7 @@ class ControlServer:
 
             described = "".join(traceback.format_exception(error))
             context.log.error(f"{handler.name} of {request.peer} failed:\n{described}")
-        context.plane.requests.close_connection(request)
+        context.core.requests.close_connection(request)
 
 
 class RefusalLog:

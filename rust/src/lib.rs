@@ -37,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use crate::py::batch::{BatchBuilder, RecordBatch, end_transaction_marker, read_batches};
     #[pymodule_export]
-    use crate::py::broker::BrokerPlane;
+    use crate::py::broker::PyBrokerCore;
     #[pymodule_export]
     use crate::py::claim::ClaimedDirectories;
     #[pymodule_export]

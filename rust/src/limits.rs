@@ -103,10 +103,10 @@ pub const RECEIVE_RESERVED_BYTES: usize = 1024 * 1024;
 pub const RECEIVE_GROWTH_MAX: usize = 4 * 1024 * 1024;
 
 /// Receive buffers that a network thread keeps; with so many full of records to be appended, it
-/// appends them even in mid-turn.
+/// appends them even in mid-round.
 pub const RECEIVE_BUFFERS_KEPT: usize = 32;
 
-/// Bytes that a network thread holds for appending before it writes them, even in mid-turn.
+/// Bytes that a network thread holds for appending before it writes them, even in mid-round.
 pub const STAGED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Larger buffers that a network thread keeps for frames that do not fit into a receive buffer, bytes in
@@ -153,7 +153,7 @@ pub const PACE_BYTES: u64 = 64 * 1024;
 /// `request.timeout.ms` of Kafka's clients is over, and others want what it holds.
 pub const FRAME_WAIT_MS: u64 = 30_000;
 
-/// Work that a connection may have begun in one turn before it is the next connection's turn, and what
+/// Work that a connection may have begun in one round before it is the next connection's turn, and what
 /// a Produce request and any other one count.
 pub const WORK_PER_TURN: u32 = 1024;
 pub const WORK_OF_PRODUCE: u32 = 1;
@@ -234,7 +234,7 @@ pub const SPARE_THREADS_MAX: usize = 4;
 pub const TIMERS_FREE: usize = 4096;
 pub const TIMERS_PER_CONNECTION: usize = 8;
 
-/// Connections that a network thread looks at in a turn since they may be idle: to close them all at once
+/// Connections that a network thread looks at in a round since they may be idle: to close them all at once
 /// would keep others waiting.
 pub const IDLE_LOOKS_PER_TURN: usize = 64;
 /// Entries of connections that are gone among those that may become idle, and as many as there are
@@ -420,10 +420,10 @@ const _: () = {
     assert!(LARGE_REQUEST_BYTES <= RECEIVE_BYTES);
     assert!(LARGE_REQUEST_BYTES < REQUEST_BYTES_MAX);
     assert!(REPETITIONS_BYTES_FREE as u64 <= RECEIVE_BUDGET_MIN);
-    // A turn has room for at least one request of each kind.
+    // A round has room for at least one request of each kind.
     assert!(WORK_OF_PRODUCE <= WORK_OF_OTHERS);
     assert!(WORK_OF_OTHERS <= WORK_PER_TURN);
-    // Answers: the buffers kept, a slice, what may be unsent, what is long, what a turn sends.
+    // Answers: the buffers kept, a slice, what may be unsent, what is long, what a round sends.
     assert!(SPARE_ANSWER_BYTES_MAX <= SLICE_BYTES);
     assert!(SLICE_BYTES <= UNSENT_BYTES_MAX);
     assert!(SLICE_BYTES * SLICE_COST <= SEND_BYTES_PER_TURN);

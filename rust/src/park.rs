@@ -62,7 +62,7 @@ impl WaitFor {
 
 /// Why nothing will move any more at a partition whose log directory is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum StopReason {
     /// The partition is deleted.
     Deleted,
     /// This node does not lead it any more, since this leader epoch.
@@ -75,7 +75,7 @@ pub struct Waiters {
     parked: Mutex<HashMap<Parked, WaitFor, RandomState>>,
     waker: Arc<dyn Wake>,
     health: Arc<Health>,
-    ended: OnceLock<Ended>,
+    ended: OnceLock<StopReason>,
 }
 
 impl Waiters {
@@ -105,12 +105,12 @@ impl Waiters {
     }
 
     /// Why nothing will move any more, once `end` was called.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<StopReason> {
         self.ended.get().copied()
     }
 
     /// Wakes everybody, those as well that have come since an earlier call. The first reason stays.
-    pub fn end(&self, reason: Ended) {
+    pub fn end(&self, reason: StopReason) {
         // Before they are woken, so that they find it.
         let _ = self.ended.set(reason);
         self.wake_those(|_| true);
@@ -188,7 +188,7 @@ mod tests {
         waiters.wake_those(is_first);
         waiters.wake_those(is_first);
         assert_eq!(waiters.count(), 2);
-        waiters.end(Ended::Deleted);
+        waiters.end(StopReason::Deleted);
         assert_eq!(*calls.0.lock(), [vec![0, 2, 4], vec![1, 3]]);
     }
 

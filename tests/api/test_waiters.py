@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from groups.fake_host import FakeHost, Partition, Plane, Topic
+from groups.fake_host import Core, FakeHost, Partition, Topic
 from kafkalite.api import (
     auto_create,
     k10_find_coordinator,
@@ -30,7 +30,7 @@ from kafkalite.server import ControlServer
 from kafkalite.tasks import Future
 
 
-class AnsweringPlane(Plane):
+class AnsweringCore(Core):
     def __init__(self, host: FakeHost) -> None:
         super().__init__(host)
         self.answers: list[Any] = []
@@ -58,8 +58,8 @@ class HungHost(FakeHost):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answering = AnsweringPlane(self)
-        self.plane = self.answering  # type: ignore[assignment]
+        self.answering = AnsweringCore(self)
+        self.core = self.answering  # type: ignore[assignment]
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
         self.under_way: list[Future[Any]] = []
 

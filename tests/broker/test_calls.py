@@ -13,7 +13,7 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError, StorageError
 from kafkalite.tasks import Future, TimedOutError
 
 
-class Plane:
+class Core:
     """Its logs answer when the test says so."""
 
     def __init__(self) -> None:
@@ -44,24 +44,24 @@ class Plane:
 
 
 @pytest.fixture
-def plane() -> Plane:
-    return Plane()
+def core() -> Core:
+    return Core()
 
 
 def delete_records(logs: LogCalls, topic: str, partition: int, offset: int) -> Future[int]:
     return logs.ask_for_client(topic, partition, "delete_records", offset)
 
 
-def calls_of(plane: Any) -> tuple[Calls, LogCalls, Background]:
-    calls = Calls(plane)
-    return calls, LogCalls(plane, calls), Background(plane, calls)
+def calls_of(core: Any) -> tuple[Calls, LogCalls, Background]:
+    calls = Calls(core)
+    return calls, LogCalls(core, calls), Background(core, calls)
 
 
-def test_each_call_has_the_answer_to_its_number(plane: Plane) -> None:
-    calls, logs, _ = calls_of(plane)
+def test_each_call_has_the_answer_to_its_number(core: Core) -> None:
+    calls, logs, _ = calls_of(core)
     first, second = delete_records(logs, "t", 0, 10), delete_records(logs, "t", 0, 20)
-    (one, two) = plane.deleting
-    plane.answers = {one: StorageError("no room"), two: 20}
+    (one, two) = core.deleting
+    core.answers = {one: StorageError("no room"), two: 20}
     calls.end(two)
     assert second.result() == 20 and not first.is_done
     calls.end(one)
@@ -69,14 +69,14 @@ def test_each_call_has_the_answer_to_its_number(plane: Plane) -> None:
         first.result()
 
 
-def test_a_call_that_cannot_begin_has_failed_at_once(plane: Plane) -> None:
-    _, logs, _ = calls_of(plane)
+def test_a_call_that_cannot_begin_has_failed_at_once(core: Core) -> None:
+    _, logs, _ = calls_of(core)
     with pytest.raises(InvalidArgumentError):
         delete_records(logs, "unknown", 0, 1).result()
-    plane.is_full = True
+    core.is_full = True
     with pytest.raises(TimedOutError):
         delete_records(logs, "t", 0, 1).result()
-    assert not plane.deleting
+    assert not core.deleting
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_a_call_that_cannot_begin_has_failed_at_once(plane: Plane) -> None:
     ],
 )
 def test_what_a_thread_returns_or_fails_with_is_told(
-    plane: Plane, work: Callable[[], object], outcome: str
+    core: Core, work: Callable[[], object], outcome: str
 ) -> None:
-    calls, _, background = calls_of(plane)
+    calls, _, background = calls_of(core)
     future = background.run(work)
-    assert plane.woken.acquire(timeout=10)
-    calls.end(plane.numbers.pop())
+    assert core.woken.acquire(timeout=10)
+    calls.end(core.numbers.pop())
     if outcome == "7":
         assert future.result() == 7
     else:
@@ -101,29 +101,29 @@ def test_what_a_thread_returns_or_fails_with_is_told(
             future.result()
 
 
-def test_no_thread_is_an_error_of_the_call(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_is_an_error_of_the_call(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_threads(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", no_threads)
-    _, _, background = calls_of(plane)
+    _, _, background = calls_of(core)
     with pytest.raises(StorageError, match="can't start new thread"):
         background.run(lambda: None).result()
 
 
-def test_a_disk_is_asked_once_whoever_wants_to_know(plane: Plane, tmp_path: Path) -> None:
-    calls, _, background = calls_of(plane)
+def test_a_disk_is_asked_once_whoever_wants_to_know(core: Core, tmp_path: Path) -> None:
+    calls, _, background = calls_of(core)
     disks = Disks(background)
     asked = disks.size(str(tmp_path))
     assert disks.size(str(tmp_path)) is asked
-    assert plane.woken.acquire(timeout=10)
-    calls.end(plane.numbers.pop())
+    assert core.woken.acquire(timeout=10)
+    calls.end(core.numbers.pop())
     assert 0 <= asked.result().usable_bytes <= asked.result().total_bytes
     missing = disks.size(str(tmp_path / "missing"))
     assert missing is not asked
-    assert plane.woken.acquire(timeout=10)
-    calls.end(plane.numbers.pop())
+    assert core.woken.acquire(timeout=10)
+    calls.end(core.numbers.pop())
     with pytest.raises(StorageError, match="cannot be described"):
         missing.result()
     assert disks.size(str(tmp_path)) is not asked
-    assert plane.woken.acquire(timeout=10)
+    assert core.woken.acquire(timeout=10)

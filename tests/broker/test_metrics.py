@@ -17,7 +17,7 @@ from api.batches import batch
 from api.group_requests import stable_member
 from api.raw import Connection
 from kafkalite import metrics
-from kafkalite._native import BrokerPlane
+from kafkalite._native import BrokerCore
 from kafkalite.client import Admin
 
 LISTENER = {"kafkalite.metrics.listener": "127.0.0.1:0"}
@@ -149,7 +149,7 @@ def test_gauges_say_how_the_node_is_now(
 
 
 def test_the_hot_keys_have_names() -> None:
-    names = BrokerPlane.native_keys()
+    names = BrokerCore.native_keys()
     assert {names[0], names[1], names[18]} == {"Produce", "Fetch", "ApiVersions"}
     assert all(names.values())
 

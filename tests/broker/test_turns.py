@@ -23,14 +23,14 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
         SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind(), name=name)
         for name in ("one", "two")
     ]
-    plane: Any = SimpleNamespace(
+    core: Any = SimpleNamespace(
         cluster_id="cluster",
         requests=SimpleNamespace(wait=lambda _timeout_ms: (requests, [1], None), wake=None),
         logs=SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
     )
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
-    context = Context(plane, config, Log("error"), metadata)
+    context = Context(core, config, Log("error"), metadata)
 
     def do(name: str) -> None:
         """And have something done soon."""
@@ -66,10 +66,10 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
         respond=lambda _request, answer: done.append(answer),
     )
     logs = SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
-    plane: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
+    core: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
-    context = Context(plane, config, Log("error"), metadata)
+    context = Context(core, config, Log("error"), metadata)
     written = context.logs.make({})
 
     async def handle(_context: Context, _request: Any, _message: Any) -> Any:
@@ -105,10 +105,10 @@ def test_a_request_that_nobody_can_answer_costs_its_connection_only() -> None:
         wait=lambda _timeout_ms: next(turns), wake=None, close_connection=close
     )
     logs = SimpleNamespace(answer=None)
-    plane: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
+    core: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
-    context = Context(plane, config, Log("error"), metadata)
+    context = Context(core, config, Log("error"), metadata)
     kind = messages.DescribeClusterRequest
     handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=None)
     server = ControlServer(context, {KEY: handler}, lambda: None)
@@ -126,9 +126,9 @@ def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     cluster = SimpleNamespace(image=image)
     metadata: Any = SimpleNamespace(cluster=cluster, controller=None, lock=lock)
     requests = SimpleNamespace(wake=None)
-    plane: Any = SimpleNamespace(cluster_id="cluster", logs=None, requests=requests)
+    core: Any = SimpleNamespace(cluster_id="cluster", logs=None, requests=requests)
     config: Any = {"node.id": 1}
-    context = Context(plane, config, Log("error"), metadata)
+    context = Context(core, config, Log("error"), metadata)
     with lock.changing(["new"], are_new=True):
         assert context.topic_counts() == (1, 2)
     assert context.topic_counts() == (2, 4)
@@ -140,10 +140,10 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     woken: SimpleQueue[int] = SimpleQueue()
     requests = SimpleNamespace(wake=woken.put)
     logs = SimpleNamespace(answer=None)
-    plane: Any = SimpleNamespace(cluster_id="cluster", logs=logs, requests=requests)
+    core: Any = SimpleNamespace(cluster_id="cluster", logs=logs, requests=requests)
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
-    context = Context(plane, config, Log("error"), metadata)
+    context = Context(core, config, Log("error"), metadata)
 
     def fail() -> None:
         raise ZeroDivisionError

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from groups.fake_host import MemoryLog, make_host
 from kafkalite import _native
-from kafkalite.coordinator.frame import Frames
 from kafkalite.coordinator.journal import Journal
 from kafkalite.coordinator.machine import Append, Effect, Moment, Reply
+from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.shard import ACTIVE, Shard
 from kafkalite.errors import MessageTooLargeError
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
 
-FRAMES = Frames({1: ("OffsetCommitKey", "OffsetCommitValue")})
+SERDE = RecordSerde({1: ("OffsetCommitKey", "OffsetCommitValue")})
 
 
 class Table:
@@ -60,10 +60,10 @@ class Table:
             if number:
                 self._journal.put(self.rows, name, number)
                 value = messages.OffsetCommitValue(offset=number, metadata="")
-                written.append(FRAMES.record(1, (name, "t", 0), value, 4))
+                written.append(SERDE.record(1, (name, "t", 0), value, 4))
             else:
                 self._journal.pop(self.rows, name)
-                written.append(FRAMES.record(1, (name, "t", 0), None))
+                written.append(SERDE.record(1, (name, "t", 0), None))
 
         def then(code: int, offset: int, _moment: Moment) -> Sequence[Effect]:
             return [Reply(reply, (code, offset, number, names))]
@@ -78,9 +78,9 @@ def rows_of(log: MemoryLog) -> dict[str, int]:
         (parsed,) = _native.read_batches(batch)
         assert parsed.base_sequence == 0
         for offset, _, key, value, _ in parsed.records:
-            frame = FRAMES.read(key, value)
-            assert not isinstance(frame, int)
-            table.replay(*frame, offset, -1)
+            record = SERDE.read(key, value)
+            assert not isinstance(record, int)
+            table.replay(*record, offset, -1)
     return table.rows
 
 
@@ -94,7 +94,7 @@ class History:
         self.answers: list[int] = []
         self.host = make_host({0: self.log}, **{"offsets.topic.num.partitions": 1})
         self.table = Table()
-        self.shard = Shard(self.host, OFFSETS_TOPIC, 0, self.table, FRAMES, "none")
+        self.shard = Shard(self.host, OFFSETS_TOPIC, 0, self.table, SERDE, "none")
         loading = self.shard.load()
         while loading is not None and self.shard.state != ACTIVE:
             self.host.tasks.start(loading.go_on())
@@ -120,10 +120,10 @@ class History:
             (parsed,) = _native.read_batches(batch)
             for index, (_, _, key, content, _) in enumerate(parsed.records):
                 if offset <= base + index < offset + len(names):
-                    frame = FRAMES.read(key, content)
-                    assert not isinstance(frame, int)
-                    number = 0 if frame.value is None else frame.value.offset
-                    found.append((frame.key.group, number))
+                    record = SERDE.read(key, content)
+                    assert not isinstance(record, int)
+                    number = 0 if record.value is None else record.value.offset
+                    found.append((record.key.group, number))
         return found == [(name, value) for name in names]
 
     def turn(self, *_: Any) -> None:
@@ -152,7 +152,7 @@ class History:
         self.heal()
         self.host.run()
         assert not self.shard.is_writing
-        assert self.host.plane.requests.held_bytes == 0
+        assert self.host.core.requests.held_bytes == 0
         assert self.table.rows == rows_of(self.log)
         assert sorted(self.answers) == list(range(1, self.asked + 1))
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalite.coordinator.frame import Frame
-from kafkalite.groups.records import FRAMES, KINDS
+from kafkalite.coordinator.record_serde import CoordinatorRecord
+from kafkalite.groups.records import KINDS, SERDE
 
 
 class Golden(NamedTuple):
@@ -65,13 +65,13 @@ def test_all_kinds_are_there() -> None:
 def test_a_record_is_read_as_kafka_meant_it_and_written_again_as_kafka_writes_it(
     golden: Golden,
 ) -> None:
-    frame = FRAMES.read(golden.key, golden.value)
-    assert isinstance(frame, Frame)
-    assert frame.kind == golden.kind
-    assert is_same(frame.key, golden.key_fields)
-    assert is_same(frame.value, golden.value_fields)
-    again = FRAMES.record(frame.kind, frame.key, frame.value, golden.version)
+    record = SERDE.read(golden.key, golden.value)
+    assert isinstance(record, CoordinatorRecord)
+    assert record.kind == golden.kind
+    assert is_same(record.key, golden.key_fields)
+    assert is_same(record.value, golden.value_fields)
+    again = SERDE.record(record.kind, record.key, record.value, golden.version)
     assert again == (golden.key, golden.value)
-    tombstone = FRAMES.record(frame.kind, frame.key, None)
+    tombstone = SERDE.record(record.kind, record.key, None)
     assert tombstone == (golden.key, None)
-    assert FRAMES.read(*tombstone) == Frame(frame.kind, frame.key, None)
+    assert SERDE.read(*tombstone) == CoordinatorRecord(record.kind, record.key, None)

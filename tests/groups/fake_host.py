@@ -90,7 +90,7 @@ class FakeLog:
 
 
 class FakeHost:
-    """Plane, controller and context in one. `run` does what the control thread does."""
+    """Core, controller and context in one. `run` does what the control thread does."""
 
     def __init__(self, logs: dict[int, MemoryLog] | None = None, **config: Any) -> None:
         self.config: Mapping[str, Any] = {**CONFIG, **config}
@@ -105,7 +105,7 @@ class FakeHost:
         self.write_lock = WriteLock()
         if logs is not None:
             self._make_topic(NewTopic(OFFSETS_TOPIC, count, {}))
-        self.plane = self.controller = self.cluster = self
+        self.core = self.controller = self.cluster = self
         self.time_ms = 1000
         self.append_error: KafkaliteError | None = None
         self.waiting: list[tuple[int, KafkaliteError | None, Future[int]]] = []
@@ -229,7 +229,7 @@ class FakeHost:
         self.end_appends(self.append_error)
 
 
-class Plane:
+class Core:
     """The broker core, its requests and its logs in one."""
 
     def __init__(self, host: FakeHost) -> None:
@@ -260,5 +260,5 @@ class Plane:
 
 def make_host(logs: dict[int, MemoryLog] | None = None, **config: Any) -> FakeHost:
     host = FakeHost(logs, **config)
-    host.plane = Plane(host)  # type: ignore[assignment]
+    host.core = Core(host)  # type: ignore[assignment]
     return host

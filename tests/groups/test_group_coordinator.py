@@ -9,8 +9,8 @@ import pytest
 from groups.fake_host import FakeHost, MemoryLog, make_host
 from groups.play import subscription
 from kafkalite import _native
-from kafkalite.coordinator.frame import Frame
 from kafkalite.coordinator.loader import STEP_COUNT
+from kafkalite.coordinator.record_serde import CoordinatorRecord
 from kafkalite.errors import MessageTooLargeError, StorageError
 from kafkalite.groups import records
 from kafkalite.groups.coordinator import GroupCoordinator
@@ -136,18 +136,18 @@ def test_commits_of_one_turn_are_one_batch() -> None:
 def test_answers_to_what_one_batch_has_written_leave_together() -> None:
     host = make_host({})
     coordinator = made(host)
-    plane = host.plane
+    core = host.core
     held_back: list[bool] = []
 
     def reply(_codes: list[int]) -> None:
-        held_back.append(plane.gathers_answers)
+        held_back.append(core.gathers_answers)
 
     for partition in range(3):
         offset = OffsetToCommit("t", ID, partition, 1, -1, "")
         coordinator.commit("g", CommitRequest("", None, -1, -1, True, [offset]), reply)
     host.run()
     assert held_back == [True, True, True]
-    assert not plane.gathers_answers
+    assert not core.gathers_answers
 
 
 def test_a_stable_fetch_waits_for_what_is_being_written() -> None:
@@ -586,9 +586,9 @@ def test_a_new_group_is_written_before_its_first_generation() -> None:
     log = host.memory_logs[coordinator.runtime.partition_of("g")]
     (batch,) = _native.read_batches(log.batches[0][1])
     _, _, key, value, _ = batch.records[0]
-    frame = records.FRAMES.read(key, value)
-    assert isinstance(frame, Frame)
-    assert (frame.kind, frame.value.generation, frame.value.protocol_type) == (2, 0, "")
+    record = records.SERDE.read(key, value)
+    assert isinstance(record, CoordinatorRecord)
+    assert (record.kind, record.value.generation, record.value.protocol_type) == (2, 0, "")
 
 
 # --- what waits for a disk that does not answer ---------------------------------------------------
@@ -600,13 +600,13 @@ def test_what_waits_for_the_disk_is_counted_until_it_is_answered() -> None:
     coordinator = made(host)
     waiting = [commit(coordinator, "g", index, index) for index in range(50)]
     host.turn()
-    under_way = host.plane.held_bytes
+    under_way = host.core.held_bytes
     assert under_way > 50 * 1000
     waiting.append(commit(coordinator, "g", 50, 50, metadata="m" * 4000))
-    assert host.plane.held_bytes > under_way + 4000
+    assert host.core.held_bytes > under_way + 4000
     host.run()
     assert all(each == [[0]] for each in waiting)
-    assert host.plane.held_bytes == 0
+    assert host.core.held_bytes == 0
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
@@ -623,7 +623,7 @@ def test_what_a_disk_refuses_is_counted_no_longer(is_lost: bool) -> None:
         host.end_appends(host.append_error)
     host.run()
     assert all(code != 0 for (codes_of,) in arrived for code in codes_of)
-    assert host.plane.held_bytes == 0
+    assert host.core.held_bytes == 0
 
 
 def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
@@ -633,7 +633,7 @@ def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
     member = stable(host, coordinator, "g")
     assert commit(coordinator, "simple", 1) == []
     host.run()
-    host.plane.may_hold_bytes = 1000
+    host.core.may_hold_bytes = 1000
     waiting = commit(coordinator, "simple", 2)
     host.turn()
     refused = codes.COORDINATOR_NOT_AVAILABLE

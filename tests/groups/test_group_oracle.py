@@ -252,7 +252,7 @@ def test_kafka_reads_what_we_wrote_and_would_have_written_the_same(
     assert mine == kafkas
 
 
-class DirectoryPlane:
+class DirectoryCore:
     """The logs of a directory, as the coordinator reads them."""
 
     def __init__(self, directory: _native.LogDirectory) -> None:
@@ -269,7 +269,7 @@ def test_groups_and_offsets_are_the_same_from_either_log(
     shutil.rmtree(data / "__cluster_metadata-0", ignore_errors=True)
     directory = _native.LogDirectory.open(data, now_ms=1)
     host = make_host({}, **{"offsets.topic.num.partitions": 3})
-    host.plane = DirectoryPlane(directory)  # type: ignore[assignment]
+    host.core = DirectoryCore(directory)  # type: ignore[assignment]
     coordinator = GroupCoordinator(host)
     coordinator.runtime.start()
     host.pass_time(5000)

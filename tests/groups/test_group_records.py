@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.coordinator.frame import Frame
+from kafkalite.coordinator.record_serde import CoordinatorRecord
 from kafkalite.groups import records
 from kafkalite.groups.coordinator import java_address
 from kafkalite.groups.events import GroupRecord, MemberRecord
@@ -43,19 +43,19 @@ def offset_of(
     key: bytes, value: bytes | None, record_offset: int
 ) -> tuple[str, str, int, CommittedOffset]:
     """What the record of an offset says."""
-    frame = records.FRAMES.read(key, value)
-    assert isinstance(frame, Frame)
-    assert frame.kind == 1
-    committed = records.committed_offset(frame.value, record_offset)
-    return frame.key.group, frame.key.topic, frame.key.partition, committed
+    record = records.SERDE.read(key, value)
+    assert isinstance(record, CoordinatorRecord)
+    assert record.kind == 1
+    committed = records.committed_offset(record.value, record_offset)
+    return record.key.group, record.key.topic, record.key.partition, committed
 
 
 def group_of(key: bytes, value: bytes | None) -> tuple[str, GroupRecord]:
     """What the record of a group says."""
-    frame = records.FRAMES.read(key, value)
-    assert isinstance(frame, Frame)
-    assert frame.kind == 2
-    return frame.key.group, records.group_state(frame.value)
+    record = records.SERDE.read(key, value)
+    assert isinstance(record, CoordinatorRecord)
+    assert record.kind == 2
+    return record.key.group, records.group_state(record.value)
 
 
 names = st.text(st.characters(codec="utf-8"), max_size=200)

@@ -15,7 +15,7 @@ from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
 from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
-from kafkalite.metadata.fold import Delta, Fold
+from kafkalite.metadata.fold import Fold, MetadataDelta
 from kafkalite.metadata.image import GROUP, TOPIC, AlikeNames, Image
 from kafkalite.metadata.publisher import Publisher
 from kafkalite.metadata.solo import Metadata, SoloWriter
@@ -46,7 +46,7 @@ class CountingLog:
         self.appends.append(len(appended))
         return SimpleNamespace(messages=appended, batches=[])
 
-    def finish(self, appending: Any, error: KafkaliteError | None) -> Delta:
+    def finish(self, appending: Any, error: KafkaliteError | None) -> MetadataDelta:
         if error is not None:
             raise error
         for message in appending.messages:
@@ -320,9 +320,9 @@ def test_a_partition_that_is_offline_is_not_called_unknown_while_its_topic_grows
     world = World()
     core_logs = SimpleNamespace(find=lambda *_: None, answer=None)
     requests = SimpleNamespace(wake=None)
-    plane: Any = SimpleNamespace(cluster_id="cluster", logs=core_logs, requests=requests)
+    core: Any = SimpleNamespace(cluster_id="cluster", logs=core_logs, requests=requests)
     config: Any = {"node.id": NODE}
-    context = Context(plane, config, Log("error"), world.metadata)
+    context = Context(core, config, Log("error"), world.metadata)
     world.change(world.controller.create_partitions({"t-0": 2}))
     world.create("new")
     assert context.replicas.refusal("t-0", 0) == codes.KAFKA_STORAGE_ERROR

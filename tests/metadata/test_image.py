@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafkalite.errors import CorruptFileError
 from kafkalite.metadata import records
-from kafkalite.metadata.fold import Delta, Fold
+from kafkalite.metadata.fold import Fold, MetadataDelta
 from kafkalite.metadata.image import TOPIC, Image
 from kafkalite.metadata.image_records import snapshot_records
 from kafkalite.protocol import messages
@@ -193,7 +193,7 @@ def test_a_delta_tells_all_that_two_images_differ_in(
         assert delta.are_features_changed or not are_features_changed
         before = delta.image
     last = fold.take_delta(1, len(written), 0)
-    assert fold.take_delta(1, len(written), 0)[2:] == Delta(last.image, last.image)[2:]
+    assert fold.take_delta(1, len(written), 0)[2:] == MetadataDelta(last.image, last.image)[2:]
 
 
 def test_a_topic_that_is_made_and_removed_between_two_deltas_is_in_neither() -> None:

@@ -7,8 +7,8 @@ use kafkalite::error::{Error, Result};
 use kafkalite::image::{Broker, Endpoint, NoLeader, PartitionRegistration, Topic};
 use kafkalite::log::append::AppendInfo;
 use kafkalite::log::config::LogConfig;
-use kafkalite::node::{Claimed, Delta, Node, NodeOptions, TopicPlan};
-use kafkalite::park::{Ended, Parked, WaitFor, Wake};
+use kafkalite::node::{Claimed, MetadataDelta, Node, NodeOptions, TopicPlan};
+use kafkalite::park::{Parked, StopReason, WaitFor, Wake};
 use kafkalite::replica::{Partition, Role};
 use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;
@@ -84,14 +84,20 @@ impl World {
     pub fn publish(&self, partitions: &[(i32, i32, &[i32])]) -> usize {
         let changed = &[plan(partitions, self.directory_id)];
         let deleted = &[];
-        let gone = self.node.publish(Delta { deleted, changed }).unwrap();
+        let gone = self
+            .node
+            .publish(MetadataDelta { deleted, changed })
+            .unwrap();
         gone.iter().map(|(_, replicas)| replicas.len()).sum()
     }
 
     fn delete(&self) -> usize {
         let deleted = &["t".to_owned()];
         let changed = &[];
-        let gone = self.node.publish(Delta { deleted, changed }).unwrap();
+        let gone = self
+            .node
+            .publish(MetadataDelta { deleted, changed })
+            .unwrap();
         gone.iter().map(|(_, replicas)| replicas.len()).sum()
     }
 
@@ -215,7 +221,7 @@ fn who_waits_at_a_leader_is_woken_when_another_node_leads() {
     before.waiters.register(parked(2), WaitFor::LastStable(0));
     world.publish(&[(2, 5, &[1, 2])]);
     assert_eq!(world.woken(), [1, 2]);
-    let ended = Ended::NotLeader { leader_epoch: 5 };
+    let ended = StopReason::NotLeader { leader_epoch: 5 };
     assert_eq!(before.waiters.ended(), Some(ended));
     assert!(matches!(append_one(&before), Err(Error::NotLeader { .. })));
     // Led here again: what was promised before is not answered by what has come since.
@@ -241,15 +247,20 @@ fn replicas_go_with_their_topic_and_where_no_replica_is_wanted_any_more() {
     assert_eq!(world.woken(), [1]);
     assert_eq!(
         moved.waiters.ended(),
-        Some(Ended::NotLeader { leader_epoch: 5 })
+        Some(StopReason::NotLeader { leader_epoch: 5 })
     );
     assert_eq!(world.delete(), 1);
     assert_eq!(world.woken(), [2]);
-    assert_eq!(stays.waiters.ended(), Some(Ended::Deleted));
+    assert_eq!(stays.waiters.ended(), Some(StopReason::Deleted));
     assert!(matches!(append_one(&stays), Err(Error::LogDeleted { .. })));
     let deleted = &["t".to_owned()];
     let changed = &[];
-    assert!(world.node.publish(Delta { deleted, changed }).is_err());
+    assert!(
+        world
+            .node
+            .publish(MetadataDelta { deleted, changed })
+            .is_err()
+    );
     world.node.close(1);
 }
 

@@ -35,12 +35,12 @@ async def handle(
     names = list(dict.fromkeys(each.name for each in message.topics or () if each.name is not None))
     missing = [name for name in names if name not in context.image.topics]
     is_changing = any(map(context.write_lock.is_changing, names))
-    if (missing or is_changing) and not context.plane.logs.is_change_held_up():
+    if (missing or is_changing) and not context.core.logs.is_change_held_up():
         with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
             await _make_missing(context, request, missing)
             # Also those that others have begun to make meanwhile.
             await context.write_lock.settled(names)
-    context.plane.requests.answer_again(request)
+    context.core.requests.answer_again(request)
 
 
 async def _make_missing(context: Context, request: _native.Request, missing: list[str]) -> None:

@@ -35,6 +35,6 @@ where it is not set."""
 def may_change(context: Context, names: Collection[str] = ()) -> Hold:
     """`async with` this: the write lock, with none of the topics changing. Raises TimedOutError
     where it would have to wait, and too many do."""
-    if context.plane.logs.is_change_held_up() and context.write_lock.has_to_wait(names):
+    if context.core.logs.is_change_held_up() and context.write_lock.has_to_wait(names):
         raise TimedOutError("too many requests wait for a directory that does not answer")
     return context.write_lock.held(names)

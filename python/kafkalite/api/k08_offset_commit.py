@@ -91,4 +91,4 @@ def _reply(
         for key, rows in put_together(judged, results)
     ]
     response = messages.OffsetCommitResponse(topics=answered)
-    context.plane.requests.respond(request, response)
+    context.core.requests.respond(request, response)

@@ -42,7 +42,7 @@ def handle(
 ) -> Any:
     """Answers at once; the first time, after the topic was made, unless that takes long."""
     is_there = message.key_type != GROUP or context.groups.runtime.has_topic
-    if is_there or context.plane.logs.is_change_held_up():
+    if is_there or context.core.logs.is_change_held_up():
         return _response(context, request, message)
     return _answer_later(context, request, message)
 

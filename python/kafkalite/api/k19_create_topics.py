@@ -112,7 +112,7 @@ async def _create(
     context: Context, request: _native.Request, wanted: list[NewTopic]
 ) -> dict[str, bytes]:
     """Makes what was judged, all of it or nothing; ids by name."""
-    if context.plane.logs.is_change_held_up():
+    if context.core.logs.is_change_held_up():
         raise TimedOutError("too many requests wait for a directory that does not answer")
     return await context.tasks.start(context.create_topics(wanted), holding=request)
 

@@ -40,7 +40,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
     # As Kafka's controller, which has those that come once, does not begin what is due by now.
     is_due = message.timeout_ms <= 0 and 1 in counts.values()
-    if is_due or context.plane.logs.is_change_held_up():
+    if is_due or context.core.logs.is_change_held_up():
         return _late(message)
     response: Response | None = None
     judged: dict[str, tuple[int, Result]] = {}

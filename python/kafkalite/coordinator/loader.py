@@ -1,12 +1,12 @@
 """Replays the log of one partition into its machine, in small pieces between other work.
 
     log ── a piece, read beside the control thread ──► newest of each key ──► machine ──► ready
-               PIECE_BYTES                                STEP_COUNT a turn
+               PIECE_BYTES                                STEP_COUNT a round
 
 Of a key only the newest record of a window is looked into: a log that has not been compacted for
 long loads at the speed of reading. A transaction's records and its marker are taken in order with
-what came before them. Whatever one turn does is bounded, however large the log is: records that are
-taken apart, keys that the window holds, and what the garbage collector would look through.
+what came before them. Whatever one round does is bounded, however large the log is: records that
+are taken apart, keys that the window holds, and what the garbage collector would look through.
 """
 
 import gc
@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Final
 
 from kafkalite import _native
-from kafkalite.coordinator.frame import Frames
 from kafkalite.coordinator.machine import Machine
+from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.errors import KafkaliteError
 
 PIECE_BYTES: Final = 128 * 1024
@@ -36,7 +36,7 @@ Settled = tuple[bytes | None, bytes | None, int, int]
 class Loader:
     """Loads one partition. `read` may be called by another thread, beside no other method."""
 
-    def __init__(self, log: _native.Log, frames: Frames, machine: Machine) -> None:
+    def __init__(self, log: _native.Log, serde: RecordSerde, machine: Machine) -> None:
         self.problems: list[str] = []
         """A sentence for each of the first records that could not be taken."""
         self.problem_count = 0
@@ -45,7 +45,7 @@ class Loader:
         self.unknown: dict[int, int] = {}
         """How many records there are of each kind that is not known."""
         self._log = log
-        self._frames = frames
+        self._serde = serde
         self._machine = machine
         self._next_offset = log.offsets.log_start_offset
         self._read: list[_native.RecordBatch] = []
@@ -123,11 +123,11 @@ class Loader:
 
     def _apply(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
         try:
-            frame = self._frames.read(key, value)
-            if isinstance(frame, int):
-                self.unknown[frame] = self.unknown.get(frame, 0) + 1
+            record = self._serde.read(key, value)
+            if isinstance(record, int):
+                self.unknown[record] = self.unknown.get(record, 0) + 1
             else:
-                self._machine.replay(*frame, offset, producer_id)
+                self._machine.replay(*record, offset, producer_id)
                 self.record_count += 1
         except KafkaliteError as error:
             self.problem_count += 1

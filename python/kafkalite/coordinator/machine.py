@@ -8,8 +8,8 @@ records to be written, and its `then` is told of what became of them.
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from kafkalite.coordinator.frame import Record
 from kafkalite.coordinator.journal import Steps
+from kafkalite.coordinator.record_serde import Record
 
 Answer = TypeVar("Answer")
 
@@ -57,11 +57,11 @@ Then = Callable[[int, int, Moment], Sequence[Effect]]
 
 
 class Machine(Protocol):
-    """One partition's state. Whatever changes it gives its effects."""
+    """One partition's state. Whatever changes it gives its effects. Kafka: `CoordinatorShard`."""
 
     def replay(self, kind: int, key: Any, value: Any, offset: int, producer_id: int) -> None:
-        """Takes a record of the log, in its order (`Frames.read`); `producer_id` is -1 outside a
-        transaction. Raises MalformedRequestError for one that it needs and that cannot be read."""
+        """Takes a record of the log, in its order (`RecordSerde.read`); `producer_id` is -1 outside
+        a transaction. Raises MalformedRequestError for one that it needs and cannot be read."""
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Takes the marker of a transaction."""

@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol
 
-from kafkalite.coordinator.frame import Frames
+from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.shard import LOADING, Host, Loading, M, Shard
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
@@ -46,7 +46,7 @@ class InternalTopic(NamedTuple):
     name: str
     partition_count: int
     configs: Mapping[str, str]
-    frames: Frames
+    serde: RecordSerde
     codec: int
     """The number of its batches' compression."""
 
@@ -138,7 +138,7 @@ class Runtime(Generic[M]):
         topic = self._topic
         self._partitions.clear()
         self.shards = [
-            Shard(self._host, topic.name, index, self._make_machine(), topic.frames, self._codec)
+            Shard(self._host, topic.name, index, self._make_machine(), topic.serde, self._codec)
             for index in range(count)
         ]
         by_directory: dict[str, list[Loading[M]]] = {}

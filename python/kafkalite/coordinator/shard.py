@@ -1,10 +1,10 @@
 """One partition of a coordinator's topic: its machine is loaded from it and writes to it.
 
-    request ──► machine ──► records ──► one batch at the end of the turn ──► append, flush
+    request ──► machine ──► records ──► one batch at the end of the round ──► append, flush
                                                                                   │
     answer  ◄── `then`, in the order of the log ◄── on disk, or taken back ◄──────┘
 
-A request is answered once what it has written is on disk; several writes of a turn are one batch,
+A request is answered once what it has written is on disk; several writes of a round are one batch,
 and all that come while a batch is under way are the next. The append is the log directory's own
 affair (`rust/src/net/control/log_calls.rs`): while that does not answer, the machines of its
 partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
@@ -23,10 +23,10 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kafkalite import _native
 from kafkalite.calls import Background, LogCalls
-from kafkalite.coordinator.frame import Frames, Record
 from kafkalite.coordinator.journal import Steps, dependents, undo
 from kafkalite.coordinator.loader import STEP_COUNT, Loader
 from kafkalite.coordinator.machine import Append, Effect, Machine, Moment, Reply, Then
+from kafkalite.coordinator.record_serde import Record, RecordSerde
 from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future
@@ -61,7 +61,7 @@ class Host(Protocol):
     """The broker as a shard needs it (`kafkalite.context.Context`)."""
 
     @property
-    def plane(self) -> _native.BrokerPlane: ...
+    def core(self) -> _native.BrokerCore: ...
     @property
     def timers(self) -> Timers: ...
     @property
@@ -89,17 +89,18 @@ class _Write(NamedTuple):
 
 
 class Shard(Generic[M]):
-    """One partition. Used by the control thread only."""
+    """One partition: its machine, its log, and who waits for a write of it. Used by the control
+    thread only. Kafka: `CoordinatorRuntime.CoordinatorContext`."""
 
     def __init__(
-        self, host: Host, topic: str, partition: int, machine: M, frames: Frames, codec: str
+        self, host: Host, topic: str, partition: int, machine: M, serde: RecordSerde, codec: str
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.machine = machine
         self.state: str = LOADING
         self._host = host
-        self._frames = frames
+        self._serde = serde
         self._codec = codec
         self._name = f"{topic}-{partition}"
         self._timer: tuple[int, Timer] | None = None
@@ -128,18 +129,18 @@ class Shard(Generic[M]):
         ones may wait with them."""
         if not self.is_writing:
             return False
-        held_up: bool = self._host.plane.logs.is_held_up(self.topic, self.partition)
+        held_up: bool = self._host.core.logs.is_held_up(self.topic, self.partition)
         return held_up
 
     # --- loading ----------------------------------------------------------------------------------
 
     def load(self) -> "Loading[M] | None":
         """Begins to load; None if it has ended already: there is nothing to read, or no log."""
-        log = self._host.plane.logs.find(self.topic, self.partition)
+        log = self._host.core.logs.find(self.topic, self.partition)
         if log is None:
             self.state = FAILED
             return None
-        loading = Loading(self, self._host, log, Loader(log, self._frames, self.machine))
+        loading = Loading(self, self._host, log, Loader(log, self._serde, self.machine))
         if log.offsets.log_end_offset == log.offsets.log_start_offset:
             loading.end()
             return None
@@ -224,13 +225,13 @@ class Shard(Generic[M]):
         return bool(self._gathered or self._under_way)
 
     def _gather(self, append: Append) -> None:
-        """Has records appended at the end of this turn; `then` is told once they are on disk, in
+        """Has records appended at the end of this round; `then` is told once they are on disk, in
         the order of the calls, or why they are not. Never from within this call."""
         size_bytes = 0
         for key, value in append.records:
             size_bytes += len(key) + len(value or b"") + 16
         memory_bytes = WRITE_BYTES + RECORD_BYTES * len(append.records) + size_bytes
-        self._host.plane.requests.hold(memory_bytes)
+        self._host.core.requests.hold(memory_bytes)
         self._gathered.append(
             _Write(append.records, size_bytes, memory_bytes, append.then, append.steps)
         )
@@ -293,16 +294,16 @@ class Shard(Generic[M]):
 
     def _end(self, writes: Sequence[_Write], error_code: int, offset: int) -> None:
         """Tells who wrote them what became of that; `offset` of the first record, or -1."""
-        plane = self._host.plane
-        plane.requests.hold(-sum(each.memory_bytes for each in writes))
-        plane.requests.gather_answers()
+        core = self._host.core
+        core.requests.hold(-sum(each.memory_bytes for each in writes))
+        core.requests.gather_answers()
         moment = self.moment()
         for write in writes:
             if write.then is not None:
                 self._carry_out(write.then(error_code, offset, moment))
             offset += len(write.records) if offset >= 0 else 0
         self.arm()
-        plane.requests.send_answers()
+        core.requests.send_answers()
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
         code = _client_code(error.kafka_code)
@@ -337,7 +338,7 @@ class Shard(Generic[M]):
 
     def _is_offline(self) -> bool:
         """The log's directory has failed, and takes nothing until the next start."""
-        log = self._host.plane.logs.find(self.topic, self.partition)
+        log = self._host.core.logs.find(self.topic, self.partition)
         return log is not None and log.is_offline
 
 

@@ -28,7 +28,7 @@ from kafkalite.groups.events import (
 )
 from kafkalite.groups.machine import GroupMachine, PartitionOfTopic
 from kafkalite.groups.offsets import OffsetsAnswer
-from kafkalite.groups.records import FRAMES
+from kafkalite.groups.records import SERDE
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes
 
@@ -55,7 +55,7 @@ class GroupCoordinator:
                 "compression.type": "producer",
                 "segment.bytes": str(config["offsets.topic.segment.bytes"]),
             },
-            frames=FRAMES,
+            serde=SERDE,
             codec=config["offsets.topic.compression.codec"],
         )
         self.runtime = Runtime(host, topic, lambda: GroupMachine(limits, offset_limits))

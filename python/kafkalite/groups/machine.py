@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from kafkalite.coordinator.deadlines import Deadlines
-from kafkalite.coordinator.frame import Unread
 from kafkalite.coordinator.journal import Journal
 from kafkalite.coordinator.machine import Append, Effect, Moment, Reply
+from kafkalite.coordinator.record_serde import Unread
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
 from kafkalite.groups.classic import ClassicGroup

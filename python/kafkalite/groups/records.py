@@ -1,5 +1,5 @@
 """The records of `__consumer_offsets`, as Apache Kafka 4.3 writes them and as older ones did
-(`kafkalite.coordinator.frame` says how they are framed).
+(`kafkalite.coordinator.record_serde` says how they are framed).
 
 kind  key                 value                        written here in version
 0, 1  OffsetCommitKey     OffsetCommitValue 0 to 4     4; 1 if the offset has a time to expire
@@ -9,7 +9,7 @@ kind  key                 value                        written here in version
 
 from typing import Any, Final
 
-from kafkalite.coordinator.frame import Frames, Record
+from kafkalite.coordinator.record_serde import Record, RecordSerde
 from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 
@@ -49,7 +49,7 @@ KINDS: Final = {
 }
 """Names in the schema table. Kind 0 has the messages of 1: the first brokers wrote it."""
 
-FRAMES: Final = Frames({kind: (f"{name}Key", f"{name}Value") for kind, name in KINDS.items()})
+SERDE: Final = RecordSerde({kind: (f"{name}Key", f"{name}Value") for kind, name in KINDS.items()})
 
 
 def offset_record(
@@ -59,12 +59,12 @@ def offset_record(
     version = OFFSET_VALUE_VERSION
     if offset is not None and offset.expire_timestamp_ms != -1:
         version = OFFSET_VALUE_VERSION_WITH_EXPIRY
-    return FRAMES.record(OFFSET_COMMIT_KIND, (group_id, topic, partition), offset, version)
+    return SERDE.record(OFFSET_COMMIT_KIND, (group_id, topic, partition), offset, version)
 
 
 def group_record(group_id: str, record: GroupRecord | None) -> Record:
     """A group's state, or its tombstone."""
-    return FRAMES.record(GROUP_METADATA_KIND, (group_id,), record, GROUP_VALUE_VERSION)
+    return SERDE.record(GROUP_METADATA_KIND, (group_id,), record, GROUP_VALUE_VERSION)
 
 
 def committed_offset(value: Any, record_offset: int) -> CommittedOffset:

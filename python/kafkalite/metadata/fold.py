@@ -1,7 +1,7 @@
 """Adds the records of `__cluster_metadata-0` up to images.
 
-    records ──► Fold.replay, one after the other ──► Fold.take_delta() ──► Delta: what has changed,
-                                                                           and the Image now
+    records ──► Fold.replay, one after the other ──► Fold.take_delta() ──► MetadataDelta:
+                                                         what has changed, and the Image now
 
 One fold serves the start, who writes the records itself, and who only observes them. The partitions
 of all brokers are in it.
@@ -34,7 +34,7 @@ NO_LEADER_CHANGE = -2
 NO_RECOVERY_CHANGE = -1
 
 
-class Delta(NamedTuple):
+class MetadataDelta(NamedTuple):
     """The changes since the delta before: of the image `before` to `image`."""
 
     before: Image
@@ -112,10 +112,10 @@ class Fold:
         else:
             self._apply(message)
 
-    def take_delta(self, leader_epoch: int, last_offset: int, last_timestamp: int) -> Delta:
+    def take_delta(self, leader_epoch: int, last_offset: int, last_timestamp: int) -> MetadataDelta:
         """The changes since this was called last; the arguments say after which record."""
         image = self._new_image(leader_epoch, last_offset, last_timestamp)
-        delta = Delta(
+        delta = MetadataDelta(
             self._told,
             image,
             tuple(self._deleted.values()),

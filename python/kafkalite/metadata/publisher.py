@@ -1,6 +1,6 @@
 """Publishes the metadata to the broker core: states of topics, configurations, features.
 
-    Image, Delta ──► TopicState of each topic ──► BrokerPlane (`rust/src/node/publish.rs`)
+    Image, MetadataDelta ──► TopicState of each topic ──► BrokerCore (`rust/src/node/publish.rs`)
 
 A core gets the partitions of all brokers, and finds those of its own node among them. It is told
 after the records are durable, so that a client never sees what a restart would not.
@@ -16,7 +16,7 @@ from kafkalite.calls import LogCalls
 from kafkalite.errors import StorageError
 from kafkalite.metadata.controller.features import finalized_features
 from kafkalite.metadata.features import FEATURES
-from kafkalite.metadata.fold import Delta
+from kafkalite.metadata.fold import MetadataDelta
 from kafkalite.metadata.image import BROKER, TOPIC, Image, PartitionImage, TopicImage
 from kafkalite.tasks import Future
 
@@ -85,7 +85,7 @@ class Publisher:
             if state != made[name]:
                 core.set_configs(name, state.configs)
 
-    def publish(self, delta: Delta) -> None:
+    def publish(self, delta: MetadataDelta) -> None:
         """Has configurations and features hold that have changed. Those of new topics hold when
         their logs are made."""
         core, image = self._serving(), delta.image

@@ -1,7 +1,7 @@
 """Writes the metadata where one node is the whole quorum: what is on its disk is committed.
 
     start ──► read, refuse what cannot be served ──► lead in the next epoch ──► append_now
-    submit ──► prepare ──► the log's directory appends, flushes ──► finish ──► Delta
+    submit ──► prepare ──► the log's directory appends, flushes ──► finish ──► MetadataDelta
     stop ──► append_now ──► the log is closed                      (`activation.py`: which records)
 
 While the node serves nothing here waits for a disk, which may not answer: `submit` is awaited
@@ -31,7 +31,7 @@ from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.features import own_features
-from kafkalite.metadata.fold import Delta
+from kafkalite.metadata.fold import MetadataDelta
 from kafkalite.metadata.image import Image
 from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
@@ -80,7 +80,7 @@ class SoloWriter:
         """From now on records can be submitted."""
         self._thread = thread
 
-    async def submit(self, records: Sequence[Any]) -> Delta:
+    async def submit(self, records: Sequence[Any]) -> MetadataDelta:
         """Has records appended and made durable, all of them or none; returns how they change the
         image. Raises ControllerError if they cannot be written. One at a time, and not in a task
         that has a time limit: what has begun goes on."""
@@ -111,7 +111,7 @@ class SoloWriter:
             error = failure
         self._log.end_snapshot(error)
 
-    def append_now(self, records: Sequence[Any]) -> Delta:
+    def append_now(self, records: Sequence[Any]) -> MetadataDelta:
         """Does what `submit` does, and waits for the disk: as long as the node does not serve yet,
         or does not any more."""
         try:
@@ -119,7 +119,7 @@ class SoloWriter:
         except KafkaliteError as error:
             raise self._failed(error) from error
 
-    def stop(self, core: _native.BrokerPlane) -> None:
+    def stop(self, core: _native.BrokerCore) -> None:
         """The clean stop, when no client is served any more: no partition has a leader, the broker
         is fenced. Raises ControllerError where that cannot be written, StorageError where the log
         cannot be closed."""
@@ -133,7 +133,7 @@ class SoloWriter:
         self.append_now(stop_records(self.image, self.node_id))
         self._log.close(self._wall_ms())
 
-    def _finish(self, appending: store.Appending, error: KafkaliteError | None) -> Delta:
+    def _finish(self, appending: store.Appending, error: KafkaliteError | None) -> MetadataDelta:
         try:
             return self._log.finish(appending, error)
         except KafkaliteError as failure:
@@ -155,7 +155,7 @@ class Metadata(NamedTuple):
     controller: Controller
     cluster: Cluster
 
-    def serve(self, core: _native.BrokerPlane) -> None:
+    def serve(self, core: _native.BrokerCore) -> None:
         """From now on changes are published to `core`, which has loaded the topics. Where a
         partition's log was found in another directory, the metadata follows."""
         moved = [

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, LogDirRefusedError, StorageError
 from kafkalite.metadata import records
-from kafkalite.metadata.fold import Delta
+from kafkalite.metadata.fold import MetadataDelta
 from kafkalite.metadata.quorum import QUORUM_STATE_FILE, quorum_state_text
 from kafkalite.metadata.reading import Found
 from kafkalite.metadata.snapshots import (
@@ -133,7 +133,7 @@ class MetadataLog:
         """The version of the quorum's own records."""
         return self._quorum.kraft_version
 
-    def append(self, appended: Sequence[Any], now_ms: int) -> Delta:
+    def append(self, appended: Sequence[Any], now_ms: int) -> MetadataDelta:
         """Appends records, all of them or none, and has them on disk when it returns, whether or
         not a snapshot that was due could be written. Returns and raises as `finish`."""
         appending = self.prepare(appended, now_ms)
@@ -173,7 +173,7 @@ class MetadataLog:
             appending.end_offsets.append(offset)
         return appending
 
-    def finish(self, appending: Appending, error: KafkaliteError | None) -> Delta:
+    def finish(self, appending: Appending, error: KafkaliteError | None) -> MetadataDelta:
         """Takes into the image what is on disk now; returns how that changes it. Where the disk has
         failed, raises `error`: it is not known whether the records are there, until the next start,
         and the image is without them."""
@@ -208,7 +208,7 @@ class MetadataLog:
             self._write_rows([(None, value)], now_ms)
             self._fold.replay(abort)
 
-    def _take_delta(self, now_ms: int) -> Delta:
+    def _take_delta(self, now_ms: int) -> MetadataDelta:
         delta = self._fold.take_delta(self.leader_epoch, self.end_offset - 1, now_ms)
         self.image = delta.image
         return delta

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::image::{Image, NO_LEADER, NoLeader, Topic};
 use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
-use crate::park::Ended;
+use crate::park::StopReason;
 use crate::replica::Partition;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer, frame, utf8};
@@ -232,9 +232,11 @@ fn leader(
 /// Why a replica that led when the request came does not answer it any more; a deleted one has its log tell.
 fn leads_still(partition: &Partition, client_epoch: i32) -> i16 {
     let (leader_epoch, no_leader) = match partition.waiters.ended() {
-        Some(Ended::NotLeader { leader_epoch }) => (leader_epoch, code::NOT_LEADER_OR_FOLLOWER),
+        Some(StopReason::NotLeader { leader_epoch }) => {
+            (leader_epoch, code::NOT_LEADER_OR_FOLLOWER)
+        }
         // That of the log: it may be led in another one since the request came.
-        Some(Ended::Deleted) | None => (partition.log.leading_epoch(), code::NONE),
+        Some(StopReason::Deleted) | None => (partition.log.leading_epoch(), code::NONE),
     };
     match leader_epoch_error(client_epoch, leader_epoch) {
         code::NONE => no_leader,

@@ -42,7 +42,7 @@ impl PendingAppends {
         self.batches.is_empty()
     }
 
-    /// So much is staged that it has to be written, even in mid-turn.
+    /// So much is staged that it has to be written, even in mid-round.
     pub fn is_full(&self) -> bool {
         self.bytes >= STAGED_BYTES_MAX || self.buffers >= RECEIVE_BUFFERS_KEPT
     }

@@ -199,7 +199,7 @@ mod tests {
         let loaded = Node::load(claimed, &[], mailboxes.clone()).expect("a node");
         let keys = vec![CONTROL_KEY];
         BrokerCore::start(settings, mailboxes, Arc::new(loaded.node), keys, listeners)
-            .expect("a plane")
+            .expect("a core")
     }
 
     /// A request that its network thread could not stand ended that thread only: the process went on, and
@@ -208,8 +208,8 @@ mod tests {
     fn a_panic_of_a_network_thread_ends_the_broker() {
         let mut arguments = std::env::args();
         if let Some(path) = arguments.find_map(|each| Some(each.strip_prefix(PANIC_IN)?.into())) {
-            let plane = started(path, Vec::new());
-            plane.shared.mailboxes.post(0, Message::Panic);
+            let core = started(path, Vec::new());
+            core.shared.mailboxes.post(0, Message::Panic);
             // Until it is ended; who wakes by chance has failed.
             std::thread::park_timeout(Duration::from_secs(60));
             return;
@@ -257,14 +257,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let plane = started(directory.path().to_path_buf(), vec![listener]);
+        let core = started(directory.path().to_path_buf(), vec![listener]);
         let connect = || {
             let stream = TcpStream::connect(address).expect("it listens");
             let limit = Some(Duration::from_secs(60));
             stream.set_read_timeout(limit).expect("a limit");
             stream
         };
-        let control = plane.shared.control();
+        let control = core.shared.control();
         let take = |timeout| control.take(Some(timeout)).expect("it is open");
         let notices = || take(Duration::ZERO).notices.warnings;
         // Of this many partitions it would have more than so many bytes.
@@ -316,8 +316,7 @@ mod tests {
         };
         let response = vec![0; 5 + ANSWER_BYTES_MAX as usize];
         let answer = ControlAnswer::Response(response);
-        plane
-            .shared
+        core.shared
             .mailboxes
             .post(0, Message::Control(frame.parked, answer));
         assert_eq!(told(&mut large), 0);
@@ -327,6 +326,6 @@ mod tests {
         ask(&mut small, 18, 0, |_| {});
         let mut size = [0; 4];
         small.read_exact(&mut size).expect("an answer");
-        plane.stop();
+        core.stop();
     }
 }

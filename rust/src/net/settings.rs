@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 
-/// Settings of the data plane; the names of Kafka's keys are in `python/kafkalite/config/`.
+/// Settings of the broker core; the names of Kafka's keys are in `python/kafkalite/config/`.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `num.network.threads`

@@ -26,7 +26,7 @@ use crate::net::storage_io::{Here, QueueId, QueueKind, Route, StorageIo};
 use crate::park::Parked;
 
 pub enum StorageCall {
-    /// The Produce requests of a turn, as far as they concern one log directory.
+    /// The Produce requests of a round, as far as they concern one log directory.
     Append(AppendBatch),
     /// Reads the logs for a Fetch.
     Fetch(FetchCall),

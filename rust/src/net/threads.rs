@@ -13,7 +13,7 @@ use crate::limits::{NETWORK_SLICE, SPARE_THREADS_MAX};
 use crate::net::control::queue::ControlQueue;
 use crate::net::poller;
 use crate::net::reactor::Reactor;
-use crate::net::reactor::event_loop::{Ended, drive};
+use crate::net::reactor::event_loop::{LoopExit, drive};
 use crate::net::storage_io::{Handoff, Successor};
 
 #[derive(Default)]
@@ -118,9 +118,9 @@ impl Threads {
     fn run(self: Arc<Threads>) {
         while let Some(reactor) = self.next_reactor() {
             match drive(reactor) {
-                Ended::HandedOver => {}
-                Ended::Stopped(Ok(())) => self.ended(),
-                Ended::Stopped(Err(error)) => {
+                LoopExit::HandedOver => {}
+                LoopExit::Stopped(Ok(())) => self.ended(),
+                LoopExit::Stopped(Err(error)) => {
                     end_process(&format!(
                         "a network thread cannot wait for its sockets: {error}"
                     ));

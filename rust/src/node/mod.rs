@@ -17,7 +17,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 pub use claim::{Claimed, LoadProgress, NodeOptions};
-pub use publish::{ByDirectory, Delta, TopicPlan};
+pub use publish::{ByDirectory, MetadataDelta, TopicPlan};
 
 use crate::error::{Error, Result};
 use crate::image::{Broker, Features, Image};
@@ -92,9 +92,9 @@ impl Node {
         for (directory, wanted) in node.missing_logs(topics) {
             directory.create_logs(wanted, options.now_ms)?;
         }
-        node.publish(Delta {
+        node.publish(MetadataDelta {
             changed: topics,
-            ..Delta::default()
+            ..MetadataDelta::default()
         })?;
         let moved = node.moved(topics);
         Ok(Loaded { node, notes, moved })

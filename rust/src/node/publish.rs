@@ -2,8 +2,8 @@
 //! and with them the replicas of this node.
 //!
 //! ```text
-//! Delta ─► make_logs (before, by whoever publishes) ─► publish ─► the next image
-//!                                        replica made, kept, or gone ┘   └─► who waits looks again
+//! MetadataDelta ─► make_logs (before, by whoever publishes) ─► publish ─► the next image
+//!                                                replica made, kept, or gone ┘   └─► who waits looks again
 //! ```
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::image::{PartitionRegistration, Topic};
 use crate::log::config::LogConfig;
 use crate::log::directory::{LogDirectory, NewLog};
-use crate::park::{Ended, Waiters};
+use crate::park::{StopReason, Waiters};
 use crate::replica::{HostedPartition, Partition, Role};
 use crate::uuid::Uuid;
 
@@ -30,7 +30,7 @@ pub struct TopicPlan {
 
 /// A change of the topics: `deleted` go by their names before `changed` come or change.
 #[derive(Clone, Copy, Default)]
-pub struct Delta<'a> {
+pub struct MetadataDelta<'a> {
     pub deleted: &'a [String],
     pub changed: &'a [TopicPlan],
 }
@@ -46,7 +46,7 @@ impl Node {
     ///
     /// Errors: `InvalidArgument` if a deleted topic is not there, or a changed one has taken the name of one
     /// that was not deleted. Nothing has changed then.
-    pub fn publish(&self, delta: Delta<'_>) -> Result<ByDirectory<Arc<Partition>>> {
+    pub fn publish(&self, delta: MetadataDelta<'_>) -> Result<ByDirectory<Arc<Partition>>> {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
         let mut deleted = Vec::with_capacity(delta.deleted.len());
@@ -75,11 +75,11 @@ impl Node {
         for topic in &deleted {
             for replica in topic.replicas() {
                 gone.take(topic, replica);
-                replica.waiters.end(Ended::Deleted);
+                replica.waiters.end(StopReason::Deleted);
             }
         }
         for (topic, older) in &replaced {
-            hand_over(topic, older, &mut gone);
+            transfer_waiters(topic, older, &mut gone);
         }
         Ok(gone.0)
     }
@@ -197,7 +197,7 @@ impl Gone {
 }
 
 /// Has those who wait at replicas of `older` look at the ones that `topic` has in their place.
-fn hand_over(topic: &Topic, older: &Topic, gone: &mut Gone) {
+fn transfer_waiters(topic: &Topic, older: &Topic, gone: &mut Gone) {
     for replica in older.replicas() {
         let next = topic.hosted_partition(replica.index);
         let registration = topic.partition(replica.index);

@@ -34,7 +34,7 @@ use crate::net::mailbox::Mailboxes;
 use crate::net::settings::Settings;
 use crate::node::{Loaded, Moved, Node};
 
-/// The node, and from `start` on what serves it: shared by the objects of one `BrokerPlane`.
+/// The node, and from `start` on what serves it: shared by the objects of one `BrokerCore`.
 pub struct BrokerState {
     pub node: Arc<Node>,
     pub mailboxes: Arc<Mailboxes>,
@@ -50,8 +50,8 @@ impl BrokerState {
 }
 
 /// One node: its log directories, and from `start` to `stop` its network threads.
-#[pyclass(frozen, module = "kafkalite._native")]
-pub struct BrokerPlane {
+#[pyclass(frozen, name = "BrokerCore", module = "kafkalite._native")]
+pub struct PyBrokerCore {
     broker: Arc<BrokerState>,
     #[pyo3(get)]
     requests: Py<Requests>,
@@ -67,7 +67,7 @@ pub struct BrokerPlane {
 }
 
 #[pymethods]
-impl BrokerPlane {
+impl PyBrokerCore {
     /// Takes over the log directories and loads the logs of `topics`.
     #[new]
     #[pyo3(signature = (*, claimed, topics, settings, cleaner))]
@@ -77,7 +77,7 @@ impl BrokerPlane {
         topics: HashMap<String, TopicFacts>,
         settings: HashMap<String, i64>,
         cleaner: GivenCleaner,
-    ) -> PyResult<BrokerPlane> {
+    ) -> PyResult<PyBrokerCore> {
         let settings = settings_of(&settings, cleaner.into());
         let (settings, loaded, mailboxes) = enter(py, || {
             let settings = settings?;
@@ -93,7 +93,7 @@ impl BrokerPlane {
             mailboxes,
             core: Mutex::new(None),
         });
-        Ok(BrokerPlane {
+        Ok(PyBrokerCore {
             requests: Py::new(py, Requests::new(broker.clone()))?,
             logs: Py::new(py, Logs::new(broker.clone()))?,
             topics: Py::new(py, Topics::new(broker.clone()))?,
@@ -242,10 +242,10 @@ impl BrokerPlane {
     /// Takes no more requests, has those that are parked answered, and ends the threads. Frames
     /// that Python has must be answered meanwhile, by another thread; then `wait` gives None.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let plane = self.broker.core.lock().clone();
+        let core = self.broker.core.lock().clone();
         enter(py, || {
-            if let Some(plane) = plane {
-                plane.stop();
+            if let Some(core) = core {
+                core.stop();
             }
             Ok(())
         })
@@ -254,10 +254,10 @@ impl BrokerPlane {
     /// The clean stop of the log directories, after `stop`: everything on disk, checkpoints, and last
     /// the marker of a clean shutdown. Returns those that could not be stopped so, with the reason.
     fn close(&self, py: Python<'_>, broker_epoch: i64) -> PyResult<Vec<(String, String)>> {
-        let plane = self.broker.core.lock().clone();
+        let core = self.broker.core.lock().clone();
         enter(py, || {
-            if let Some(plane) = plane {
-                plane.finish_changes();
+            if let Some(core) = core {
+                core.finish_changes();
             }
             let failed = self.broker.node.close(broker_epoch).into_iter();
             Ok(failed

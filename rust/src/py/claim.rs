@@ -17,7 +17,7 @@ use crate::log::config::LogConfig;
 use crate::node::{Claimed, LoadProgress, NodeOptions};
 use crate::uuid::Uuid;
 
-/// Log directories of this process; `BrokerPlane` takes them over.
+/// Log directories of this process; `BrokerCore` takes them over.
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct ClaimedDirectories {
     inner: Mutex<Option<Claimed>>,
@@ -83,7 +83,7 @@ impl ClaimedDirectories {
             .collect())
     }
 
-    /// How many logs `BrokerPlane` has loaded so far, and the bytes of them recovered.
+    /// How many logs `BrokerCore` has loaded so far, and the bytes of them recovered.
     #[getter]
     fn progress(&self) -> (usize, u64) {
         let progress = &self.progress;
@@ -93,7 +93,7 @@ impl ClaimedDirectories {
         )
     }
 
-    /// Has `BrokerPlane` give up loading the logs: it raises LoadStoppedError then, unless they are loaded.
+    /// Has `BrokerCore` give up loading the logs: it raises LoadStoppedError then, unless they are loaded.
     fn stop_loading(&self) {
         self.progress.stop.store(true, Ordering::Relaxed);
     }

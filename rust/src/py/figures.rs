@@ -18,7 +18,7 @@ use crate::park::WaitFor;
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct Figures {
     node: Arc<Node>,
-    plane: Arc<BrokerCore>,
+    core: Arc<BrokerCore>,
 }
 
 /// A partition's log: where it begins and ends, what it takes on disk, and what has gone in and out since
@@ -37,8 +37,8 @@ pub struct PartitionFigures {
 }
 
 impl Figures {
-    pub fn new(node: Arc<Node>, plane: Arc<BrokerCore>) -> Figures {
-        Figures { node, plane }
+    pub fn new(node: Arc<Node>, core: Arc<BrokerCore>) -> Figures {
+        Figures { node, core }
     }
 }
 
@@ -46,13 +46,13 @@ impl Figures {
 impl Figures {
     /// The counters and gauges of the broker as a whole, by name.
     fn counts(&self, py: Python<'_>) -> PyResult<HashMap<&'static str, i64>> {
-        enter(py, || Ok(counts_of(&self.plane.shared)))
+        enter(py, || Ok(counts_of(&self.core.shared)))
     }
 
     /// Requests begun, by their key; those that have not come are left out.
     fn requests(&self, py: Python<'_>) -> PyResult<HashMap<usize, u64>> {
         enter(py, || {
-            let counts = self.plane.shared.counts.requests.iter().enumerate();
+            let counts = self.core.shared.counts.requests.iter().enumerate();
             let counts = counts.map(|(key, count)| (key, count.load(Ordering::Relaxed)));
             Ok(counts.filter(|(_, count)| *count > 0).collect())
         })

@@ -17,10 +17,10 @@ use super::topics::{TopicFacts, topic_plans};
 use crate::error::{Error, Result};
 use crate::log::log::Log as PartitionLog;
 use crate::net::control::answer::{Answer, Kept};
-use crate::net::control::log_calls::{Call, LogCall};
+use crate::net::control::log_calls::{LogCall, LogOperation};
 use crate::net::control::{log_lifecycle, metadata_append};
 use crate::net::storage_io::{QueueId, QueueKind};
-use crate::node::Delta;
+use crate::node::MetadataDelta;
 use crate::replica::Partition;
 
 /// Makes the answer of a call an object.
@@ -101,9 +101,9 @@ impl Logs {
     /// Returns once what `append_metadata` was given is on disk, or is known not to be. After `stop`, and
     /// the end of who called `wait`.
     fn finish_metadata(&self, py: Python<'_>) -> PyResult<()> {
-        let plane = self.broker.started(py)?;
+        let core = self.broker.started(py)?;
         enter(py, || {
-            plane.finish_metadata();
+            core.finish_metadata();
             Ok(())
         })
     }
@@ -113,7 +113,10 @@ impl Logs {
     fn delete(&self, py: Python<'_>, names: Vec<String>, number: u64) -> PyResult<()> {
         enter(py, || {
             let (deleted, changed) = (&*names, &[][..]);
-            let gone = self.broker.node.publish(Delta { deleted, changed })?;
+            let gone = self
+                .broker
+                .node
+                .publish(MetadataDelta { deleted, changed })?;
             log_lifecycle::delete_logs(gone, number, &self.broker.mailboxes.control);
             Ok(())
         })
@@ -166,11 +169,11 @@ impl Logs {
 }
 
 /// The calls that Python may name, with their arguments.
-fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Call> {
+fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<LogOperation> {
     match name {
         "append" => {
             let (records,) = arguments.extract()?;
-            Ok(Call::Append(records))
+            Ok(LogOperation::Append(records))
         }
         "delete_records" => {
             let (offset,) = arguments.extract()?;
@@ -185,11 +188,11 @@ fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Call> {
 }
 
 /// A call whose answer becomes an object when Python asks for it.
-fn ask<T>(question: impl FnOnce(&PartitionLog) -> Result<T> + Send + 'static) -> Call
+fn ask<T>(question: impl FnOnce(&PartitionLog) -> Result<T> + Send + 'static) -> LogOperation
 where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {
-    Call::Ask(Box::new(move |log| {
+    LogOperation::Ask(Box::new(move |log| {
         let answer = question(log)?;
         let make: Make = Box::new(move |py| answer.into_py_any(py));
         Ok(Box::new(make) as Kept)

@@ -98,11 +98,11 @@ impl Requests {
     #[pyo3(signature = (timeout_ms=None))]
     fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Work>> {
         let timeout = timeout_ms.map(Duration::from_millis);
-        let plane = self.broker.started(py)?;
-        // Of a turn that has failed.
-        self.answers.lock().send(&plane.shared.mailboxes);
+        let core = self.broker.started(py)?;
+        // Of a round that has failed.
+        self.answers.lock().send(&core.shared.mailboxes);
         let taken = enter(py, || {
-            Ok(wait(timeout, plane.shared.control(), &plane.shared.storage))
+            Ok(wait(timeout, core.shared.control(), &core.shared.storage))
         })?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
@@ -136,9 +136,9 @@ impl Requests {
         request: &Request,
         response: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let plane = self.broker.started(py)?;
+        let core = self.broker.started(py)?;
         let asked = &request.frame;
-        let flexible = plane
+        let flexible = core
             .shared
             .context
             .keys
@@ -157,7 +157,7 @@ impl Requests {
             ))),
             Err(error) => return Err(error),
         };
-        self.answer(&plane, request, answer);
+        self.answer(&core, request, answer);
         Ok(())
     }
 
@@ -169,22 +169,22 @@ impl Requests {
 
     /// The answers leave that were held back.
     fn send_answers(&self, py: Python<'_>) -> PyResult<()> {
-        let plane = self.broker.started(py)?;
-        self.answers.lock().send(&plane.shared.mailboxes);
+        let core = self.broker.started(py)?;
+        self.answers.lock().send(&core.shared.mailboxes);
         Ok(())
     }
 
     /// Has the request answered without Python, what it lacked being there now.
     fn answer_again(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
-        let plane = self.broker.started(py)?;
-        self.answer(&plane, request, ControlAnswer::Again);
+        let core = self.broker.started(py)?;
+        self.answer(&core, request, ControlAnswer::Again);
         Ok(())
     }
 
     /// Closes the connection of a request that cannot be answered.
     fn close_connection(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
-        let plane = self.broker.started(py)?;
-        self.answer(&plane, request, ControlAnswer::Close);
+        let core = self.broker.started(py)?;
+        self.answer(&core, request, ControlAnswer::Close);
         Ok(())
     }
 }

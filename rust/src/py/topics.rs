@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::image::{Features, PartitionRegistration};
 use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
-use crate::node::{Delta, TopicPlan};
+use crate::node::{MetadataDelta, TopicPlan};
 use crate::uuid::Uuid;
 
 /// Id, whether it is internal, configs, partitions.
@@ -53,10 +53,10 @@ pub struct Topics {
 impl Topics {
     /// Ids of the log directories where `count` new partitions go.
     fn place<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let plane = self.broker.core.lock().clone();
+        let core = self.broker.core.lock().clone();
         let is_silent = |directory: &Arc<LogDirectory>| {
-            let plane = plane.as_ref();
-            plane.is_some_and(|plane| plane.shared.storage.is_silent(directory))
+            let core = core.as_ref();
+            core.is_some_and(|core| core.shared.storage.is_silent(directory))
         };
         let ids = enter(py, || self.broker.node.place(count, is_silent))?;
         Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())
@@ -67,7 +67,9 @@ impl Topics {
         enter(py, || {
             let (deleted, changed) = (&[][..], &*topic_plans(topics)?);
             // A log that is out of use stays: the next start calls it stray.
-            self.broker.node.publish(Delta { deleted, changed })?;
+            self.broker
+                .node
+                .publish(MetadataDelta { deleted, changed })?;
             Ok(())
         })
     }

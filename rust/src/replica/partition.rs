@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::log::append::{AppendInfo, AppendRequest};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
-use crate::park::{Ended, Waiters};
+use crate::park::{StopReason, Waiters};
 
 /// The `leading_epoch` of a log whose replica does not lead.
 const NO_EPOCH: i32 = -1;
@@ -83,7 +83,7 @@ impl Partition {
 
     /// Tells those who wait here that this node does not lead any more, since this leader epoch.
     pub fn end(&self, leader_epoch: i32) {
-        self.waiters.end(Ended::NotLeader { leader_epoch });
+        self.waiters.end(StopReason::NotLeader { leader_epoch });
     }
 
     /// Its log directory has failed. What of it is in memory is not told either, as in Kafka.
@@ -96,8 +96,8 @@ impl Partition {
     /// Errors: `NotLeader`, `LogDeleted`.
     pub fn leading_epoch(&self) -> Result<i32> {
         match (self.waiters.ended(), self.log.leading_epoch()) {
-            (None, NO_EPOCH) | (Some(Ended::NotLeader { .. }), _) => Err(self.not_leader()),
-            (Some(Ended::Deleted), _) => Err(self.deleted()),
+            (None, NO_EPOCH) | (Some(StopReason::NotLeader { .. }), _) => Err(self.not_leader()),
+            (Some(StopReason::Deleted), _) => Err(self.deleted()),
             (None, leader_epoch) => Ok(leader_epoch),
         }
     }
@@ -108,7 +108,7 @@ impl Partition {
     /// log directory that has failed.
     pub fn committed(&self, last_offset: i64) -> Option<Result<()>> {
         let ended = self.waiters.ended();
-        if matches!(ended, Some(Ended::NotLeader { .. })) {
+        if matches!(ended, Some(StopReason::NotLeader { .. })) {
             // Whatever the high watermark has reached: the records may be another leader's.
             return Some(Err(self.not_leader()));
         }

@@ -1,7 +1,7 @@
 """The active controller: has changes of the metadata written, and their effects made.
 
-    a request ──► the lock (`write_lock.py`) ──► judged ──► a change ──► Writer.submit ──► Delta
-                                                                               │
+    a request ──► the lock (`write_lock.py`) ──► judged ──► a change ──► Writer.submit
+                                                                               │ MetadataDelta
     clients see it ◄── Publisher ◄── logs, of topics that are changing ◄── lock is let go
 
     create_topics       records ──► logs ──► clients see them; a failure: records that remove them
@@ -32,7 +32,7 @@ from kafkalite.metadata.controller.topics import (
     creation_records,
     removal_records,
 )
-from kafkalite.metadata.fold import Delta
+from kafkalite.metadata.fold import MetadataDelta
 from kafkalite.metadata.image import Image
 from kafkalite.metadata.publisher import Publisher, TopicState
 from kafkalite.metadata.write_lock import WriteLock
@@ -45,7 +45,7 @@ class Writer(Protocol):
 
     @property
     def image(self) -> Image: ...
-    async def submit(self, records: Sequence[Any]) -> Delta: ...
+    async def submit(self, records: Sequence[Any]) -> MetadataDelta: ...
 
 
 class Controller:
@@ -123,7 +123,7 @@ class Controller:
         await self._submit([record])
         self._producer_ids = iter(ids)
 
-    async def _submit(self, records: Sequence[Any]) -> Delta:
+    async def _submit(self, records: Sequence[Any]) -> MetadataDelta:
         """Takes the lock over, and lets it go when the records are in the image, or never will be.
         Configurations and features that they change hold then."""
         hold = self._lock.take_over()

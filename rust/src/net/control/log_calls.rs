@@ -17,11 +17,11 @@ use crate::replica::Partition;
 /// A call of a partition's log, and the number by which Python knows it.
 pub struct LogCall {
     pub partition: Arc<Partition>,
-    pub call: Call,
+    pub call: LogOperation,
     pub number: u64,
 }
 
-pub enum Call {
+pub enum LogOperation {
     /// Appends records of a coordinator. The answer comes once they are committed, or lost.
     Append(Vec<u8>),
     /// Asks the log something, and keeps the answer as the caller wants it.
@@ -43,9 +43,11 @@ impl ControlCall for LogCall {
             number,
         } = *self;
         let result = match call {
-            Call::Append(records) => append(&partition, records, now_ms)
+            LogOperation::Append(records) => append(&partition, records, now_ms)
                 .map(|info| Answered::Appended(partition.clone(), info)),
-            Call::Ask(ask) => ask(&partition.log).map(|kept| Answered::Ended(Answer::Kept(kept))),
+            LogOperation::Ask(ask) => {
+                ask(&partition.log).map(|kept| Answered::Ended(Answer::Kept(kept)))
+            }
         };
         let end_offset = match &result {
             Ok(Answered::Appended(_, info)) => Some(info.last_offset + 1),

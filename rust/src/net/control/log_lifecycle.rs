@@ -21,7 +21,7 @@ use crate::net::control::answer::LogAnswer;
 use crate::net::control::queue::{ControlCall, ControlQueue};
 use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
 use crate::node::ByDirectory;
-use crate::park::Ended;
+use crate::park::StopReason;
 use crate::replica::Partition;
 use crate::uuid::Uuid;
 
@@ -166,7 +166,7 @@ fn delete(directory: &LogDirectory, partitions: &[Arc<Partition>], now_ms: i64) 
         let deleted = directory.delete_forgotten(&partition.log, &unique, now_ms);
         outcome = outcome.and(deleted.map(drop));
         // Those that have come since the topic went.
-        partition.waiters.end(Ended::Deleted);
+        partition.waiters.end(StopReason::Deleted);
     }
     outcome.and(directory.sync_deleted())
 }

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use crate::clock::wall_ms;
 use crate::net::control::queue::{ControlCall, ControlQueue, Taken, Turn};
-use crate::net::storage_io::{Call, Deliver, Here, QueuedCall, Route, StorageIo, Submitted};
+use crate::net::storage_io::{
+    BlockingCall, Deliver, Here, QueuedCall, Route, StorageIo, Submitted,
+};
 
 /// Makes the calls that were queued, and gives what the control thread has to do next: blocks until there
 /// is something, at most `timeout`. A thread that had to wait for its turn gets what there is then.
@@ -67,7 +69,7 @@ struct Asked {
     control: Arc<ControlQueue>,
 }
 
-impl Call for Asked {
+impl BlockingCall for Asked {
     type Result = ();
 
     fn run(self, _: &Here<'_>) {
@@ -81,7 +83,7 @@ impl Call for Asked {
 
 impl QueuedCall for Asked {
     fn run(self: Box<Self>, here: &Here<'_>) -> Deliver {
-        Call::run(*self, here);
+        BlockingCall::run(*self, here);
         Box::new(|| ())
     }
 

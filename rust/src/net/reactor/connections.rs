@@ -36,9 +36,9 @@ pub struct Connection {
     pub memory: ConnectionMemory,
     /// When a timer looks for Produce requests whose time is over.
     pub late_timer_ms: u64,
-    /// The turn in which requests were last begun, and how much work they were.
-    pub turn: u64,
-    pub work_in_turn: u32,
+    /// The round in which requests were last begun, and how much work they were.
+    pub round: u64,
+    pub work_in_round: u32,
 }
 
 /// Bytes that have gone over a connection since it was made, and when the last did.

@@ -107,7 +107,7 @@ impl Reactor {
     }
 
     /// The request may begin now: no earlier answer must leave first, there is memory for it,
-    /// and the connection has not had its share of the turn.
+    /// and the connection has not had its share of the round.
     /// `ahead_bytes` is what it may take in memory while it waits.
     pub(super) fn may_begin(
         &mut self,
@@ -117,7 +117,7 @@ impl Reactor {
         ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
-        let (now_ms, turn) = (self.now_ms, self.turn);
+        let (now_ms, round) = (self.now_ms, self.round);
         let connection = self.connections.get(index);
         if !connection.is_some_and(|connection| connection.session.may_begin(api_key, now_ms))
             || self.waits_for_memory(index, ahead_bytes)?
@@ -127,14 +127,14 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
         };
-        if connection.turn != turn {
-            (connection.turn, connection.work_in_turn) = (turn, 0);
+        if connection.round != round {
+            (connection.round, connection.work_in_round) = (round, 0);
         }
-        if connection.work_in_turn >= WORK_PER_TURN {
+        if connection.work_in_round >= WORK_PER_TURN {
             self.yielded.push(token);
             return Ok(false);
         }
-        connection.work_in_turn += match api_key {
+        connection.work_in_round += match api_key {
             PRODUCE => WORK_OF_PRODUCE,
             // As many names as it has room for; of a Produce request they are counted when it is read.
             _ => WORK_OF_OTHERS + (frame_bytes.min(LARGE_REQUEST_BYTES) / BYTES_PER_WORK) as u32,
@@ -179,7 +179,7 @@ impl Reactor {
         };
         let ask = connection.ask(image, &shared.context);
         let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests, None)?;
-        connection.work_in_turn += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
+        connection.work_in_round += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
         if self.waits_for_directory(&produce) {
             self.spare_requests.put(produce);
             self.wait_for_memory.push(token);

@@ -18,33 +18,33 @@ use crate::net::reactor::{Reactor, WAKE_TOKEN};
 use crate::net::session::Slot;
 use crate::net::shared::Shared;
 use crate::net::storage_call::{CallResult, StorageCall};
-use crate::net::storage_io::{Call, Deliver, Handoff, Here, QueuedCall, Submitted};
+use crate::net::storage_io::{BlockingCall, Deliver, Handoff, Here, QueuedCall, Submitted};
 
 /// Why a thread let go of its reactor.
-pub enum Ended {
+pub enum LoopExit {
     /// Another thread goes on with it.
     HandedOver,
     Stopped(io::Result<()>),
 }
 
 /// Runs a reactor until the broker core stops, its poller fails, or another thread takes it over.
-pub fn drive(mut reactor: Box<Reactor>) -> Ended {
+pub fn drive(mut reactor: Box<Reactor>) -> LoopExit {
     let (shared, handoff) = (reactor.shared.clone(), reactor.handoff.clone());
     loop {
         while reactor.step() {
             while let Some(call) = reactor.next_call() {
                 match perform(reactor, call, &handoff, &shared) {
                     Some(back) => reactor = back,
-                    None => return Ended::HandedOver,
+                    None => return LoopExit::HandedOver,
                 }
             }
         }
         if reactor.is_stopped() {
             reactor.close_all();
-            return Ended::Stopped(Ok(()));
+            return LoopExit::Stopped(Ok(()));
         }
         if let Err(error) = reactor.begin_turn() {
-            return Ended::Stopped(Err(error));
+            return LoopExit::Stopped(Err(error));
         }
     }
 }
@@ -87,7 +87,7 @@ struct Submission {
     mailboxes: Arc<Mailboxes>,
 }
 
-impl Call for Submission {
+impl BlockingCall for Submission {
     type Result = CallResult;
 
     fn run(self, here: &Here<'_>) -> CallResult {
@@ -138,7 +138,7 @@ impl Reactor {
             self.poller.wait(timeout_ms, &mut self.events)?;
         }
         self.next_event = 0;
-        self.turn += 1;
+        self.round += 1;
         self.now_ms = self.shared.monotonic_ms();
         self.image = self.shared.image();
         self.touched.append(&mut self.yielded);
@@ -173,7 +173,7 @@ impl Reactor {
             .min(HOUSEKEEPING_MS) as i32
     }
 
-    /// The next bit of the turn. False: the turn is over.
+    /// The next bit of the round. False: the round is over.
     fn step(&mut self) -> bool {
         if let Some(event) = self.events.get(self.next_event).copied() {
             self.next_event += 1;
@@ -198,7 +198,7 @@ impl Reactor {
         self.next_event < self.events.len() || !self.current.is_empty()
     }
 
-    /// Others of this turn's connections than that of the call at hand have yet to be served.
+    /// Others of this round's connections than that of the call at hand have yet to be served.
     fn others_wait(&self) -> bool {
         !self.calls.is_empty() || self.is_mid_round()
     }

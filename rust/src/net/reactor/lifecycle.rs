@@ -59,8 +59,8 @@ impl Reactor {
             },
             memory: ConnectionMemory::default(),
             late_timer_ms: u64::MAX,
-            turn: 0,
-            work_in_turn: 0,
+            round: 0,
+            work_in_round: 0,
         };
         self.connections.put(index, connection);
         let idle_ms_max = self.shared.context.settings.idle_ms_max;
@@ -186,7 +186,7 @@ impl Reactor {
         }
     }
 
-    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, some of them a turn.
+    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, some of them a round.
     /// One that waits for an answer of ours is not idle.
     pub(super) fn close_idle(&mut self) {
         for _ in 0..IDLE_LOOKS_PER_TURN {

@@ -96,7 +96,7 @@ pub struct Reactor {
     /// Connections to be sent to and gone on with, next and after those.
     current: VecDeque<u64>,
     touched: Vec<u64>,
-    /// Connections that had their share of this turn and go on in the next.
+    /// Connections that had their share of this round and go on in the next.
     yielded: Vec<u64>,
     wait_for_memory: Vec<u64>,
     /// Soonest first; an entry may be of a connection or slot long gone.
@@ -106,7 +106,7 @@ pub struct Reactor {
     others_busy_ms: u64,
     busy_poll: BusyPoll,
     image: Arc<Image>,
-    turn: u64,
+    round: u64,
     now_ms: u64,
     next_housekeeping_ms: u64,
     /// When connections may have been idle for too long.
@@ -158,7 +158,7 @@ impl Reactor {
             busy: WAKE_TOKEN,
             others_busy_ms: 0,
             busy_poll: BusyPoll::new(shared.context.settings.busy_poll),
-            turn: 0,
+            round: 0,
             now_ms: 0,
             next_housekeeping_ms: 0,
             due_connections: DueConnections::default(),

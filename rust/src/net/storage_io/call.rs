@@ -98,7 +98,7 @@ pub fn number_of(directories: &[Arc<LogDirectory>], directory: &Arc<LogDirectory
 }
 
 /// A call that may block.
-pub trait Call: Sized {
+pub trait BlockingCall: Sized {
     type Result;
     /// Makes the call, as far as it concerns the directory where it is.
     fn run(self, here: &Here<'_>) -> Self::Result;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::call::{Call, Here, QueuedCall};
+use super::call::{BlockingCall, Here, QueuedCall};
 use super::watch::Watch;
 use crate::crash::or_end_process;
 use crate::limits::STORAGE_TICK_MS;
@@ -150,7 +150,7 @@ impl DirectoryQueue {
 
     /// Has the queue's own thread make the call. Without a thread to be had, the call waits for one, or is
     /// given back where it waits for no other call.
-    pub fn put<C: Call>(self: &Arc<DirectoryQueue>, call: C) -> Option<C> {
+    pub fn put<C: BlockingCall>(self: &Arc<DirectoryQueue>, call: C) -> Option<C> {
         let mut state = self.state.lock();
         if !self.start_thread(&mut state) {
             if state.stalled == 0 && state.waiting.is_empty() {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-pub use self::call::{Call, Deliver, Here, QueueId, QueueKind, QueuedCall, Route};
+pub use self::call::{BlockingCall, Deliver, Here, QueueId, QueueKind, QueuedCall, Route};
 use self::directory_queue::{DirectoryQueue, Order};
 pub use self::handoff::Handoff;
 use self::watch::Watch;
@@ -109,7 +109,7 @@ impl StorageIo {
     /// Makes the call here, or has the thread of its queue make it where the route says so, or where the
     /// queue is closed. `left` is what the calling thread works with; whoever watches `handoff` goes on
     /// with it if the call does not return in time.
-    pub fn submit<T, C: Call>(
+    pub fn submit<T, C: BlockingCall>(
         &self,
         left: T,
         handoff: &Handoff<T>,

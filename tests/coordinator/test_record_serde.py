@@ -5,23 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golden.test_coordinator_records import GOLDEN
-from kafkalite.coordinator.frame import Frame, Unread
+from kafkalite.coordinator.record_serde import CoordinatorRecord, Unread
 from kafkalite.errors import MalformedRequestError
-from kafkalite.groups.records import FRAMES, KINDS
+from kafkalite.groups.records import KINDS, SERDE
 
 golden = st.sampled_from(GOLDEN)
 
 
 def test_a_kind_that_is_not_known_is_told_by_its_number() -> None:
     for kind in {*range(30), 0x7FFF} - set(KINDS):
-        assert FRAMES.read(kind.to_bytes(2, "big") + b"whatever", b"x") == kind
-    assert FRAMES.read(b"\xff\xff", None) == -1
+        assert SERDE.read(kind.to_bytes(2, "big") + b"whatever", b"x") == kind
+    assert SERDE.read(b"\xff\xff", None) == -1
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0"])
 def test_a_record_without_a_kind_is_refused(key: bytes | None) -> None:
     with pytest.raises(MalformedRequestError):
-        FRAMES.read(key, b"")
+        SERDE.read(key, b"")
 
 
 @given(golden, st.integers(-(2**15), 2**15 - 1))
@@ -30,9 +30,9 @@ def test_a_value_of_a_version_that_is_not_known_is_kept_as_it_is(known, version)
     if version in versions:
         return
     value = version.to_bytes(2, "big", signed=True) + known.value[2:]
-    frame = FRAMES.read(known.key, value)
-    assert isinstance(frame, Frame)
-    assert frame.value == Unread(value, f"a value of version {version}, which is not known")
+    record = SERDE.read(known.key, value)
+    assert isinstance(record, CoordinatorRecord)
+    assert record.value == Unread(value, f"a value of version {version}, which is not known")
 
 
 @given(golden, st.data())
@@ -44,19 +44,19 @@ def test_a_torn_or_altered_record_is_read_or_refused(known, data) -> None:
             part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
         del part[data.draw(st.integers(0, len(part))) :]
     try:
-        frame = FRAMES.read(bytes(key), bytes(value))
+        record = SERDE.read(bytes(key), bytes(value))
     except MalformedRequestError:
         return
-    if isinstance(frame, Frame) and not isinstance(frame.value, Unread):
+    if isinstance(record, CoordinatorRecord) and not isinstance(record.value, Unread):
         version = int.from_bytes(value[:2], "big")
-        again = FRAMES.record(frame.kind, frame.key, frame.value, version)
-        assert FRAMES.read(*again) == frame
+        again = SERDE.record(record.kind, record.key, record.value, version)
+        assert SERDE.read(*again) == record
 
 
 @given(st.integers(-1, 30), st.binary(max_size=80), st.none() | st.binary(max_size=80))
 def test_any_bytes_are_a_record_or_refused(kind: int, key: bytes, value: bytes | None) -> None:
     try:
-        frame = FRAMES.read(kind.to_bytes(2, "big", signed=True) + key, value)
+        record = SERDE.read(kind.to_bytes(2, "big", signed=True) + key, value)
     except MalformedRequestError:
         return
-    assert isinstance(frame, int) or frame.kind == kind
+    assert isinstance(record, int) or record.kind == kind

@@ -28,7 +28,7 @@ class Unread(NamedTuple):
     why: str
 
 
-class Frame(NamedTuple):
+class CoordinatorRecord(NamedTuple):
     """A record taken apart. `value` is None for a tombstone."""
 
     kind: int
@@ -48,7 +48,7 @@ _Codec = tuple[
 begin. A plain tuple, which is unpacked for each record."""
 
 
-class Frames:
+class RecordSerde:
     """The kinds of records of one topic: number -> names of key and value in the schema table."""
 
     def __init__(self, kinds: Mapping[int, tuple[str, str]]) -> None:
@@ -66,7 +66,7 @@ class Frames:
             return head + pack_key(key, 0), None
         return head + pack_key(key, 0), versions[version] + pack_value(value, version)
 
-    def read(self, key: bytes | None, value: bytes | None) -> Frame | int:
+    def read(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | int:
         """Takes a record apart; gives the number of a kind that is not in the table. A value that
         cannot be read is `Unread`.
 
@@ -80,17 +80,17 @@ class Frames:
         _, _, _, read_key, read_value, versions = self._codecs.get(kind) or self._make(kind)
         read = read_key(key[2:], 0)
         if value is None:
-            return Frame(kind, read, None)
+            return CoordinatorRecord(kind, read, None)
         if len(value) < 2:
-            return Frame(kind, read, Unread(value, "a value without a version"))
+            return CoordinatorRecord(kind, read, Unread(value, "a value without a version"))
         version: int = _SHORT.unpack_from(value)[0]
         if not 0 <= version < len(versions):
             why = f"a value of version {version}, which is not known"
-            return Frame(kind, read, Unread(value, why))
+            return CoordinatorRecord(kind, read, Unread(value, why))
         try:
-            return Frame(kind, read, read_value(value[2:], version))
+            return CoordinatorRecord(kind, read, read_value(value[2:], version))
         except MalformedRequestError as error:
-            return Frame(kind, read, Unread(value, str(error)))
+            return CoordinatorRecord(kind, read, Unread(value, str(error)))
 
     def _make(self, kind: int) -> _Codec:
         key_name, value_name = self._names[kind]
