@@ -175,7 +175,15 @@ class Request:
 
     @property
     def peer(self) -> str:
-        """The client's address, `127.0.0.1:40000`."""
+        """The client's address and port, `127.0.0.1:40000`."""
+
+    @property
+    def client_host(self) -> str:
+        """The client's address as Java prints it, `0:0:0:0:0:0:0:1`: as ACLs and groups have it."""
+
+    @property
+    def security_protocol(self) -> str:
+        """That of the listener, `PLAINTEXT`."""
 
     def decode(self, kind: type[Any]) -> Any:
         """Decodes the body as an object of the class of its message."""
@@ -361,6 +369,13 @@ class Requests:
     def hold(self, bytes: int) -> None:  # noqa: A002 - what they are
         """Counts bytes as memory that requests take (`queued.max.request.bytes`); less than none
         gives so many back. The requests themselves count until nobody refers to them."""
+
+    def may(self, request: Request, operation: int, kind: int, name: str | None = None) -> bool:
+        """Says whether the client of a request may do an operation to a resource
+        (`kafkalite.access`); without a name to the cluster, or to some topic."""
+
+    def operations(self, request: Request, kind: int, name: str | None = None) -> int:
+        """The operations that the client may do to a resource, a bit each (KIP-430)."""
 
     def respond(self, request: Request, response: Any) -> None:
         """Answers with a message, in the request's version."""

@@ -6,12 +6,13 @@ controller         changes of the metadata, under `write_lock`
 replicas           logs of this node, and why one cannot be asked
 logs, background   calls of logs, and of threads: futures to await
 tasks, timers      what goes on later; `time_limit` for what may take too long
+may, operations    what the client of a request may do
 groups             the group coordinator
 disks              sizes of the log directories' disks
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalite import _native
@@ -101,6 +102,23 @@ class Context:
             self._groups.runtime.drop()
         elif name != OFFSETS_TOPIC and OFFSETS_TOPIC in self.image.topics:
             self.groups.runtime.on_topics([name])
+
+    def may(
+        self, request: _native.Request, operation: int, kind: int, name: str | None = None
+    ) -> bool:
+        """Says whether the client of a request may do an operation to a resource
+        (`kafkalite.access`). Without a name: to the cluster, or to some topic, whichever."""
+        return self.core.requests.may(request, operation, kind, name)
+
+    def permitted(
+        self, request: _native.Request, operation: int, kind: int, names: Iterable[str]
+    ) -> set[str]:
+        """The names of those resources to which the client may do the operation."""
+        return {name for name in names if self.may(request, operation, kind, name)}
+
+    def operations(self, request: _native.Request, kind: int, name: str | None = None) -> int:
+        """The operations that the client may do to a resource, a bit each (KIP-430)."""
+        return self.core.requests.operations(request, kind, name)
 
     def time_limit(self, wait_ms: int) -> TimeLimit:
         """Limits the time of a block of a coroutine (`kafkalite.tasks`)."""

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use kafkalite::access::{AllowAll, Caller, Principal};
+use kafkalite::access::{Caller, Identity};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::large::{Kept, metadata};
 use kafkalite::api::{
@@ -45,16 +45,14 @@ fn known(key: i16) -> Option<&'static ApiKey> {
     HOT_KEYS.iter().find(|known| known.key == key)
 }
 
-fn ask<'a>(image: &'a Image, principal: &'a Principal, client_id: Option<&'a str>) -> Ask<'a> {
+fn ask<'a>(image: &'a Image, identity: &'a Identity, client_id: Option<&'a str>) -> Ask<'a> {
     Ask {
         image,
         caller: Caller {
-            principal,
+            identity,
             client_id,
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             listener: 0,
         },
-        authorizer: &AllowAll,
     }
 }
 
@@ -64,8 +62,8 @@ fn large_answer(data: &[u8], image: &Arc<Image>) -> Result<Option<Vec<u8>>> {
     let kept = Kept::new(data.to_vec(), 0..data.len());
     let mut reader = kept.reader_at(0);
     let header = RequestHeader::read(&mut reader, |key| Some(known(key)?.first_flexible))?;
-    let principal = Principal::default();
-    let ask = ask(image, &principal, header.client_id);
+    let identity = Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let ask = ask(image, &identity, header.client_id);
     let mut chunks = match header.api_key {
         0 => {
             let at = (&kept, image);
@@ -130,8 +128,8 @@ fn answer(
     if !is_spoken && key.key != k18_api_versions::KEY.key {
         return Ok(None);
     }
-    let principal = Principal::default();
-    let ask = ask(image, &principal, header.client_id);
+    let identity = Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let ask = ask(image, &identity, header.client_id);
     let reader = &mut reader;
     let mut chunks = match header.api_key {
         0 => {

@@ -138,7 +138,7 @@ def test_topics_with_the_same_configs_are_described_once_a_request(
             kind.DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names
         ]
     )
-    context: Any = SimpleNamespace(config=Config({}), image=image)
+    context: Any = SimpleNamespace(config=Config({}), image=image, may=lambda *_: True)
     results = k32_describe_configs.handle(context, None, asked).results
     assert {len(each.configs) for each in results} == {33}
     assert calls == [{}, {"flush.ms": "7"}]

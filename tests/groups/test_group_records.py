@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from kafkalite.coordinator.record_serde import CoordinatorRecord
 from kafkalite.groups import records
-from kafkalite.groups.coordinator import java_address
 from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import messages
@@ -148,15 +147,3 @@ def test_groups_are_hashed_as_java_hashes_strings(text: str, hashed: int) -> Non
 def test_keys_come_out_of_a_hash_map_in_the_order_of_java(ordered: list[str]) -> None:
     """The orders are those of OpenJDK 17. The last map has grown; the one before is one bucket."""
     assert hash_map_order(sorted(ordered)) == ordered
-
-
-@pytest.mark.parametrize(
-    ("peer", "address"),
-    [
-        ("127.0.0.1:40000", "/127.0.0.1"),
-        ("[::1]:40000", "/0:0:0:0:0:0:0:1"),
-        ("[fe80::a:0:1%eth0]:1", "/fe80:0:0:0:0:a:0:1"),
-    ],
-)
-def test_addresses_are_printed_as_java_prints_them(peer: str, address: str) -> None:
-    assert java_address(peer) == address

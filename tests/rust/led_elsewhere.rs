@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use kafkalite::access::{AllowAll, Caller, Principal};
+use kafkalite::access::{Caller, Identity};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::k01_fetch::{Fetch, Looked};
 use kafkalite::api::{Ask, Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
@@ -33,16 +33,14 @@ fn header(api_key: i16, api_version: i16, first_flexible: i16) -> RequestHeader<
 }
 
 fn with_ask<T>(image: &Image, then: impl FnOnce(&Ask<'_>) -> T) -> T {
-    let principal = Principal::default();
+    let identity = Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST));
     then(&Ask {
         image,
         caller: Caller {
-            principal: &principal,
+            identity: &identity,
             client_id: None,
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             listener: 0,
         },
-        authorizer: &AllowAll,
     })
 }
 

@@ -32,7 +32,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native", "allocator"},
-    {"calls", "config", "disks", "metrics", "protocol", "stderr_log", "tasks", "timers"},
+    {"access", "calls", "config", "disks", "metrics", "protocol", "stderr_log", "tasks", "timers"},
     {"listeners", "metadata"},
     {"coordinator"},
     {"groups"},

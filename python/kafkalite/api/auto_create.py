@@ -8,11 +8,12 @@ UNKNOWN_TOPIC_OR_PARTITION there, as it is in Kafka until the topic exists, and 
 log. As in CreateTopics, topics that take more than 10,000 records are not made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, CREATE, DESCRIBE, TOPIC
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -32,7 +33,8 @@ async def handle(
     context: Context, request: _native.Request, message: messages.MetadataRequest
 ) -> None:
     """Makes what is missing and hands the request back."""
-    names = list(dict.fromkeys(each.name for each in message.topics or () if each.name is not None))
+    asked = dict.fromkeys(each.name for each in message.topics or () if each.name is not None)
+    names = _permitted(context, request, asked)
     missing = [name for name in names if name not in context.image.topics]
     is_changing = any(map(context.write_lock.is_changing, names))
     if (missing or is_changing) and not context.core.logs.is_change_held_up():
@@ -41,6 +43,14 @@ async def handle(
             # Also those that others have begun to make meanwhile.
             await context.write_lock.settled(names)
     context.core.requests.answer_again(request)
+
+
+def _permitted(context: Context, request: _native.Request, names: Iterable[str]) -> list[str]:
+    """Those that the client may see and make. Rust says so of the others in its answer."""
+    visible = [name for name in names if context.may(request, DESCRIBE, TOPIC, name)]
+    if context.may(request, CREATE, CLUSTER):
+        return visible
+    return [name for name in visible if context.may(request, CREATE, TOPIC, name)]
 
 
 async def _make_missing(context: Context, request: _native.Request, missing: list[str]) -> None:

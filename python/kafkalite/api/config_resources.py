@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafkalite import _native
+from kafkalite import _native, access
 from kafkalite.api.deadline import CHANGE_WAIT_MS, may_change
 from kafkalite.config import changes, key_of_listener
 from kafkalite.config.changes import ChangeRefusedError, Changes
@@ -40,6 +40,9 @@ LOG_LEVELS = {
     "WARN": "warning",
 }
 
+RIGHTS_OF = {TOPIC: access.TOPIC, GROUP: access.GROUP}
+"""The rights to a resource that count for its configs; of others those to the cluster."""
+
 Operations = Sequence[tuple[str, int, str | None]]
 """Key, operation (`changes.SET` and so on), text."""
 
@@ -55,6 +58,16 @@ ELR_FEATURE = "eligible.leader.replicas.version"
 def own_configs(context: Context, kind: int, name: str) -> Mapping[str, str]:
     """The configs that are set for a resource."""
     return context.image.configs.get((kind, name), {})
+
+
+def check_permitted(
+    context: Context, request: _native.Request, operation: int, resource: Any
+) -> None:
+    """Raises ChangeRefusedError where the client may not do that to a resource's configs."""
+    kind = RIGHTS_OF.get(resource.resource_type, access.CLUSTER)
+    name = None if kind == access.CLUSTER else resource.resource_name
+    if not context.may(request, operation, kind, name):
+        raise ChangeRefusedError(*access.DENIALS[kind])
 
 
 Judged = dict[tuple[int, str], tuple[Changes, Any]]
@@ -140,8 +153,11 @@ def _refuse(result: Any, refusal: ChangeRefusedError | ControllerError) -> None:
     result.error_message = str(refusal) or None
 
 
-def changes_of_resource(context: Context, kind: int, name: str, changes_of: ChangesOf) -> Changes:
+def changes_of_resource(
+    context: Context, request: _native.Request, resource: Any, changes_of: ChangesOf
+) -> Changes:
     """The changes of a resource's configuration. Raises ChangeRefusedError."""
+    kind, name = resource.resource_type, resource.resource_name
     rules = {
         TOPIC: _topic_changes,
         BROKER: _broker_changes,
@@ -150,7 +166,13 @@ def changes_of_resource(context: Context, kind: int, name: str, changes_of: Chan
     }
     if kind not in rules:
         raise ChangeRefusedError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
-    return rules[kind](context, name, changes_of)
+    if kind != BROKER:
+        check_permitted(context, request, access.ALTER_CONFIGS, resource)
+    made = rules[kind](context, name, changes_of)
+    if kind == BROKER:
+        # Kafka's broker judges its own configs before its controller asks.
+        check_permitted(context, request, access.ALTER_CONFIGS, resource)
+    return made
 
 
 def _topic_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:

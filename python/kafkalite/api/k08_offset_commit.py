@@ -6,7 +6,8 @@ of life. Without generation and member (-1, empty) it comes from an operator or 
 assigns itself its partitions: the group must be without members then, and is made if it is not
 there.
 
-Refusals, per partition: UNKNOWN_TOPIC_OR_PARTITION (with topic ids UNKNOWN_TOPIC_ID); then for all
+Refusals, per partition: GROUP_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_ID;
+TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; then for all
 others alike COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; GROUP_ID_NOT_FOUND (before version 9
 ILLEGAL_GENERATION) for a member of a group that is not there; UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; then per partition
@@ -21,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import GROUP, READ, TOPIC
 from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
 from kafkalite.groups.events import CommitRequest, OffsetToCommit
@@ -33,28 +35,29 @@ NO_ID = bytes(16)
 
 def handle(
     context: Context, request: _native.Request, message: messages.OffsetCommitRequest
-) -> None:
+) -> messages.OffsetCommitResponse | None:
     """Answers once the offsets are on disk: by a callback, for a task would take a sixth more time
     of each commit."""
     by_id = request.api_version >= 10
+    if not context.may(request, READ, GROUP, message.group_id):
+        return _denied(message)
     topics: Any = context.image.topics_by_id if by_id else context.image.topics
     taken: list[OffsetToCommit] = []
     judged: list[Judged] = []
     for asked in message.topics:
         key = asked.topic_id if by_id else asked.name
         topic = topics.get(key)
-        unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
-        if topic is None:
-            count = 0
-            if by_id:
-                unknown = codes.UNKNOWN_TOPIC_ID
-        else:
-            count = len(topic.partitions)
+        refusal = codes.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None and by_id:
+            refusal = codes.UNKNOWN_TOPIC_ID
+        elif not context.may(request, READ, TOPIC, asked.name if topic is None else topic.name):
+            topic, refusal = None, codes.TOPIC_AUTHORIZATION_FAILED
+        count = 0 if topic is None else len(topic.partitions)
         partitions = []
         for each in asked.partitions:
             index = each.partition_index
             if not 0 <= index < count:
-                partitions.append((index, unknown))
+                partitions.append((index, refusal))
                 continue
             partitions.append((index, codes.NONE))
             offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
@@ -67,7 +70,7 @@ def handle(
     reply = partial(_reply, context, request, judged, by_id)
     if not taken:
         reply([])
-        return
+        return None
     commit = CommitRequest(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -77,6 +80,16 @@ def handle(
         offsets=taken,
     )
     context.groups.commit(message.group_id, commit, reply)
+    return None
+
+
+def _denied(message: messages.OffsetCommitRequest) -> messages.OffsetCommitResponse:
+    code = codes.GROUP_AUTHORIZATION_FAILED
+    topics: list[Any] = [
+        (asked.name, asked.topic_id, [(each.partition_index, code) for each in asked.partitions])
+        for asked in message.topics
+    ]
+    return messages.OffsetCommitResponse(topics=topics)
 
 
 def _reply(

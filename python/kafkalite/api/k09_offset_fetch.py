@@ -5,8 +5,9 @@ of all that they have an offset in. What a group has not committed is offset -1 
 whether topic, partition or group exist or not. With `require_stable` commits that are being written
 are waited for.
 
-Refusals, per group: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; per partition UNKNOWN_TOPIC_ID,
-and with `require_stable` UNSTABLE_OFFSET_COMMIT while a transaction that commits it is open.
+Refusals, per group: GROUP_AUTHORIZATION_FAILED, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; per
+partition UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED (which leaves topics out where all are asked
+for), and with `require_stable` UNSTABLE_OFFSET_COMMIT while a transaction that commits it is open.
 
 Version notes: v2 takes null for all topics, and has an error for the group; v5 leader epochs
 (KIP-320); v7 `require_stable` (KIP-447); v8 several groups (KIP-709); v9 member and epoch, which
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import DESCRIBE, GROUP, TOPIC
 from kafkalite.context import Context
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets, OffsetsAnswer
 from kafkalite.protocol import codes, messages
@@ -46,7 +48,10 @@ async def handle(
     answers = []
     for group_id, _, _ in asked:
         answer = Future[OffsetsAnswer]()
-        context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
+        if context.may(request, DESCRIBE, GROUP, group_id):
+            context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
+        else:
+            answer.set(OffsetsAnswer(codes.GROUP_AUTHORIZATION_FAILED, {}, None))
         answers.append(answer)
     whole_groups: dict[str, list[Any]] = {}
     """All topics of groups, which are told as often as they are asked for."""
@@ -56,7 +61,7 @@ async def handle(
         if code == codes.NONE or version < 2:
             found = whole_groups.get(group_id) if topics is None else None
             if found is None:
-                found = list(_topics(context, version, topics, offsets, is_unstable, code))
+                found = list(_topics(context, request, topics, offsets, is_unstable, code))
             if topics is None:
                 whole_groups[group_id] = found
             place.topics = found
@@ -65,7 +70,7 @@ async def handle(
 
 def _topics(
     context: Context,
-    version: int,
+    request: _native.Request,
     asked: Any,
     offsets: GroupOffsets,
     is_unstable: Callable[[str, int], bool] | None,
@@ -73,15 +78,25 @@ def _topics(
 ) -> Iterator[tuple[Any, ...]]:
     """The answer for each topic, as tuples of the fields that the table has for it; `code` is that
     of the group, which version 1 has no room for."""
-    by_id = version >= 10
-    for name, topic_id, indexes in _wanted(context, by_id, asked, offsets):
-        known = offsets.get(name, {}) if name is not None else {}
+    version = request.api_version
+    wanted = [
+        (name, topic_id, indexes, name is None or context.may(request, DESCRIBE, TOPIC, name))
+        for name, topic_id, indexes in _wanted(context, version >= 10, asked, offsets)
+    ]
+    if asked is None:
+        wanted = [each for each in wanted if each[3]]
+    # Topics that are refused come last, as in Kafka.
+    wanted.sort(key=lambda each: each[0] is None or not each[3])
+    for name, topic_id, indexes, is_permitted in wanted:
+        known = offsets.get(name, {}) if name is not None and is_permitted else {}
         partitions = []
         for index in indexes:
             found = known.get(index, NO_OFFSET)
             error_code = code
             if name is None:
                 error_code = codes.UNKNOWN_TOPIC_ID
+            elif code == codes.NONE and not is_permitted:
+                error_code = codes.TOPIC_AUTHORIZATION_FAILED
             elif is_unstable is not None and is_unstable(name, index):
                 found, error_code = NO_OFFSET, codes.UNSTABLE_OFFSET_COMMIT
             offset, leader_epoch, metadata = found[:3]

@@ -4,10 +4,12 @@ Behaviour: the coordinator of a group (key type 0) is this node. The first one t
 `__consumer_offsets` made; Kafka answers COORDINATOR_NOT_AVAILABLE until its controller has done so,
 here it is there before the answer. The address is that of the listener that the client came in by.
 
-Refusals, per key: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction (key type 1): there are
-none yet, and clients give up at once on this code; INVALID_REQUEST for a share group's state (key
-type 2), which is not kept here, and for other types; COORDINATOR_NOT_AVAILABLE if the topic cannot
-be made, or not within two and a half seconds, or its partition's log directory has failed.
+Refusals, per key: GROUP_AUTHORIZATION_FAILED; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a
+transaction (key type 1): there are none yet, and clients give up at once on this code; for a share
+group's state (key type 2) INVALID_REQUEST before version 6, CLUSTER_AUTHORIZATION_FAILED, and
+INVALID_REQUEST, for it is not kept here; INVALID_REQUEST for other types; COORDINATOR_NOT_AVAILABLE
+if the topic cannot be made, or not within two and a half seconds, or its partition's log directory
+has failed.
 
 Version notes: v1 has key types and an error message; v4 asks for several keys (KIP-699); v6 knows
 share groups (KIP-932).
@@ -16,7 +18,8 @@ share groups (KIP-932).
 from contextlib import suppress
 from typing import Any
 
-from kafkalite import _native
+from kafkalite import _native, access
+from kafkalite.access import CLUSTER, CLUSTER_ACTION, DENIALS, DESCRIBE
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.metadata.image import OFFSETS_TOPIC
@@ -27,10 +30,13 @@ NAME = "FindCoordinator"
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
+SHARE_SINCE = 6
 
 NO_NODE = (-1, "", -1)
 
 SENTENCES = {
+    **dict(DENIALS.values()),
     codes.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactions are not supported by this broker.",
     codes.INVALID_REQUEST: "There is no coordinator of this type.",
@@ -41,10 +47,17 @@ def handle(
     context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
 ) -> Any:
     """Answers at once; the first time, after the topic was made, unless that takes long."""
-    is_there = message.key_type != GROUP or context.groups.runtime.has_topic
+    is_permitted = message.key_type == GROUP and any(
+        context.may(request, DESCRIBE, access.GROUP, key) for key in _keys(request, message)
+    )
+    is_there = not is_permitted or context.groups.runtime.has_topic
     if is_there or context.core.logs.is_change_held_up():
         return _response(context, request, message)
     return _answer_later(context, request, message)
+
+
+def _keys(request: _native.Request, message: messages.FindCoordinatorRequest) -> list[str]:
+    return [message.key] if request.api_version < 4 else message.coordinator_keys
 
 
 async def _answer_later(
@@ -87,8 +100,13 @@ def _find(
     context: Context, request: Any, key_type: int, key: str
 ) -> tuple[int, tuple[int, str, int]]:
     """The code, and id, host and port of the node."""
+    if key_type == GROUP and not context.may(request, DESCRIBE, access.GROUP, key):
+        return codes.GROUP_AUTHORIZATION_FAILED, NO_NODE
     if key_type == TRANSACTION:
         return codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
+    is_known = key_type == SHARE and request.api_version >= SHARE_SINCE
+    if is_known and not context.may(request, CLUSTER_ACTION, CLUSTER):
+        return codes.CLUSTER_AUTHORIZATION_FAILED, NO_NODE
     if key_type != GROUP:
         return codes.INVALID_REQUEST, NO_NODE
     if context.groups.runtime.find(key)[1] == codes.NOT_COORDINATOR:

@@ -6,9 +6,10 @@ rebalance after `group.initial.rebalance.delay.ms`, again as long as new ones co
 what every member can do and is to answer with an assignment (SyncGroup). A static member that comes
 back without its id gets a new one and, if nothing else has changed, no rebalance takes place.
 
-Refusals: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
-UNKNOWN_MEMBER_ID for an id in a group that is not there, GROUP_MAX_SIZE_REACHED,
-INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+Refusals: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
+COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, UNKNOWN_MEMBER_ID for an id in a group that is not
+there, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID.
 
 Version notes: v0 has one time-out for session and rebalance; v1 two (KIP-62); v4 comes back with
 the id that it is given (KIP-394); v5 static members (KIP-345); v7 the protocol's type in the answer
@@ -19,10 +20,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import GROUP, READ
 from kafkalite.context import Context
-from kafkalite.groups.coordinator import java_address
 from kafkalite.groups.events import JoinAnswer, JoinRequest
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 
 NAME = "JoinGroup"
@@ -30,15 +31,20 @@ NAME = "JoinGroup"
 
 def handle(
     context: Context, request: _native.Request, message: messages.JoinGroupRequest
-) -> Coroutine[Any, Any, messages.JoinGroupResponse]:
+) -> messages.JoinGroupResponse | Coroutine[Any, Any, messages.JoinGroupResponse]:
     """Answers when the rebalance is complete."""
     version = request.api_version
+    if not context.may(request, READ, GROUP, message.group_id):
+        return messages.JoinGroupResponse(
+            error_code=codes.GROUP_AUTHORIZATION_FAILED,
+            protocol_name="" if version < 7 else None,
+        )
     timeout_ms = message.rebalance_timeout_ms if version >= 1 else message.session_timeout_ms
     joining = JoinRequest(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
         client_id=request.client_id or "",
-        client_host=java_address(request.peer),
+        client_host=f"/{request.client_host}",
         rebalance_timeout_ms=timeout_ms,
         session_timeout_ms=message.session_timeout_ms,
         protocol_type=message.protocol_type,

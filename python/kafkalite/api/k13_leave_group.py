@@ -4,8 +4,9 @@ Behaviour: members go, and the others rebalance at once. An operator takes stati
 their instance id, with an empty member id. The last member hears of it once the empty group is on
 disk.
 
-Refusals: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; per member
-UNKNOWN_MEMBER_ID (also for a group that is not there), FENCED_INSTANCE_ID.
+Refusals: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS,
+NOT_COORDINATOR; per member UNKNOWN_MEMBER_ID (also for a group that is not there),
+FENCED_INSTANCE_ID.
 
 Version notes: up to v2 one member, whose code is the answer's; v3 several (KIP-345); v5 reasons
 (KIP-800).
@@ -14,9 +15,10 @@ Version notes: up to v2 one member, whose code is the answer's; v3 several (KIP-
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import GROUP, READ
 from kafkalite.context import Context
 from kafkalite.groups.events import GroupAnswer
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 
 NAME = "LeaveGroup"
@@ -28,6 +30,8 @@ async def handle(
     """Answers at once, or when an empty group is on disk."""
     version = request.api_version
     kind = messages.LeaveGroupResponse
+    if not context.may(request, READ, GROUP, message.group_id):
+        return kind(error_code=codes.GROUP_AUTHORIZATION_FAILED)
     if version < 3:
         leaving: list[Any] = [(message.member_id, None, None)]
     else:

@@ -5,9 +5,9 @@ to `__consumer_offsets`, and once it is on disk all members that wait get theirs
 not ask within the rebalance time-out are taken out.
 
 Refusals: INCONSISTENT_GROUP_PROTOCOL without the protocol's type and name from version 5 on;
-INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, UNKNOWN_MEMBER_ID (also for a group
-that is empty or not there), FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
-REBALANCE_IN_PROGRESS.
+GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
+UNKNOWN_MEMBER_ID (also for a group that is empty or not there), FENCED_INSTANCE_ID,
+ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
 
 Version notes: v3 has static members (KIP-345); v5 the protocol's type and name, both ways
 (KIP-559).
@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import GROUP, READ
 from kafkalite.context import Context
 from kafkalite.groups.events import SyncAnswer, SyncRequest
 from kafkalite.protocol import codes, messages
@@ -33,6 +34,9 @@ def handle(
     names_protocol = message.protocol_type is not None and message.protocol_name is not None
     if request.api_version >= 5 and not names_protocol:
         answer.set(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL))
+        return _answer(answer)
+    if not context.may(request, READ, GROUP, message.group_id):
+        answer.set(SyncAnswer(codes.GROUP_AUTHORIZATION_FAILED))
         return _answer(answer)
     asked = SyncRequest(
         member_id=message.member_id,

@@ -1,11 +1,12 @@
 """DescribeGroups (key 15), versions 0 to 6.
 
 Behaviour: state, protocol and members of groups. What members can do and what they are assigned is
-told of a stable group; before that, members alone. With `include_authorized_operations` all that
-can be done with a group is named: everybody may, as long as there is no authorizer.
+told of a stable group; before that, members alone. With `include_authorized_operations` it is named
+what the client may do with a group.
 
-Refusals, per group: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; GROUP_ID_NOT_FOUND from version
-6 on for a group that is not there, which in earlier versions is a `Dead` one without an error.
+Refusals, per group: GROUP_AUTHORIZATION_FAILED, before the others; COORDINATOR_LOAD_IN_PROGRESS,
+NOT_COORDINATOR; GROUP_ID_NOT_FOUND from version 6 on for a group that is not there, which in
+earlier versions is a `Dead` one without an error.
 
 Version notes: v3 has authorized operations (KIP-430); v4 instance ids (KIP-345); v6
 GROUP_ID_NOT_FOUND with a message (KIP-1043).
@@ -14,15 +15,13 @@ GROUP_ID_NOT_FOUND with a message (KIP-1043).
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import DENIALS, DESCRIBE, GROUP
 from kafkalite.context import Context
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.states import DEAD, STABLE
 from kafkalite.protocol import codes, messages
 
 NAME = "DescribeGroups"
-
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe configs, alter configs."""
 
 
 def handle(
@@ -31,7 +30,15 @@ def handle(
     """Answers at once."""
     response = messages.DescribeGroupsResponse()
     known: dict[str, Any] = {}
+    denied, _ = DENIALS[GROUP]
+    permitted: list[str] = []
     for group_id in message.groups:
+        if context.may(request, DESCRIBE, GROUP, group_id):
+            permitted.append(group_id)
+        else:
+            refused = response.DescribedGroup(group_id=group_id, error_code=denied)
+            response.groups.append(refused)
+    for group_id in permitted:
         if group_id in known:
             # As often as it is named, which need not take memory.
             response.groups.append(known[group_id])
@@ -45,7 +52,7 @@ def handle(
             described.error_code = codes.GROUP_ID_NOT_FOUND
             described.error_message = f"Group {group_id} not found."
         elif message.include_authorized_operations:
-            described.authorized_operations = GROUP_OPERATIONS
+            described.authorized_operations = context.operations(request, GROUP, group_id)
         response.groups.append(described)
         known[group_id] = described
     return response

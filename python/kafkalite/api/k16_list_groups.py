@@ -1,8 +1,8 @@
 """ListGroups (key 16), versions 0 to 5.
 
-Behaviour: every group of this node, with its type of protocol and its state; those in one of the
-states, and of one of the types, if any are named. Case does not matter in
-either, nor do spaces around a state.
+Behaviour: every group of this node that the client may describe (all of them, if it may describe
+the cluster), with its type of protocol and its state; those in one of the states, and of one of the
+types, if any are named. Case does not matter in either, nor do spaces around a state.
 
 Refusals: COORDINATOR_LOAD_IN_PROGRESS while some groups are not known yet.
 
@@ -11,6 +11,7 @@ here.
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DESCRIBE, GROUP
 from kafkalite.context import Context
 from kafkalite.protocol import messages
 
@@ -20,12 +21,13 @@ CLASSIC = "classic"
 
 
 def handle(
-    context: Context, _request: _native.Request, message: messages.ListGroupsRequest
+    context: Context, request: _native.Request, message: messages.ListGroupsRequest
 ) -> messages.ListGroupsResponse:
     """Answers at once."""
     states = {each.strip().lower() for each in message.states_filter}
     types = {each.lower() for each in message.types_filter}
     code, groups = context.groups.list_groups()
+    may_see_all = context.may(request, DESCRIBE, CLUSTER)
     kind = messages.ListGroupsResponse
     return kind(
         error_code=code,
@@ -37,6 +39,8 @@ def handle(
                 group_type=CLASSIC,
             )
             for group in groups
-            if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
+            if (not states or group.state.lower() in states)
+            and (not types or CLASSIC in types)
+            and (may_see_all or context.may(request, DESCRIBE, GROUP, group.group_id))
         ],
     )

@@ -12,11 +12,12 @@ time-out; POLICY_VIOLATION for more than 10,000 partitions, and for what takes m
 records in all: one a topic, one a config, one a partition.
 
 Refusals per topic, in Kafka's order (`ReplicationControlManager.createTopics`): INVALID_REQUEST if
-it is named twice, or is `__cluster_metadata`; INVALID_TOPIC_EXCEPTION for an illegal name;
-TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION for a name that collides with another (`.` and `_` are
-one in metric names); INVALID_CONFIG; with a manual assignment INVALID_REQUEST,
-INVALID_REPLICA_ASSIGNMENT; without one INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS. Then
-KAFKA_STORAGE_ERROR for all that were to be made, if the disk takes one of them not.
+it is named twice, or is `__cluster_metadata`; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION
+for an illegal name; TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION for a name that collides with
+another (`.` and `_` are one in metric names); INVALID_CONFIG; with a manual assignment
+INVALID_REQUEST, INVALID_REPLICA_ASSIGNMENT; without one INVALID_REPLICATION_FACTOR,
+INVALID_PARTITIONS. Then KAFKA_STORAGE_ERROR for all that were to be made, if the disk takes one of
+them not.
 
 Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KIP-516).
 """
@@ -24,6 +25,7 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 from collections import Counter
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, CREATE, DENIALS, DESCRIBE_CONFIGS, TOPIC
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.config.changes import ChangeRefusedError, check_topic
 from kafkalite.context import Context
@@ -54,9 +56,12 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     """Makes the topics of the request when it has the lock; one result each, in order."""
     counts = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics if counts[topic.name] == 1}
+    denied = _denied(context, request, asked)
     timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
     # Kafka's controller is not asked for the others.
-    judgeable = [topic for name, topic in asked.items() if name != METADATA_TOPIC]
+    judgeable = [
+        topic for name, topic in asked.items() if name != METADATA_TOPIC and name not in denied
+    ]
     if message.timeout_ms <= 0 and judgeable:
         # It does not begin what is to be done by now.
         return _refused(message, timed_out)
@@ -73,21 +78,28 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     try:
         with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
             async with may_change(context):
-                response, made = _judge_each(context, message, asked)
+                response, made = _judge_each(context, message, asked, denied)
                 if made and not message.validate_only:
                     topic_ids = await _create(context, request, [wanted for wanted, _ in made])
     except TimedOutError:
         return _failed(message, response, made, timed_out)
     except ControllerError as refusal:
         return _failed(message, response, made, refusal)
-    _describe(context, made)
+    _describe(context, request, made)
     for name, result in ((wanted.name, result) for wanted, result in made if topic_ids):
         result.topic_id = topic_ids[name]
     return response
 
 
+def _denied(context: Context, request: _native.Request, asked: dict[str, Asked]) -> set[str]:
+    """The topics that the client may not make."""
+    if context.may(request, CREATE, CLUSTER):
+        return set()
+    return asked.keys() - context.permitted(request, CREATE, TOPIC, asked) - {METADATA_TOPIC}
+
+
 def _judge_each(
-    context: Context, message: Request, asked: dict[str, Asked]
+    context: Context, message: Request, asked: dict[str, Asked], denied: set[str]
 ) -> tuple[Response, list[tuple[NewTopic, Result]]]:
     """The response, and those topics that are to be made, with their results. `asked` are the
     topics that are named once. Raises ControllerError where together they cannot be made."""
@@ -99,6 +111,8 @@ def _judge_each(
         try:
             if name not in asked:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
+            if name in denied:
+                raise ControllerError(*DENIALS[TOPIC])
             made.append((_judged(context, asked[name], names), result))
             names.add(name)
         except ControllerError as refusal:
@@ -164,11 +178,16 @@ def _judged(context: Context, topic: Asked, others: AlikeNames) -> NewTopic:
     return NewTopic(topic.name, count, configs)
 
 
-def _describe(context: Context, judged: list[tuple[NewTopic, Result]]) -> None:
-    """Fills in what the topics are."""
+def _describe(
+    context: Context, request: _native.Request, judged: list[tuple[NewTopic, Result]]
+) -> None:
+    """Fills in what the topics are, of those whose configs the client may see."""
     # Most topics of a request have the same configs, and these are most of the answer.
     described: dict[frozenset[tuple[str, str]], list[Result.CreatableTopicConfigs]] = {}
     for wanted, result in judged:
+        if not context.may(request, DESCRIBE_CONFIGS, TOPIC, wanted.name):
+            result.topic_config_error_code, _ = DENIALS[TOPIC]
+            continue
         result.num_partitions = wanted.partition_count
         result.replication_factor = 1
         own = frozenset(wanted.configs.items())

@@ -10,18 +10,22 @@ the others if that is not within the request's time. If the metadata's directory
 are those that were to go, which may be gone later.
 
 Refusals, per topic (`ControllerApis.deleteTopics`): INVALID_REQUEST for neither or both of name and
-id, for one that comes twice, and for an id whose name is given too; UNKNOWN_TOPIC_OR_PARTITION;
-UNKNOWN_TOPIC_ID. For all topics: before version 3 INVALID_REQUEST, later TOPIC_DELETION_DISABLED,
-if `delete.topic.enable=false`; REQUEST_TIMED_OUT without a positive time-out. For all that were to
-go: POLICY_VIOLATION if they are more than 10,000.
+id, and for one that comes twice; by id UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED,
+INVALID_REQUEST where its name is given too; by name TOPIC_AUTHORIZATION_FAILED for who may not see
+it, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED for who may not delete it. For all
+topics: before version 3 INVALID_REQUEST, later TOPIC_DELETION_DISABLED, if
+`delete.topic.enable=false`; REQUEST_TIMED_OUT without a positive time-out. For all that were to go:
+POLICY_VIOLATION if they are more than 10,000.
 
 Version notes: v5 answers with an error message; v6 has ids (KIP-516) and answers with them.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DELETE, DENIALS, DESCRIBE, TOPIC
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, may_change
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -101,7 +105,7 @@ def _judge_request(
         # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
         late = ControllerError(codes.REQUEST_TIMED_OUT, "")
         return [(name, topic_id, late) for name, topic_id in asked]
-    return _judge(context, asked)
+    return _judge(context, request, asked)
 
 
 def _response(judged: list[Judged], failure: ControllerError | None) -> Response:
@@ -122,7 +126,9 @@ def _is_for_controller(name: str | None, topic_id: bytes, count: int) -> bool:
     return count == 1 and (name is None) != (topic_id == NO_ID)
 
 
-def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judged]:
+def _judge(
+    context: Context, request: _native.Request, asked: list[tuple[str | None, bytes]]
+) -> list[Judged]:
     """Name, id and refusal of each topic, those by id before those by name where both are known."""
     judged: list[Judged] = []
     by_id, by_name = Counter[bytes](), Counter[str]()
@@ -138,6 +144,8 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
             sentence = "You may not specify both topic name and topic id."
             judged.append((name, topic_id, ControllerError(codes.INVALID_REQUEST, sentence)))
     image = context.image
+    visible, deletable = _rights(context, request, by_id, by_name)
+    denied = ControllerError(*DENIALS[TOPIC])
     for topic_id, count in by_id.items():
         topic = image.topics_by_id.get(topic_id)
         if count > 1:
@@ -148,6 +156,8 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
                 codes.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
             )
             judged.append((None, topic_id, refusal))
+        elif topic.name not in deletable:
+            judged.append((topic.name if topic.name in visible else None, topic_id, denied))
         elif topic.name in by_name:
             sentence = "The provided topic name maps to an ID that was already supplied."
             judged.append((topic.name, topic_id, ControllerError(codes.INVALID_REQUEST, sentence)))
@@ -159,8 +169,24 @@ def _judge(context: Context, asked: list[tuple[str | None, bytes]]) -> list[Judg
         if count > 1:
             refusal = ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
             judged.append((name, NO_ID, refusal))
+        elif name not in visible:
+            judged.append((name, NO_ID, denied))
         elif topic is None:
             judged.append((name, NO_ID, ControllerError(codes.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)))
+        elif name not in deletable:
+            judged.append((name, NO_ID, denied))
         elif name not in supplied:
             judged.append((name, topic.id, None))
     return judged
+
+
+def _rights(
+    context: Context, request: _native.Request, by_id: Iterable[bytes], by_name: Iterable[str]
+) -> tuple[set[str], set[str]]:
+    """The topics that the client may see, and those that it may delete, among these."""
+    ids = context.image.topics_by_id
+    names = {ids[each].name for each in by_id if each in ids}.union(by_name)
+    if context.may(request, DELETE, CLUSTER):
+        return names, names
+    visible = context.permitted(request, DESCRIBE, TOPIC, names)
+    return visible, context.permitted(request, DELETE, TOPIC, names)

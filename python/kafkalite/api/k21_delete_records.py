@@ -7,16 +7,18 @@ that does not answer within the request's time makes it REQUEST_TIMED_OUT, and t
 later.
 
 Refusals, per partition, in Kafka's order (`ReplicaManager.deleteRecordsOnLocalLog`,
-`Partition.deleteRecordsOnLeader`): INVALID_TOPIC_EXCEPTION for an internal topic;
-UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed; POLICY_VIOLATION if
-`cleanup.policy` is `compact` alone; OFFSET_OUT_OF_RANGE below -1 and beyond the high watermark.
+`Partition.deleteRecordsOnLeader`): TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for an
+internal topic; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed;
+POLICY_VIOLATION if `cleanup.policy` is `compact` alone; OFFSET_OUT_OF_RANGE below -1 and beyond the
+high watermark.
 
 Version notes: v2 is flexible; nothing else differs.
 """
 
 from typing import Final
 
-from kafkalite import _native
+from kafkalite import _native, access
+from kafkalite.access import DELETE
 from kafkalite.api.log_answers import answer_of, in_time
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -49,9 +51,13 @@ async def handle(
     for name, offsets in asked.items():
         result = kind.DeleteRecordsTopicResult(name=name)
         response.topics.append(result)
+        is_permitted = context.may(request, DELETE, access.TOPIC, name)
         for index, offset in offsets.items():
             row = Row(partition_index=index, low_watermark=-1)
             result.partitions.append(row)
+            if not is_permitted:
+                row.error_code = codes.TOPIC_AUTHORIZATION_FAILED
+                continue
             row.error_code, offset = _judge(context, name, index, offset)
             if row.error_code == codes.NONE:
                 deleting.append(

@@ -7,7 +7,8 @@ than two and a half seconds, the client is to ask again.
 
 Refusals, in Kafka's order (`KafkaApis.handleInitProducerIdRequest`):
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id, as long as there are no
-transactions: every client takes that as final. An empty one, and an id without an epoch or the
+transactions: every client takes that as final. CLUSTER_AUTHORIZATION_FAILED without one for who may
+neither write idempotently nor write to any topic. An empty one, and an id without an epoch or the
 other way round, is INVALID_REQUEST. COORDINATOR_LOAD_IN_PROGRESS while there is no id to be had.
 
 Version notes: v3 tells an earlier id and epoch (KIP-360); v4 may answer PRODUCER_FENCED
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
@@ -37,8 +39,14 @@ def handle(
     context: Context, request: _native.Request, message: messages.InitProducerIdRequest
 ) -> Response | Coroutine[Any, Any, Response]:
     """Gives out a producer id, later where there is none left of this node's block."""
-    if message.transactional_id:
-        return _refused(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if message.transactional_id is not None:
+        is_permitted = context.may(request, WRITE, TRANSACTIONAL_ID, message.transactional_id)
+        if message.transactional_id or not is_permitted:
+            return _refused(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not (
+        context.may(request, IDEMPOTENT_WRITE, CLUSTER) or context.may(request, WRITE, TOPIC)
+    ):
+        return _refused(codes.CLUSTER_AUTHORIZATION_FAILED)
     if message.transactional_id == "" or _is_half(message):
         return _refused(codes.INVALID_REQUEST)
     producer_id = context.controller.next_producer_id()

@@ -5,32 +5,41 @@ the log end for the newest epoch, the start of the next one for others. Consumer
 whether records they have seen are still there. An epoch beyond the newest has none (-1, -1); of one
 older than all there are, the end is the start of the oldest.
 
-Refusals, per partition: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has
-failed; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if the client knows another epoch of the leader.
+Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR
+if its log directory has failed; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if the client knows
+another epoch of the leader.
 
 Version notes: v2 has the client's epoch of the leader (KIP-320), v3 the replica id (KIP-392).
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
 NAME = "OffsetForLeaderEpoch"
 
-Asked = messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+Topic = messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+Result = messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+Asked = Topic.OffsetForLeaderPartition
 
 UNDEFINED = -1
 """Stands for no epoch, and for no offset."""
 
 
 def handle(
-    context: Context, _request: _native.Request, message: messages.OffsetForLeaderEpochRequest
+    context: Context, request: _native.Request, message: messages.OffsetForLeaderEpochRequest
 ) -> messages.OffsetForLeaderEpochResponse:
     """Each partition that is named."""
     kind = messages.OffsetForLeaderEpochResponse
     response = kind()
+    is_broker = context.may(request, CLUSTER_ACTION, CLUSTER)
+    denied: list[Result] = []
     for topic in message.topics:
-        result = kind.OffsetForLeaderTopicResult(topic=topic.topic)
+        if not is_broker and not context.may(request, DESCRIBE, TOPIC, topic.topic):
+            denied.append(_denied(topic))
+            continue
+        result = Result(topic=topic.topic)
         for each in topic.partitions:
             end = result.EpochEndOffset(partition=each.partition)
             log = context.replicas.log(topic.topic, each.partition)
@@ -41,7 +50,17 @@ def handle(
                 end.leader_epoch, end.end_offset = found or undefined
             result.partitions.append(end)
         response.topics.append(result)
+    # Last, as in Kafka.
+    response.topics += denied
     return response
+
+
+def _denied(asked: Topic) -> Result:
+    ends = [
+        Result.EpochEndOffset(partition=each.partition, error_code=codes.TOPIC_AUTHORIZATION_FAILED)
+        for each in asked.partitions
+    ]
+    return Result(topic=asked.topic, partitions=ends)
 
 
 def _refusal(context: Context, name: str, asked: Asked) -> int:

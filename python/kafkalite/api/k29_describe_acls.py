@@ -2,12 +2,13 @@
 
 Behaviour: there is no authorizer, and so there are no ACLs to tell of.
 
-Refusals: SECURITY_DISABLED, as Kafka without `authorizer.class.name`.
+Refusals: CLUSTER_AUTHORIZATION_FAILED; SECURITY_DISABLED, as Kafka without `authorizer.class.name`.
 
 Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DENIALS, DESCRIBE
 from kafkalite.api.acl_codes import check_known
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
@@ -18,7 +19,7 @@ REFUSAL = "No Authorizer is configured on the broker"
 
 
 def handle(
-    _context: Context, _request: _native.Request, message: messages.DescribeAclsRequest
+    context: Context, request: _native.Request, message: messages.DescribeAclsRequest
 ) -> messages.DescribeAclsResponse:
     """Refuses."""
     check_known(
@@ -27,4 +28,7 @@ def handle(
         message.operation,
         message.permission_type,
     )
+    if not context.may(request, DESCRIBE, CLUSTER):
+        code, sentence = DENIALS[CLUSTER]
+        return messages.DescribeAclsResponse(error_code=code, error_message=sentence)
     return messages.DescribeAclsResponse(error_code=codes.SECURITY_DISABLED, error_message=REFUSAL)

@@ -2,12 +2,14 @@
 
 Behaviour: there is no authorizer that would obey an ACL, and so none is made.
 
-Refusals: SECURITY_DISABLED for each, as Kafka without `authorizer.class.name`.
+Refusals: CLUSTER_AUTHORIZATION_FAILED for each; SECURITY_DISABLED for each, as Kafka without
+`authorizer.class.name`.
 
 Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
 from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER, DENIALS
 from kafkalite.api.acl_codes import check_known
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
@@ -18,7 +20,7 @@ REFUSAL = "No Authorizer is configured."
 
 
 def handle(
-    _context: Context, _request: _native.Request, message: messages.CreateAclsRequest
+    context: Context, request: _native.Request, message: messages.CreateAclsRequest
 ) -> messages.CreateAclsResponse:
     """Refuses each."""
     for each in message.creations:
@@ -26,5 +28,8 @@ def handle(
             each.resource_type, each.resource_pattern_type, each.operation, each.permission_type
         )
     kind = messages.CreateAclsResponse
-    refused = kind.AclCreationResult(error_code=codes.SECURITY_DISABLED, error_message=REFUSAL)
+    code, sentence = codes.SECURITY_DISABLED, REFUSAL
+    if not context.may(request, ALTER, CLUSTER):
+        code, sentence = DENIALS[CLUSTER]
+    refused = kind.AclCreationResult(error_code=code, error_message=sentence)
     return kind(results=[refused] * len(message.creations))

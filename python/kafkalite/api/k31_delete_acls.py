@@ -2,12 +2,14 @@
 
 Behaviour: there is no authorizer, and so there are no ACLs to delete.
 
-Refusals: SECURITY_DISABLED for each filter, as Kafka without `authorizer.class.name`.
+Refusals: CLUSTER_AUTHORIZATION_FAILED for each filter; SECURITY_DISABLED for each, as Kafka without
+`authorizer.class.name`.
 
 Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
 from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER, DENIALS
 from kafkalite.api.acl_codes import check_known
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
@@ -18,7 +20,7 @@ REFUSAL = "No Authorizer is configured."
 
 
 def handle(
-    _context: Context, _request: _native.Request, message: messages.DeleteAclsRequest
+    context: Context, request: _native.Request, message: messages.DeleteAclsRequest
 ) -> messages.DeleteAclsResponse:
     """Refuses each filter."""
     for each in message.filters:
@@ -29,5 +31,8 @@ def handle(
             each.permission_type,
         )
     kind = messages.DeleteAclsResponse
-    refused = kind.DeleteAclsFilterResult(error_code=codes.SECURITY_DISABLED, error_message=REFUSAL)
+    code, sentence = codes.SECURITY_DISABLED, REFUSAL
+    if not context.may(request, ALTER, CLUSTER):
+        code, sentence = DENIALS[CLUSTER]
+    refused = kind.DeleteAclsFilterResult(error_code=code, error_message=sentence)
     return kind(filter_results=[refused] * len(message.filters))

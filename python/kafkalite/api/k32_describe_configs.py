@@ -7,7 +7,8 @@ metrics (16), a group (32). A group or subscription need not exist: it is descri
 Values of passwords, and of keys that have no row, are null.
 
 Refusals: INVALID_REQUEST for all resources if one is of an unknown type. Per resource, in Kafka's
-order (`ConfigHelper`): topic: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION; the others:
+order (`ConfigHelper`): TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, behind the results of the
+others; topic: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION; the others:
 INVALID_REQUEST for an empty name or a name that is not this broker's id.
 
 Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
@@ -16,8 +17,14 @@ Version notes: v1 has synonyms (KIP-226), v3 types and documentation (KIP-569).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafkalite import _native
-from kafkalite.api.config_resources import BROKER_LOGGER, LOG_LEVELS, ROOT_LOGGER, own_configs
+from kafkalite import _native, access
+from kafkalite.api.config_resources import (
+    BROKER_LOGGER,
+    LOG_LEVELS,
+    ROOT_LOGGER,
+    check_permitted,
+    own_configs,
+)
 from kafkalite.config import describe
 from kafkalite.config.changes import ChangeRefusedError
 from kafkalite.config.describe import Described
@@ -30,16 +37,18 @@ from kafkalite.protocol.java import java_int
 NAME = "DescribeConfigs"
 
 LOGGER_SOURCE = 6
+DENIED = {code for code, _ in access.DENIALS.values()}
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
 def handle(
-    context: Context, _request: _native.Request, message: messages.DescribeConfigsRequest
+    context: Context, request: _native.Request, message: messages.DescribeConfigsRequest
 ) -> messages.DescribeConfigsResponse:
     """A result for each resource, in order."""
     response = messages.DescribeConfigsResponse()
     described: dict[Any, list[Any]] = {}
     unknown = [each.resource_type for each in message.resources if each.resource_type not in KINDS]
+    denied: list[Any] = []
     for resource in message.resources:
         result = messages.DescribeConfigsResponse.DescribeConfigsResult(
             error_message="",
@@ -51,11 +60,13 @@ def handle(
                 raise ChangeRefusedError(
                     codes.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"
                 )
+            check_permitted(context, request, access.DESCRIBE_CONFIGS, resource)
             result.configs = _configs(context, resource, message, described)
         except ChangeRefusedError as refusal:
             result.error_code = refusal.code
             result.error_message = str(refusal)
-        response.results.append(result)
+        (denied if result.error_code in DENIED else response.results).append(result)
+    response.results += denied
     return response
 
 

@@ -33,9 +33,7 @@ async def handle(
         def changes_of(own: Mapping[str, str], _keys: object, _defaults: object) -> Changes:
             return replacing_changes(own, configs)
 
-        return changes_of_resource(
-            context, resource.resource_type, resource.resource_name, changes_of
-        )
+        return changes_of_resource(context, request, resource, changes_of)
 
     response = messages.AlterConfigsResponse()
     await alter_each(context, request, message, response, judge)

@@ -6,6 +6,8 @@ that are not there are left out. A directory that failed has KAFKA_STORAGE_ERROR
 one whose disk cannot be asked UNKNOWN_SERVER_ERROR (`ReplicaManager.describeLogDirs`). A disk that
 does not answer for two and a half seconds is -1 bytes large, which stands for not known.
 
+Refusals: CLUSTER_AUTHORIZATION_FAILED, before version 3 no results.
+
 Version notes: v3 has an error code of the whole, v4 bytes of the disk, v5 whether the directory is
 cordoned, which none is.
 """
@@ -14,6 +16,7 @@ import os
 from contextlib import suppress
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DESCRIBE
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -27,10 +30,13 @@ Partition = Directory.DescribeLogDirsTopic.DescribeLogDirsPartition
 
 
 async def handle(
-    context: Context, _request: _native.Request, message: messages.DescribeLogDirsRequest
+    context: Context, request: _native.Request, message: messages.DescribeLogDirsRequest
 ) -> messages.DescribeLogDirsResponse:
     """Each log directory, in the order of `log.dirs`, once their disks have answered."""
     response = messages.DescribeLogDirsResponse()
+    if not context.may(request, DESCRIBE, CLUSTER):
+        response.error_code = codes.CLUSTER_AUTHORIZATION_FAILED
+        return response
     usable = _describe(context, message, response)
     sizes = [context.disks.size(result.log_dir) for result in usable]
     with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):

@@ -8,10 +8,11 @@ REQUEST_TIMED_OUT, and partitions that were judged may be there later.
 
 Refusals, per topic, in Kafka's order (`ReplicationControlManager.createPartitions`):
 REQUEST_TIMED_OUT for all without a positive time-out; INVALID_REQUEST if it is named twice;
-UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if it has as many or more; INVALID_REPLICA_ASSIGNMENT
-for an assignment of another number of partitions, or not to this node; POLICY_VIOLATION beyond
-10,000 new partitions a request, which Kafka takes up to and then answers UNKNOWN_SERVER_ERROR. Then
-KAFKA_STORAGE_ERROR for all that were to grow, if the disk takes one of them not.
+TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if it has as many or
+more; INVALID_REPLICA_ASSIGNMENT for an assignment of another number of partitions, or not to this
+node; POLICY_VIOLATION beyond 10,000 new partitions a request, which Kafka takes up to and then
+answers UNKNOWN_SERVER_ERROR. Then KAFKA_STORAGE_ERROR for all that were to grow, if the disk takes
+one of them not.
 
 Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 """
@@ -19,6 +20,7 @@ Version notes: v2 is flexible (KIP-482), v3 may be throttled (KIP-599).
 from collections import Counter
 
 from kafkalite import _native
+from kafkalite.access import ALTER, TOPIC
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import RECORDS_PER_OPERATION_MAX, ControllerError
@@ -39,7 +41,9 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     counts = Counter(topic.name for topic in message.topics)
     timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
     # As Kafka's controller, which has those that come once, does not begin what is due by now.
-    is_due = message.timeout_ms <= 0 and 1 in counts.values()
+    denied = counts.keys() - context.permitted(request, ALTER, TOPIC, counts)
+    is_asked = any(count == 1 and name not in denied for name, count in counts.items())
+    is_due = message.timeout_ms <= 0 and is_asked
     if is_due or context.core.logs.is_change_held_up():
         return _late(message)
     response: Response | None = None
@@ -47,7 +51,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     try:
         with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
             async with may_change(context, counts.keys()):
-                response, judged = _judge_each(context, message, counts)
+                response, judged = _judge_each(context, message, counts, denied)
                 if judged and not message.validate_only:
                     growing = _grow(context, {name: count for name, (count, _) in judged.items()})
                     await context.tasks.start(growing, holding=request)
@@ -75,7 +79,7 @@ def _failed(
 
 
 def _judge_each(
-    context: Context, message: Request, counts: Counter[str]
+    context: Context, message: Request, counts: Counter[str], denied: set[str]
 ) -> tuple[Response, dict[str, tuple[int, Result]]]:
     """The response, and by their names the totals of those topics that are to grow, with their
     results."""
@@ -89,6 +93,8 @@ def _judge_each(
         try:
             if counts[name] > 1:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
+            if name in denied:
+                raise ControllerError(codes.TOPIC_AUTHORIZATION_FAILED, "")
             broker_ids = context.cluster.broker_ids
             room -= check_growth(context.image, asked[name], room, broker_ids)
             judged[name] = asked[name].count, result
@@ -107,6 +113,6 @@ async def _grow(context: Context, counts: dict[str, int]) -> None:
 
 def _refuse(result: Result, refusal: ControllerError) -> None:
     result.error_code = refusal.code
-    # Kafka has no sentence for a topic that is not there.
-    is_unknown = refusal.code == codes.UNKNOWN_TOPIC_OR_PARTITION
-    result.error_message = None if is_unknown else str(refusal)
+    # Kafka has no sentence for a topic that is not there, or is not to be touched.
+    is_silent = refusal.code in (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED)
+    result.error_message = None if is_silent else str(refusal)

@@ -3,7 +3,8 @@
 Behaviour: every partition has one replica, so that either it leads, or there is nobody to elect.
 With null for the partitions all are looked at, and those without a leader are answered.
 
-Refusals, of the whole request (`ControllerApis.handleElectLeaders`): REQUEST_TIMED_OUT without a
+Refusals, of the whole request (`ControllerApis.handleElectLeaders`):
+CLUSTER_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT without a
 positive time-out, INVALID_REQUEST for an unknown kind of election. Per partition:
 UNKNOWN_TOPIC_OR_PARTITION; ELECTION_NOT_NEEDED where there is a leader; without one
 PREFERRED_LEADER_NOT_AVAILABLE, for an unclean election ELIGIBLE_LEADERS_NOT_AVAILABLE.
@@ -14,6 +15,7 @@ Version notes: v1 has unclean elections and an error of the whole (KIP-460).
 from collections.abc import Iterable
 
 from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER, DENIALS
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
@@ -39,15 +41,19 @@ NOT_NEEDED = codes.ELECTION_NOT_NEEDED, "Leader election not needed for topic pa
 
 
 def handle(
-    context: Context, _request: _native.Request, message: messages.ElectLeadersRequest
+    context: Context, request: _native.Request, message: messages.ElectLeadersRequest
 ) -> messages.ElectLeadersResponse:
     """Answers with the outcome that an election of each partition would have."""
     kind = messages.ElectLeadersResponse
     response = kind()
     asked = message.topic_partitions
-    if asked == []:
+    refusal: Refusal | None = None
+    if not context.may(request, ALTER, CLUSTER):
+        refusal = DENIALS[CLUSTER]
+    elif asked == []:
         return response
-    refusal = _refusal(message)
+    else:
+        refusal = _refusal(message)
     if refusal is not None:
         response.error_code = refusal[0]
     for name, indexes in _topics(context, asked, is_refused=refusal is not None):

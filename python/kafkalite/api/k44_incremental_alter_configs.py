@@ -9,7 +9,8 @@ and changes nothing.
 
 Refusals, per resource, in Kafka's order (`ConfigAdminManager`, `ConfigurationControlManager`):
 INVALID_REQUEST for a resource or a key that comes twice, for a null value and for another broker's
-id; INVALID_CONFIG for appending to what is no list of a topic or broker; INVALID_REQUEST or
+id; TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, of a broker's configs after all that follows
+here; INVALID_CONFIG for appending to what is no list of a topic or broker; INVALID_REQUEST or
 INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: INVALID_REQUEST) for a
 key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
 while it runs is INVALID_REQUEST. An operation that there is none of is INVALID_REQUEST for a broker
@@ -25,12 +26,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import ALTER_CONFIGS
 from kafkalite.api.config_resources import (
     BROKER_LOGGER,
     NO_LISTS,
     alter_each,
     alter_loggers,
     changes_of_resource,
+    check_permitted,
 )
 from kafkalite.config.changes import (
     OPERATIONS,
@@ -57,7 +60,7 @@ async def handle(
     """A result for each resource, in order."""
     counts = Counter((each.resource_type, each.resource_name) for each in message.resources)
     is_broken = any(
-        _breaks(context, each)
+        _breaks(context, request, each)
         for each in message.resources
         if counts[each.resource_type, each.resource_name] == 1
     )
@@ -81,9 +84,10 @@ async def handle(
             return incremental_changes(own, operations, keys, defaults)
 
         if kind == BROKER_LOGGER:
+            check_permitted(context, request, ALTER_CONFIGS, resource)
             alter_loggers(context, name, operations, validate_only=message.validate_only)
             return None
-        made = changes_of_resource(context, kind, name, changes_of)
+        made = changes_of_resource(context, request, resource, changes_of)
         if is_broken:
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
         return made
@@ -97,13 +101,14 @@ def _operations(resource: Any) -> list[tuple[str, int, str | None]]:
     return [(each.name, each.config_operation, each.value) for each in resource.configs]
 
 
-def _breaks(context: Context, resource: Any) -> bool:
+def _breaks(context: Context, request: _native.Request, resource: Any) -> bool:
     """Says that Kafka's controller would come upon an operation that there is none of."""
     if resource.resource_type not in JUDGED_BY_CONTROLLER:
         return False
     keys = context.config.topic_keys if resource.resource_type == TOPIC else NO_LISTS
     try:
         check_texts(_operations(resource))
+        check_permitted(context, request, ALTER_CONFIGS, resource)
         incremental_changes({}, _operations(resource), keys, {})
     except ChangeRefusedError as refusal:
         return refusal.code == codes.UNKNOWN_SERVER_ERROR

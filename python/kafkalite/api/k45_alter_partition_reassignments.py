@@ -3,14 +3,15 @@
 Behaviour: this node alone can hold a partition, and does. To move one here is done already; a move
 that could be cancelled (null for the replicas) is never under way.
 
-Refusals, of the whole request: REQUEST_TIMED_OUT without a positive time-out. Per partition
-(`ReplicationControlManager.alterPartitionReassignment`): UNKNOWN_TOPIC_OR_PARTITION;
-NO_REASSIGNMENT_IN_PROGRESS; INVALID_REPLICA_ASSIGNMENT.
+Refusals, of the whole request: CLUSTER_AUTHORIZATION_FAILED; REQUEST_TIMED_OUT without a positive
+time-out. Per partition (`ReplicationControlManager.alterPartitionReassignment`):
+UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS; INVALID_REPLICA_ASSIGNMENT.
 
 Version notes: v1 may forbid another number of replicas (KIP-860), which there cannot be.
 """
 
 from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER, DENIALS
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.partitions import check_reassignment
@@ -23,7 +24,7 @@ Asked = messages.AlterPartitionReassignmentsRequest.ReassignableTopic.Reassignab
 
 def handle(
     context: Context,
-    _request: _native.Request,
+    request: _native.Request,
     message: messages.AlterPartitionReassignmentsRequest,
 ) -> messages.AlterPartitionReassignmentsResponse:
     """An outcome for each partition."""
@@ -32,14 +33,18 @@ def handle(
         allow_replication_factor_change=message.allow_replication_factor_change,
         error_message=None if message.topics else "",
     )
-    late = ControllerError(codes.REQUEST_TIMED_OUT, "") if message.timeout_ms <= 0 else None
-    if late and message.topics:
-        response.error_code = late.code
+    refused: ControllerError | None = None
+    if not context.may(request, ALTER, CLUSTER):
+        refused = ControllerError(*DENIALS[CLUSTER])
+        response.error_code, response.error_message = refused.code, str(refused)
+    elif message.timeout_ms <= 0 and message.topics:
+        refused = ControllerError(codes.REQUEST_TIMED_OUT, "")
+        response.error_code = refused.code
     for topic in message.topics:
         answered = kind.ReassignableTopicResponse(name=topic.name)
         response.responses.append(answered)
         for each in topic.partitions:
-            refusal = late or _refusal(context, topic.name, each)
+            refusal = refused or _refusal(context, topic.name, each)
             answered.partitions.append(
                 answered.ReassignablePartitionResponse(
                     partition_index=each.partition_index,

@@ -1,9 +1,12 @@
 """ListPartitionReassignments (key 46), version 0.
 
 Behaviour: this node alone can hold partitions, so that none is ever on its way to another.
+
+Refusals: CLUSTER_AUTHORIZATION_FAILED, with the partitions that were named.
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DENIALS, DESCRIBE
 from kafkalite.context import Context
 from kafkalite.protocol import messages
 
@@ -11,9 +14,21 @@ NAME = "ListPartitionReassignments"
 
 
 def handle(
-    _context: Context,
-    _request: _native.Request,
-    _message: messages.ListPartitionReassignmentsRequest,
+    context: Context,
+    request: _native.Request,
+    message: messages.ListPartitionReassignmentsRequest,
 ) -> messages.ListPartitionReassignmentsResponse:
     """None."""
-    return messages.ListPartitionReassignmentsResponse(error_message=None)
+    kind = messages.ListPartitionReassignmentsResponse
+    if context.may(request, DESCRIBE, CLUSTER):
+        return kind(error_message=None)
+    code, sentence = DENIALS[CLUSTER]
+    partition_kind = kind.OngoingTopicReassignment.OngoingPartitionReassignment
+    named = [
+        kind.OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[partition_kind(partition_index=each) for each in topic.partition_indexes],
+        )
+        for topic in message.topics or ()
+    ]
+    return kind(error_code=code, error_message=sentence, topics=named)

@@ -3,14 +3,16 @@
 Behaviour: offsets of a group in topics that none of its members reads are forgotten (KIP-496);
 tombstones are on disk before the answer. What is not there is deleted without an error.
 
-Refusals: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT_FOUND,
-NON_EMPTY_GROUP for a group with members that are no consumers; with each of these the answer names
-no topic. Per partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
+Refusals: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS,
+NOT_COORDINATOR, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are no consumers;
+with each of these the answer names no topic. Per partition TOPIC_AUTHORIZATION_FAILED,
+UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
 """
 
 from typing import Any
 
 from kafkalite import _native
+from kafkalite.access import DELETE, GROUP, READ, TOPIC
 from kafkalite.api.topics_of_answer import Judged, put_together
 from kafkalite.context import Context
 from kafkalite.groups.events import GroupAnswer
@@ -21,20 +23,23 @@ NAME = "OffsetDelete"
 
 
 async def handle(
-    context: Context, _request: _native.Request, message: messages.OffsetDeleteRequest
+    context: Context, request: _native.Request, message: messages.OffsetDeleteRequest
 ) -> messages.OffsetDeleteResponse:
     """Answers once the tombstones are on disk."""
+    if not context.may(request, DELETE, GROUP, message.group_id):
+        return messages.OffsetDeleteResponse(error_code=codes.GROUP_AUTHORIZATION_FAILED)
     known: list[tuple[str, int]] = []
     judged: list[Judged] = []
-    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
     for asked in message.topics:
-        topic = context.image.topics.get(asked.name)
+        topic, refusal = None, codes.TOPIC_AUTHORIZATION_FAILED
+        if context.may(request, READ, TOPIC, asked.name):
+            topic, refusal = context.image.topics.get(asked.name), codes.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
         partitions = []
         for each in asked.partitions:
             index = each.partition_index
             is_there = 0 <= index < count
-            partitions.append((index, codes.NONE if is_there else unknown))
+            partitions.append((index, codes.NONE if is_there else refusal))
             if is_there:
                 known.append((asked.name, index))
         judged.append((asked.name, topic is not None, partitions))

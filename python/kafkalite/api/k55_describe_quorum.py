@@ -3,8 +3,9 @@
 Behaviour: the quorum of `__cluster_metadata-0` is this node alone; it leads, and what is in its
 log is committed.
 
-Refusals: UNKNOWN_TOPIC_OR_PARTITION for each partition of a request that is about anything else
-than just that one (`DescribeQuorumRequest`). A request without topics gets an answer without any.
+Refusals: CLUSTER_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION for each partition of a request
+that is about anything else than just that one (`DescribeQuorumRequest`). A request without topics
+gets an answer without any.
 
 Version notes: v1 has times of the last fetch (KIP-836), here the time of the answer; v2 the
 directory's id and the endpoints of the voters (KIP-853). There is no controller listener, so the
@@ -12,6 +13,7 @@ endpoint is the broker's own.
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DENIALS, DESCRIBE
 from kafkalite.context import Context
 from kafkalite.metadata.controller.topics import METADATA_TOPIC
 from kafkalite.protocol import codes, messages
@@ -25,6 +27,9 @@ def handle(
     context: Context, request: _native.Request, message: messages.DescribeQuorumRequest
 ) -> messages.DescribeQuorumResponse:
     """The state of the quorum."""
+    if not context.may(request, DESCRIBE, CLUSTER):
+        code, sentence = DENIALS[CLUSTER]
+        return messages.DescribeQuorumResponse(error_code=code, error_message=sentence)
     asked = [(topic.topic_name, each) for topic in message.topics for each in topic.partitions]
     is_known = (
         len(message.topics) == 1

@@ -5,16 +5,18 @@ level that a directory may have here, which Kafka started on the directory then 
 `validate_only` judges and writes nothing. REQUEST_TIMED_OUT if the directory of the metadata does
 not answer within the request's time; what was judged by then may hold later.
 
-Refusals, the first of them for the whole request, INVALID_UPDATE_VERSION
-(`FeatureControlManager`): an upgrade type that there is not; a level below 0; a feature or level
-that is not supported; a lower level without a downgrade; a lower `metadata.version`, which could
-lose metadata. `kraft.version` stays: one node without a controller listener gains nothing by it.
+Refusals: CLUSTER_AUTHORIZATION_FAILED; the first of these for the whole request,
+INVALID_UPDATE_VERSION (`FeatureControlManager`): an upgrade type that there is not; a level below
+0; a feature or level that is not supported; a lower level without a downgrade; a lower
+`metadata.version`, which could lose metadata. `kraft.version` stays: one node without a controller
+listener gains nothing by it.
 
 Version notes: v0 says by a flag that a level may go down, v1 by an upgrade type (KIP-584,
 KIP-778); v2 has no results per feature (KIP-1022).
 """
 
 from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER, DENIALS
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
@@ -30,6 +32,9 @@ Response = messages.UpdateFeaturesResponse
 
 async def handle(context: Context, request: _native.Request, message: Request) -> Response:
     """Finalises the levels of the request when it has the lock."""
+    if not context.may(request, ALTER, CLUSTER):
+        code, sentence = DENIALS[CLUSTER]
+        return Response(error_code=code, error_message=sentence)
     try:
         with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
             async with may_change(context):

@@ -11,6 +11,7 @@ Version notes: v1 has kinds of endpoints (KIP-919); v2 fenced brokers (KIP-1073)
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DESCRIBE, OPERATIONS_OMITTED
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
 
@@ -18,11 +19,6 @@ NAME = "DescribeCluster"
 
 BROKERS = 1
 CONTROLLERS = 2
-
-OPERATIONS_OMITTED = -(2**31)
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE: a bit
-each at its code."""
 
 
 def handle(
@@ -41,9 +37,10 @@ def handle(
             error_code=codes.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {message.endpoint_type}",
         )
-    operations = (
-        CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else OPERATIONS_OMITTED
-    )
+    operations = OPERATIONS_OMITTED
+    if message.include_cluster_authorized_operations:
+        may_see = context.may(request, DESCRIBE, CLUSTER)
+        operations = context.operations(request, CLUSTER) if may_see else 0
     return kind(
         error_message=None,
         endpoint_type=BROKERS,

@@ -4,13 +4,14 @@ Behaviour: for each partition its producers that are not forgotten, with the las
 and timestamp, and the first offset of an open transaction, -1 if there is none. A log directory
 that does not answer makes it REQUEST_TIMED_OUT.
 
-Refusals, per partition: INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if
-its log directory has failed.
+Refusals, per partition: INVALID_TOPIC_EXCEPTION; TOPIC_AUTHORIZATION_FAILED;
+UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed.
 """
 
 from typing import Final
 
 from kafkalite import _native
+from kafkalite.access import DENIALS, READ, TOPIC
 from kafkalite.api.log_answers import answer_of, in_time
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
@@ -43,7 +44,7 @@ async def handle(
             if row is None:
                 row = Row(partition_index=index)
                 known[topic.name, index] = row
-                _judge(context, topic.name, row)
+                _judge(context, request, topic.name, row)
                 if row.error_code == codes.NONE:
                     describing.append(
                         (row, context.logs.ask_for_client(topic.name, index, "describe_producers"))
@@ -58,11 +59,14 @@ async def handle(
     return response
 
 
-def _judge(context: Context, name: str, row: Row) -> None:
+def _judge(context: Context, request: _native.Request, name: str, row: Row) -> None:
     """Refuses a partition whose log cannot be asked."""
     refusal = name_refusal(name)
     if refusal:
         row.error_code, row.error_message = codes.INVALID_TOPIC_EXCEPTION, refusal
+        return
+    if not context.may(request, READ, TOPIC, name):
+        row.error_code, row.error_message = DENIALS[TOPIC]
         return
     row.error_code = context.replicas.refusal(name, row.partition_index)
     if row.error_code and name not in context.image.topics:

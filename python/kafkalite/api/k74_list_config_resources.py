@@ -3,12 +3,13 @@
 Behaviour: groups and subscriptions of client metrics that have configs, brokers, their loggers, and
 topics; with types named, only those. Version 0 knows subscriptions only.
 
-Refusals: UNSUPPORTED_VERSION for a type that cannot be listed.
+Refusals: CLUSTER_AUTHORIZATION_FAILED; UNSUPPORTED_VERSION for a type that cannot be listed.
 
 Version notes: v1 has types; v0 was named ListClientMetricsResources (KIP-714).
 """
 
 from kafkalite import _native
+from kafkalite.access import CLUSTER, DESCRIBE_CONFIGS
 from kafkalite.api.config_resources import BROKER_LOGGER
 from kafkalite.context import Context
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
@@ -24,6 +25,9 @@ def handle(
 ) -> messages.ListConfigResourcesResponse:
     """The resources of the types that are asked for."""
     response = messages.ListConfigResourcesResponse()
+    if not context.may(request, DESCRIBE_CONFIGS, CLUSTER):
+        response.error_code = codes.CLUSTER_AUTHORIZATION_FAILED
+        return response
     kinds = [CLIENT_METRICS] if request.api_version == 0 else message.resource_types or ALL_KINDS
     if not set(kinds) <= set(ALL_KINDS):
         response.error_code = codes.UNSUPPORTED_VERSION

@@ -7,12 +7,14 @@ partition whose log directory is offline has no leader, and its replica is offli
 in place of in sync where `eligible.leader.replicas.version` is on, and in sync still where it is
 not (`PartitionChangeBuilder`: without ELR the last in-sync replica stays).
 
-Refusals: INVALID_TOPIC_EXCEPTION and UNKNOWN_TOPIC_OR_PARTITION per topic. For every topic that was
+Refusals, per topic: TOPIC_AUTHORIZATION_FAILED, behind the others (where all are asked for, the
+topic is left out); INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION. For every topic that was
 named: INVALID_REQUEST if the cursor's partition is negative or its topic is not one of those named,
 UNKNOWN_SERVER_ERROR if one of the names is empty and there is no cursor.
 """
 
 from kafkalite import _native
+from kafkalite.access import DESCRIBE, TOPIC
 from kafkalite.context import Context
 from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.metadata.features import ELR_VERSION
@@ -24,12 +26,9 @@ NAME = "DescribeTopicPartitions"
 Topic = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
 
-ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
-"""Read, write, create, delete, alter, describe, describe and alter configs (`AclOperation`)."""
-
 
 def handle(
-    context: Context, _request: _native.Request, message: messages.DescribeTopicPartitionsRequest
+    context: Context, request: _native.Request, message: messages.DescribeTopicPartitionsRequest
 ) -> messages.DescribeTopicPartitionsResponse:
     """A page of topics and partitions."""
     named = [topic.name for topic in message.topics]
@@ -48,24 +47,32 @@ def handle(
     most: int = context.config["max.request.partition.size.limit"]
     room = max(1, min(message.response_partition_limit, most))
     response = messages.DescribeTopicPartitionsResponse()
+    denied: list[Topic] = []
     for name in names:
+        if not context.may(request, DESCRIBE, TOPIC, name):
+            if named:
+                refused = Topic(name=name, error_code=codes.TOPIC_AUTHORIZATION_FAILED)
+                denied.append(refused)
+            continue
         first = first_partition if cursor is not None and name == cursor.topic_name else 0
         if room == 0:
             response.next_cursor = response.Cursor(topic_name=name, partition_index=first)
-            return response
+            break
         topic = _topic(context, name, first, room)
+        topic.topic_authorized_operations = context.operations(request, TOPIC, name)
         response.topics.append(topic)
         room -= len(topic.partitions)
         if topic.error_code == 0:
             reached = first + len(topic.partitions)
             if reached < len(context.image.topics[name].partitions):
                 response.next_cursor = response.Cursor(topic_name=name, partition_index=reached)
-                return response
+                break
+    response.topics += denied
     return response
 
 
 def _topic(context: Context, name: str, first: int, room: int) -> Topic:
-    described = Topic(name=name, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
+    described = Topic(name=name)
     topic = context.image.topics.get(name)
     if topic is None:
         described.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION

@@ -195,15 +195,3 @@ def random_uuid() -> str:
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def java_address(peer: str) -> str:
-    """The host of `127.0.0.1:40000` or `[::1]:40000` as Java's `InetAddress` prints it."""
-    host = peer.rpartition(":")[0].strip("[]")
-    if ":" not in host:
-        return f"/{host}"
-    import socket
-
-    raw = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    words = (f"{raw[index] << 8 | raw[index + 1]:x}" for index in range(0, 16, 2))
-    return "/" + ":".join(words)

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use large::Later;
 use large::partitions::Rest;
 
-use crate::access::{Authorizer, Caller, Operation, Resource};
+use crate::access::{Caller, Operation, Resource};
 use crate::error::{Error, Result};
 use crate::image::{Image, NO_LEADER, NoLeader, Topic};
 use crate::log::directory::LogDirectory;
@@ -80,12 +80,18 @@ pub const HOT_KEYS: [ApiKey; 5] = [
 pub struct Ask<'a> {
     pub image: &'a Image,
     pub caller: Caller<'a>,
-    pub authorizer: &'a dyn Authorizer,
 }
 
 impl Ask<'_> {
     pub fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
-        self.authorizer.authorize(&self.caller, operation, resource)
+        let authorizer = &self.image.permits.authorizer;
+        authorizer.authorize(&self.caller, operation, resource)
+    }
+
+    /// The field of operations that the caller may do to a resource (KIP-430).
+    pub fn operations(&self, resource: Resource<'_>) -> i32 {
+        let authorizer = &self.image.permits.authorizer;
+        authorizer.authorized_operations(&self.caller, resource)
     }
 }
 

@@ -5,6 +5,7 @@
 //! ```text
 //! Image ─ brokers       who is alive, and where each listener is reached
 //!       ├ features      levels, for ApiVersions
+//!       ├ permits       what clients may do, and how much
 //!       └ topics ─ partitions   leader, epochs, replicas, ISR, directories: facts of the whole cluster
 //!                └ hosted       the part that this node has in each of them (`replica/`)
 //! ```
@@ -14,6 +15,7 @@
 
 mod broker;
 mod features;
+mod permits;
 mod topic;
 
 use std::collections::HashMap;
@@ -23,6 +25,7 @@ use ahash::RandomState;
 
 pub use broker::{Broker, Endpoint};
 pub use features::Features;
+pub use permits::Permits;
 pub use topic::{NO_LEADER, NoLeader, PartitionRegistration, Topic};
 
 use crate::uuid::Uuid;
@@ -36,6 +39,7 @@ pub struct Image {
     /// Those that are alive, by their ids, ascending.
     brokers: Vec<Broker>,
     pub features: Features,
+    pub permits: Permits,
     /// By the bytes of their names. Looked up for each topic of each request: by a hash that is keyed
     /// as well, and much shorter than the standard library's.
     topics: HashMap<Arc<[u8]>, Arc<Topic>, RandomState>,

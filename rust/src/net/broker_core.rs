@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::access::AllowAll;
 use crate::api::ApiKey;
 use crate::api::fetch_sessions::FetchSessions;
 use crate::clock::wall_ms;
@@ -23,7 +22,6 @@ use crate::net::shared::Shared;
 use crate::net::storage_io::StorageIo;
 use crate::net::threads::{Spares, Threads};
 use crate::node::{Node, random_u64};
-use crate::quota::Unlimited;
 
 pub struct BrokerCore {
     pub shared: Arc<Shared>,
@@ -57,8 +55,6 @@ impl BrokerCore {
                 settings,
                 keys: ApiKeys::new(control_keys),
                 fetch_sessions,
-                authorizer: Box::new(AllowAll),
-                quotas: Box::new(Unlimited),
             }),
             admission: Admission::new(limits, node.connections_max()),
             memory: Memory::new(budget, tell),

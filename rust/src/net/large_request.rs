@@ -1,11 +1,10 @@
 //! Large requests (`LARGE_REQUEST_BYTES`), as they are read by a thread beside the network threads, one at a time, so
 //! that nobody waits for it whose own requests are small.
 
-use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::access::{Caller, Principal};
+use crate::access::{Caller, Identity};
 use crate::api::k00_produce::{self, Produce};
 use crate::api::k01_fetch::{self, Fetch};
 use crate::api::k02_list_offsets::{self, ListOffsets};
@@ -25,8 +24,7 @@ pub struct LargeRequest {
     pub frame: Vec<u8>,
     pub content: Range<usize>,
     pub image: Arc<Image>,
-    pub principal: Principal,
-    pub address: IpAddr,
+    pub identity: Arc<Identity>,
     pub listener: usize,
     /// Python has made the topics that were missing.
     pub is_again: bool,
@@ -88,12 +86,10 @@ impl LargeRequest {
         let ask = Ask {
             image,
             caller: Caller {
-                principal: &self.principal,
+                identity: &self.identity,
                 client_id: header.client_id,
-                address: self.address,
                 listener: self.listener,
             },
-            authorizer: &*context.authorizer,
         };
         let at = (&kept, image);
         let content = match header.api_key {

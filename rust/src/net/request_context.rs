@@ -1,11 +1,9 @@
 //! The means by which requests are read and answered, by whichever thread does.
 
-use crate::access::Authorizer;
 use crate::api::fetch_sessions::FetchSessions;
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::error::{Error, Result};
 use crate::net::settings::Settings;
-use crate::quota::Quotas;
 use crate::wire::header::API_VERSIONS;
 use crate::wire::{Reader, RequestHeader};
 
@@ -13,8 +11,6 @@ pub struct RequestContext {
     pub settings: Settings,
     pub keys: ApiKeys,
     pub fetch_sessions: FetchSessions,
-    pub authorizer: Box<dyn Authorizer>,
-    pub quotas: Box<dyn Quotas>,
 }
 
 /// All keys that are answered.

@@ -11,10 +11,9 @@
 //! is answered and then held back for the time that the answer says (KIP-219).
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::access::{Caller, Principal};
+use crate::access::{Caller, Identity};
 use crate::api::Chunk;
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::Fetch;
@@ -106,9 +105,14 @@ impl Input {
     }
 }
 
-#[derive(Default)]
+/// How far a client has come in saying who it is.
+enum Login {
+    /// It need not: the listener has no authentication.
+    Open(Arc<Identity>),
+}
+
 pub struct Session {
-    pub principal: Principal,
+    login: Login,
     /// As the last request named it.
     client_id: Option<Arc<str>>,
     pub input: Input,
@@ -124,6 +128,21 @@ pub struct Session {
 }
 
 impl Session {
+    /// The session of a client that may ask at once.
+    pub fn open(identity: Identity) -> Session {
+        Session {
+            login: Login::Open(Arc::new(identity)),
+            client_id: None,
+            input: Input::default(),
+            slots: VecDeque::new(),
+            first_slot: 0,
+            others: 0,
+            waiting_bytes: 0,
+            muted_until_ms: 0,
+            outbox: Outbox::default(),
+        }
+    }
+
     /// A request of this key may be worked on now. If not, it may once an answer has left, or
     /// when the client need not wait any more.
     pub fn may_begin(&self, api_key: i16, now_ms: u64) -> bool {
@@ -182,11 +201,16 @@ impl Session {
         self.client_id.as_deref().map_or(0, str::len)
     }
 
-    pub fn caller(&self, address: IpAddr, listener: usize) -> Caller<'_> {
+    /// Who the client is.
+    pub fn identity(&self) -> &Arc<Identity> {
+        let Login::Open(identity) = &self.login;
+        identity
+    }
+
+    pub fn caller(&self, listener: usize) -> Caller<'_> {
         Caller {
-            principal: &self.principal,
+            identity: self.identity(),
             client_id: self.client_id.as_deref(),
-            address,
             listener,
         }
     }
@@ -343,8 +367,14 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
     use crate::wire::header::{FETCH, METADATA};
+
+    fn new_session() -> Session {
+        Session::open(Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+    }
 
     fn control() -> Slot {
         Slot::Control {
@@ -371,7 +401,7 @@ mod tests {
 
     #[test]
     fn answers_leave_in_the_order_of_the_requests() {
-        let mut session = Session::default();
+        let mut session = new_session();
         let slots: Vec<u64> = (0..4).map(|_| session.begin(produce())).collect();
         session.answer(slots[2], answer(2));
         session.answer(slots[1], answer(1));
@@ -385,7 +415,7 @@ mod tests {
 
     #[test]
     fn produce_requests_answered_in_place_keep_the_order_too() {
-        let mut session = Session::default();
+        let mut session = new_session();
         let mut spare = SpareAnswers::default();
         let slots: Vec<u64> = (0..4).map(|_| session.begin(produce())).collect();
         assert_eq!(session.next_slot(), slots[3] + 1);
@@ -406,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_second_answer_and_one_to_no_request_are_left_alone() {
-        let mut session = Session::default();
+        let mut session = new_session();
         let (first, second) = (session.begin(produce()), session.begin(produce()));
         session.answer(second, answer(2));
         session.answer(second, answer(9));
@@ -418,7 +448,7 @@ mod tests {
 
     #[test]
     fn produce_requests_follow_each_other_and_nothing_else_does() {
-        let mut session = Session::default();
+        let mut session = new_session();
         assert!(session.may_begin(METADATA, 0));
         let first = session.begin(produce());
         assert!(session.may_begin(PRODUCE, 0) && !session.may_begin(FETCH, 0));
@@ -431,13 +461,13 @@ mod tests {
 
     #[test]
     fn requests_that_wait_are_bounded_and_so_are_answers_that_nobody_reads() {
-        let mut session = Session::default();
+        let mut session = new_session();
         for _ in 0..PARKED_SLOTS_MAX {
             assert!(session.may_begin(PRODUCE, 0));
             session.begin(produce());
         }
         assert!(!session.may_begin(PRODUCE, 0));
-        let mut session = Session::default();
+        let mut session = new_session();
         let slot = session.begin(control());
         session.answer(slot, vec![Chunk::Bytes(vec![0; UNSENT_BYTES_MAX + 1])]);
         assert!(!session.may_begin(METADATA, 0));
@@ -445,7 +475,7 @@ mod tests {
 
     #[test]
     fn answers_that_wait_for_an_earlier_one_are_bounded_and_what_waits_is_counted() {
-        let mut session = Session::default();
+        let mut session = new_session();
         let mut spare = SpareAnswers::default();
         let slots: Vec<u64> = (0..3).map(|_| session.begin(produce())).collect();
         let requests_bytes = session.waiting_bytes();
@@ -470,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_python_may_hand_back_is_counted_until_it_is_answered() {
-        let mut session = Session::default();
+        let mut session = new_session();
         let slot = session.begin(Slot::Control {
             content: vec![0; 100],
             memory_bytes: 100,
@@ -485,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_client_over_its_quota_is_held_back_for_the_time() {
-        let mut session = Session::default();
+        let mut session = new_session();
         session.mute(100, 1_000);
         session.mute(50, 1_000);
         assert!(!session.may_begin(PRODUCE, 1_099));
@@ -494,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_cut_off_wants_its_size_and_then_all_of_it() {
-        let mut session = Session::default();
+        let mut session = new_session();
         let feed = |session: &mut Session, bytes: &[u8]| {
             session.input.buffer.extend_from_slice(bytes);
             session.input.end = session.input.buffer.len();

@@ -20,7 +20,7 @@ pub use claim::{Claimed, LoadProgress, NodeOptions};
 pub use publish::{ByDirectory, MetadataDelta, TopicPlan};
 
 use crate::error::{Error, Result};
-use crate::image::{Broker, Features, Image};
+use crate::image::{Broker, Features, Image, Permits};
 use crate::log::directory::LogDirectory;
 use crate::log::directory::directories::LogDirectories;
 use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
@@ -183,6 +183,14 @@ impl Node {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
         next.features = features;
+        *self.image.write() = Arc::new(next);
+    }
+
+    /// Replaces all rights and quotas of clients: requests that begin from now on are judged by these.
+    pub fn set_permits(&self, permits: Permits) {
+        let _changing = self.changing.lock();
+        let mut next = (*self.image()).clone();
+        next.permits = permits;
         *self.image.write() = Arc::new(next);
     }
 }

@@ -16,7 +16,6 @@ use pyo3::types::PyBytes;
 
 use super::arrow::PythonSource;
 use super::door::enter;
-use crate::access::AllowAll;
 use crate::arrow::serve::{
     ArrowServer, Home, LiveHome, LogFiles, Losses, ReadRequest, Rows, ServerSettings,
 };
@@ -72,7 +71,7 @@ pub fn serve_node(
     listener: RawFd,
     idle_ms_max: i64,
 ) -> PyResult<PyArrowServer> {
-    let home = LiveHome::new(node, Box::new(AllowAll));
+    let home = LiveHome::new(node);
     start(py, listener, Box::new(home), idle_ms_max)
 }
 

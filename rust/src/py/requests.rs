@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 
 use super::broker::BrokerState;
 use super::codec::{AnswerRoom, MessageCodec};
-use super::door::enter;
+use super::door::{enter, raise};
+use crate::access::{Caller, Operation, Resource};
 use crate::error::Error;
 use crate::limits::{CONTROL_ANSWER_BYTES_MAX, REQUEST_ELEMENTS_MAX};
 use crate::net::broker_core::BrokerCore;
@@ -63,7 +64,17 @@ impl Request {
 
     #[getter]
     fn principal(&self) -> &str {
-        self.frame.principal.name()
+        &self.frame.identity.principal
+    }
+
+    #[getter]
+    fn client_host(&self) -> &str {
+        &self.frame.identity.host
+    }
+
+    #[getter]
+    fn security_protocol(&self) -> &'static str {
+        self.frame.identity.protocol.name()
     }
 
     #[getter]
@@ -80,6 +91,16 @@ impl Request {
             frame.api_version,
             REQUEST_ELEMENTS_MAX,
         )
+    }
+}
+
+impl Request {
+    fn caller(&self) -> Caller<'_> {
+        Caller {
+            identity: &self.frame.identity,
+            client_id: self.frame.client_id.as_deref(),
+            listener: self.frame.listener,
+        }
     }
 }
 
@@ -127,6 +148,39 @@ impl Requests {
             false => shared.memory.charge(count),
         }
         Ok(())
+    }
+
+    /// Says whether the client of a request may do an operation to a resource, by their codes in ACLs.
+    #[pyo3(signature = (request, operation, kind, name=None))]
+    fn may(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        operation: i8,
+        kind: i8,
+        name: Option<&str>,
+    ) -> PyResult<bool> {
+        let unknown = || Error::InvalidArgument(format!("there is no operation {operation}"));
+        let operation = Operation::of_code(operation).ok_or_else(|| raise(py, &unknown()))?;
+        let resource = resource(py, kind, name)?;
+        let image = self.broker.node.image();
+        let authorizer = &image.permits.authorizer;
+        Ok(authorizer.authorize(&request.caller(), operation, resource))
+    }
+
+    /// The field of operations that the client of a request may do to a resource (KIP-430).
+    #[pyo3(signature = (request, kind, name=None))]
+    fn operations(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        kind: i8,
+        name: Option<&str>,
+    ) -> PyResult<i32> {
+        let resource = resource(py, kind, name)?;
+        let image = self.broker.node.image();
+        let authorizer = &image.permits.authorizer;
+        Ok(authorizer.authorized_operations(&request.caller(), resource))
     }
 
     /// Answers a request with a message, in the request's version.
@@ -203,6 +257,11 @@ impl Requests {
             .lock()
             .add(parked, answer, &core.shared.mailboxes);
     }
+}
+
+fn resource<'a>(py: Python<'_>, kind: i8, name: Option<&'a str>) -> PyResult<Resource<'a>> {
+    let unknown = || Error::InvalidArgument(format!("there is no resource of kind {kind}"));
+    Resource::of_code(kind, name).ok_or_else(|| raise(py, &unknown()))
 }
 
 /// That of a message, or of its class.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::request::refuse;
 use super::{Home, Losses, ReadRequest, Rows};
-use crate::access::{Authorizer, Caller, Operation, Principal, Resource};
+use crate::access::{Caller, Identity, Operation, Resource};
 use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
 use crate::arrow::plan::Isolation;
 use crate::batch::fetched::fetched_end;
@@ -27,12 +27,11 @@ use crate::replica::Partition;
 /// The logs of one node. It answers reads only.
 pub struct LiveHome {
     node: Arc<Node>,
-    authorizer: Box<dyn Authorizer>,
 }
 
 impl LiveHome {
-    pub fn new(node: Arc<Node>, authorizer: Box<dyn Authorizer>) -> LiveHome {
-        LiveHome { node, authorizer }
+    pub fn new(node: Arc<Node>) -> LiveHome {
+        LiveHome { node }
     }
 
     /// An address is told by a broker that may be gone, or of another machine, by the time it is used.
@@ -49,18 +48,15 @@ impl LiveHome {
 
     fn partition(&self, topic: &str, index: i32) -> Result<Arc<Partition>> {
         let caller = Caller {
-            principal: &Principal::default(),
+            identity: &Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             client_id: None,
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             listener: 0,
         };
-        let may_read = self
-            .authorizer
-            .authorize(&caller, Operation::Read, Resource::Topic(topic));
-        if !may_read {
+        let image = self.node.image();
+        let authorizer = &image.permits.authorizer;
+        if !authorizer.authorize(&caller, Operation::Read, Resource::Topic(topic)) {
             return refuse(format!("reading topic '{topic}' is not authorized"));
         }
-        let image = self.node.image();
         let Some(found) = image.topic(topic) else {
             return refuse(format!("there is no topic '{topic}'"));
         };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::access::Principal;
+use crate::access::Identity;
 use crate::error::Error;
 use crate::limits::{CONTROL_PROMPT, STORAGE_NOTICE_MS};
 use crate::net::control::answer::LogAnswer;
@@ -35,8 +35,8 @@ pub struct ControlFrame {
     /// Its name, as in `listeners`.
     pub listener_name: Arc<str>,
     /// Who the client is.
-    pub principal: Principal,
-    /// The client's address.
+    pub identity: Arc<Identity>,
+    /// The client's address and port.
     pub peer: SocketAddr,
     /// The bytes behind the header.
     pub body: Vec<u8>,

@@ -7,7 +7,6 @@ use crate::api::Ask;
 use crate::image::Image;
 use crate::net::memory::connection::ConnectionMemory;
 use crate::net::poller::Readiness;
-use crate::net::request_context::RequestContext;
 use crate::net::session::Session;
 
 pub struct Connection {
@@ -53,11 +52,10 @@ pub struct Traffic {
 
 impl Connection {
     /// Gives what the client's requests are looked at with.
-    pub fn ask<'a>(&'a self, image: &'a Image, context: &'a RequestContext) -> Ask<'a> {
+    pub fn ask<'a>(&'a self, image: &'a Image) -> Ask<'a> {
         Ask {
             image,
-            caller: self.session.caller(self.peer.ip(), self.listener),
-            authorizer: &*context.authorizer,
+            caller: self.session.caller(self.listener),
         }
     }
 

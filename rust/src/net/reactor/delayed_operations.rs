@@ -95,7 +95,7 @@ impl Reactor {
         let Some(connection) = self.connections.by_token(token) else {
             return;
         };
-        let (address, listener) = (connection.peer.ip(), connection.listener);
+        let listener = connection.listener;
         let session = &mut connection.session;
         let size_bytes = match session.slot(slot) {
             Some(state @ Slot::Produce { .. }) => {
@@ -104,12 +104,10 @@ impl Reactor {
             }
             _ => return,
         };
-        let caller = session.caller(address, listener);
-        let throttle_ms = shared
-            .context
-            .quotas
+        let (caller, quotas) = (session.caller(listener), &image.permits.quotas);
+        let throttle_ms = quotas
             .produced(&caller, size_bytes, now_ms)
-            .max(shared.context.quotas.requested(&caller, PRODUCE, now_ms));
+            .max(quotas.requested(&caller, PRODUCE, now_ms));
         if let Some(Slot::Produce { produce, .. }) = session.slot(slot)
             && produce.has_rest()
         {
@@ -291,14 +289,11 @@ impl Reactor {
         let Some(connection) = self.connections.by_token(parked.connection) else {
             return;
         };
-        let caller = connection
-            .session
-            .caller(connection.peer.ip(), connection.listener);
-        let throttle_ms = shared
-            .context
-            .quotas
+        let caller = connection.session.caller(connection.listener);
+        let quotas = &image.permits.quotas;
+        let throttle_ms = quotas
             .fetched(&caller, fetch.size_bytes(&looked), now_ms)
-            .max(shared.context.quotas.requested(&caller, FETCH, now_ms));
+            .max(quotas.requested(&caller, FETCH, now_ms));
         let chunks = match throttle_ms {
             0 => fetch.answer(looked, &shared.context.fetch_sessions, &image, now_ms),
             throttle_ms => fetch.throttled_answer(throttle_ms),
@@ -316,13 +311,9 @@ impl Reactor {
     ) -> Result<()> {
         api::finish(&mut chunks, self.shared.context.settings.answer_bytes_max)?;
         if let Some(connection) = self.connections.by_token(parked.connection) {
-            let address = connection.peer.ip();
-            let caller = connection.session.caller(address, connection.listener);
-            let throttle_ms = self
-                .shared
-                .context
-                .quotas
-                .requested(&caller, api_key, self.now_ms);
+            let caller = connection.session.caller(connection.listener);
+            let quotas = &self.image.permits.quotas;
+            let throttle_ms = quotas.requested(&caller, api_key, self.now_ms);
             connection.session.answer(parked.slot, chunks);
             self.hold_back(parked.connection, throttle_ms);
             self.touch(parked.connection);

@@ -73,12 +73,12 @@ impl Reactor {
         };
         connection.session.name_client(header.client_id);
         let answer = match header.api_key {
-            PRODUCE => return self.produce(index, &header, &mut reader, (bytes, base), around),
+            PRODUCE => return self.produce(index, &header, &mut reader, (bytes, base), image),
             FETCH => {
                 self.fetch(index, &header, &mut reader, around)?;
                 return Ok(true);
             }
-            LIST_OFFSETS => match self.list_offsets(index, &header, &mut reader, around)? {
+            LIST_OFFSETS => match self.list_offsets(index, &header, &mut reader, image)? {
                 Some(answer) => {
                     self.answer_at_once(index, header.api_key, answer)?;
                     return Ok(true);
@@ -92,7 +92,7 @@ impl Reactor {
                     let kept = frame.to_vec();
                     return Ok(self.hand_over(index, &header, &reader, frame, kept));
                 }
-                k03_metadata::answer(&header, reader, &connection.ask(image, &shared.context))?
+                k03_metadata::answer(&header, reader, &connection.ask(image))?
             }
             API_VERSIONS => k18_api_versions::answer(
                 &header,
@@ -150,12 +150,9 @@ impl Reactor {
             return Ok(());
         };
         let session = &mut connection.session;
-        let caller = session.caller(connection.peer.ip(), connection.listener);
-        let throttle_ms = self
-            .shared
-            .context
-            .quotas
-            .requested(&caller, api_key, self.now_ms);
+        let caller = session.caller(connection.listener);
+        let quotas = &self.image.permits.quotas;
+        let throttle_ms = quotas.requested(&caller, api_key, self.now_ms);
         for chunk in answer {
             session.outbox.push(chunk);
         }
@@ -171,13 +168,13 @@ impl Reactor {
         header: &RequestHeader<'_>,
         reader: &mut Reader<'_>,
         (bytes, base): (&[u8], usize),
-        (image, shared): Around<'_>,
+        image: &Image,
     ) -> std::result::Result<bool, DisconnectReason> {
         let token = self.connections.token_of(index);
         let Some(connection) = self.connections.get(index) else {
             return Ok(true);
         };
-        let ask = connection.ask(image, &shared.context);
+        let ask = connection.ask(image);
         let produce = k00_produce::read(header, reader, &ask, &mut self.spare_requests, None)?;
         connection.work_in_round += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
         if self.waits_for_directory(&produce) {
@@ -203,7 +200,7 @@ impl Reactor {
         let fetch = k01_fetch::read(
             header,
             reader,
-            &connection.ask(image, &shared.context),
+            &connection.ask(image),
             &shared.context.fetch_sessions,
             shared.context.settings.fetch_bytes_max,
             now_ms,
@@ -253,12 +250,12 @@ impl Reactor {
         index: usize,
         header: &RequestHeader<'_>,
         reader: &mut Reader<'_>,
-        (image, shared): Around<'_>,
+        image: &Image,
     ) -> Result<Option<Vec<Chunk>>> {
         let Some(connection) = self.connections.get(index) else {
             return Ok(None);
         };
-        let ask = connection.ask(image, &shared.context);
+        let ask = connection.ask(image);
         let mut request = k02_list_offsets::read(header, reader, &ask, None)?;
         if request.next_directory().is_none() {
             request.search(|_| false);
@@ -404,7 +401,7 @@ impl Reactor {
         };
         let slot = connection.session.place(at, control);
         let (listener, peer) = (connection.listener, connection.peer);
-        let principal = connection.session.principal.clone();
+        let identity = connection.session.identity().clone();
         let client_id = connection.session.client_id();
         if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
             self.account_owed(index);
@@ -424,7 +421,7 @@ impl Reactor {
             client_id,
             listener,
             listener_name: self.shared.listener_name(listener),
-            principal,
+            identity,
             peer,
             body,
             memory: HeldMemory::new(&self.shared.memory, memory_bytes),
@@ -433,7 +430,7 @@ impl Reactor {
 
     /// The answer to a Metadata request whose topics Python has made since; `None`: it is large.
     pub(super) fn answer_again(&mut self, index: usize, slot: u64) -> Result<Option<Vec<u8>>> {
-        let (image, shared) = (self.shared.image(), self.shared.clone());
+        let image = self.shared.image();
         let gone = || Error::InvalidArgument("no request to be answered again".to_owned());
         let connection = self.connections.get(index).ok_or_else(gone)?;
         let content = match connection.session.slot(slot) {
@@ -446,6 +443,6 @@ impl Reactor {
         }
         let mut reader = Reader::new(&content);
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
-        k03_metadata::answer(&header, reader, &connection.ask(&image, &shared.context)).map(Some)
+        k03_metadata::answer(&header, reader, &connection.ask(&image)).map(Some)
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::access::Identity;
 use crate::api::k00_produce::Outcome;
 use crate::limits::{GONE_WAIT_MS, IDLE_LOOKS_PER_TURN};
 use crate::net::mailbox::{Excess, Message};
@@ -44,7 +45,7 @@ impl Reactor {
             stream: Arc::new(stream),
             peer,
             listener,
-            session: Session::default(),
+            session: Session::open(Identity::anonymous(peer.ip())),
             interest,
             is_touched: false,
             is_blocked: false,
