@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use kafkalite::arrow::{
-    BatchBounds, Isolation, LogRead, OffsetSpec, Offsets, ReadOptions, Shape, ShapeRequest,
+    BatchBounds, Isolation, LogRead, LogStream, OffsetSpec, Offsets, ReadOptions, Shape,
+    ShapeRequest,
 };
 use kafkalite::batch::header::{compute_crc, patch_offset_and_epoch};
 use kafkalite::batch::{BatchBuilder, BatchOptions, Codec};
@@ -202,7 +203,7 @@ impl Log {
         let storage: Arc<dyn Storage> = Arc::new(DiskStorage);
         let paths = [self.directory.clone()];
         let read = Arc::new(LogRead::open(&storage, &paths, options).expect("a log"));
-        let mut stream = read.stream();
+        let mut stream = LogStream::new(read);
         let mut rows = 0;
         while let Some(batch) = stream.next_batch().expect("good batches") {
             rows += black_box(batch).num_rows();

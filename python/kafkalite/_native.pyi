@@ -1077,7 +1077,7 @@ class LoadRecords:
 
 @final
 class ArrowEncoder:
-    """Rows of Arrow data as batches for Produce (`rust/src/batch/from_arrow.rs` has the columns).
+    """Rows of Arrow data as batches for Produce (`rust/src/client/from_arrow.rs` has the columns).
     After an error it must not be used any more.
 
     `topic` goes before the column of that name. `batch_bytes`, `record_bytes_max` and

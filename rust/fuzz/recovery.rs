@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use kafkalite::batch::EndTransactionMarker;
 use kafkalite::batch::header::{LENGTH_AT, compute_crc};
-use kafkalite::batch::records::EndTransactionMarker;
 use kafkalite::batch::{
     AppendOrigin, BatchBuilder, BatchHeader, BatchOptions, build::end_transaction_marker,
 };

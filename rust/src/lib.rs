@@ -5,6 +5,7 @@ pub mod access;
 pub mod api;
 pub mod arrow;
 pub mod batch;
+pub mod client;
 pub mod clock;
 pub mod codec;
 mod crash;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
-use kafkalite::arrow::{BatchBounds, Isolation, LogRead, OffsetSpec, Offsets, ReadOptions, Shape};
+use kafkalite::arrow::{
+    BatchBounds, Isolation, LogRead, LogStream, OffsetSpec, Offsets, ReadOptions, Shape,
+};
 use kafkalite::batch::{BatchBuilder, BatchHeader, BatchOptions, Codec, RecordReader};
 use kafkalite::error::{Error, Result};
 use kafkalite::log::storage::{
@@ -44,7 +46,7 @@ fn options(start: i64, stop: i64, rows: usize, bytes: usize) -> ReadOptions {
 fn read(storage: &Arc<dyn Storage>, directory: &Path, options: ReadOptions) -> Result<Vec<Row>> {
     let bounds = options.bounds;
     let read = Arc::new(LogRead::open(storage, &[directory.to_path_buf()], options)?);
-    let mut stream = read.stream();
+    let mut stream = LogStream::new(read);
     let mut rows = Vec::new();
     while let Some(batch) = stream.next_batch()? {
         assert!((1..=bounds.rows).contains(&batch.num_rows()));

@@ -12,10 +12,9 @@ use arrow_array::{
     TimestampMicrosecondArray, TimestampNanosecondArray, TimestampSecondArray,
 };
 use arrow_schema::{DataType, Field};
-use kafkalite::batch::partitioner::partition_for_key;
-use kafkalite::batch::{
-    ArrowEncoder, BatchHeader, Codec, EncodeOptions, EncodedBatch, RecordReader,
-};
+use kafkalite::batch::{BatchHeader, Codec, RecordReader};
+use kafkalite::client::partitioner::partition_for_key;
+use kafkalite::client::{ArrowEncoder, EncodeOptions, EncodedBatch};
 use kafkalite::limits::ENCODED_BYTES_MAX;
 use proptest::prelude::*;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kafkalite::batch::RecordReader;
 use kafkalite::batch::build::{BatchBuilder, BatchOptions};
-use kafkalite::batch::records::RecordReader;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Error;
 use kafkalite::limits::RECORD_ERRORS_MAX;

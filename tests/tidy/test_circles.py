@@ -16,10 +16,6 @@ SOURCE = ROOT / "rust/src"
 EXCUSED = {
     "rust/src/api",
     "rust/src/api/k01_fetch",
-    "rust/src/arrow",
-    "rust/src/arrow/decode",
-    "rust/src/batch",
-    "rust/src/codec",
     "rust/src/py",
 }
 

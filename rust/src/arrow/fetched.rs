@@ -15,7 +15,8 @@ use super::stream::append_set;
 use super::walk::{RecordCursor, Walked, append_counted, append_records, is_counted};
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::batch::inflate::Inflater;
-use crate::batch::{BatchHeader, Codec, FetchedBatches, RecordReader};
+use crate::batch::{BatchHeader, Codec, RecordReader};
+use crate::client::FetchedBatches;
 use crate::error::{Error, Result};
 
 /// The records of one partition that one fetch brought.
@@ -247,8 +248,7 @@ mod tests {
     use crate::arrow::ShapeRequest;
     use crate::batch::build::end_transaction_marker;
     use crate::batch::header::{CRC_AT, compute_crc, patch_offset_and_epoch};
-    use crate::batch::records::EndTransactionMarker;
-    use crate::batch::{BatchBuilder, BatchOptions};
+    use crate::batch::{BatchBuilder, BatchOptions, EndTransactionMarker};
 
     struct Given(std::vec::IntoIter<FetchedChunk<Vec<u8>>>);
 

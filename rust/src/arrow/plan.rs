@@ -10,7 +10,6 @@ use super::columns::BatchBounds;
 use super::isolation::{AbortedRanges, committed_view};
 use super::segments::{LogExtent, Partition};
 use super::shape::Shape;
-use super::stream::LogStream;
 use super::times::offset_of_time;
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX};
@@ -130,11 +129,6 @@ impl LogRead {
             bounds,
             ranges,
         })
-    }
-
-    /// All rows, from the first. Nothing is read before the first batch is asked for.
-    pub fn stream(self: &Arc<Self>) -> LogStream {
-        LogStream::new(Arc::clone(self))
     }
 }
 

@@ -51,7 +51,8 @@ struct PartitionRows {
 }
 
 impl LogStream {
-    pub(super) fn new(read: Arc<LogRead>) -> LogStream {
+    /// All rows, from the first. Nothing is read before the first batch is asked for.
+    pub fn new(read: Arc<LogRead>) -> LogStream {
         let builder = ColumnBuilder::new(&read.shape, read.bounds);
         LogStream {
             read,

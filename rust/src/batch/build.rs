@@ -14,13 +14,14 @@
 //! has bumped it; its bytes are the same.
 
 use super::compression::{self, Codec, Deflation};
+use super::control::EndTransactionMarker;
 use super::header::{
     ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, BatchHeader, CRC_AT, LAST_OFFSET_DELTA_AT,
     LENGTH_AT, LOG_OVERHEAD, MAGIC_AT, MAX_TIMESTAMP_AT, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, PRODUCER_EPOCH_AT, PRODUCER_ID_AT,
     RECORD_BATCH_OVERHEAD, RECORDS_COUNT_AT, TimestampType, compute_crc, patch_offset_and_epoch,
 };
-use super::records::{EndTransactionMarker, Record};
+use super::record::Record;
 use super::varint::{varlong_bytes, write_varint, write_varlong};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, INFLATE_WINDOW_BYTES};

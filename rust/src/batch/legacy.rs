@@ -20,7 +20,7 @@
 use std::ops::Range;
 
 use super::header::{BatchHeader, LOG_OVERHEAD, NO_TIMESTAMP, TimestampType};
-use super::records::{Headers, Record};
+use super::record::{Headers, Record};
 use crate::error::{Error, Result};
 
 /// Smallest size field of a message: CRC, magic, attributes, two lengths.

@@ -1,18 +1,14 @@
 //! Record batches: the unit in which Kafka's records travel and lie on disk. Nothing here reads a
 //! clock or a file.
 
-pub mod accumulator;
-mod arrow_rows;
 pub mod build;
 pub mod compression;
-pub mod fetched;
-pub mod from_arrow;
+pub mod control;
 pub mod header;
 pub mod inflate;
 pub mod legacy;
-pub mod load;
-pub mod partitioner;
-pub mod records;
+pub mod record;
+pub mod record_reader;
 pub mod shape;
 pub mod stream;
 pub mod validate;
@@ -21,8 +17,8 @@ mod walk;
 
 pub use build::{BatchBuilder, BatchOptions};
 pub use compression::Codec;
-pub use fetched::FetchedBatches;
-pub use from_arrow::{ArrowEncoder, EncodeOptions, EncodedBatch};
+pub use control::{ControlRecord, EndTransactionMarker};
 pub use header::BatchHeader;
-pub use records::{ControlRecord, EndTransactionMarker, Headers, Record, RecordReader};
+pub use record::{Headers, Record};
+pub use record_reader::RecordReader;
 pub use validate::{AppendOrigin, BatchSummary, ValidationRules, validate};

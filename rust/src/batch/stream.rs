@@ -14,7 +14,7 @@ use super::compression::Codec;
 use super::header::BatchHeader;
 use super::inflate::{Inflater, Inflation};
 use super::legacy::LegacyEntry;
-use super::records::{DeltaOrigin, Malformed, RawRecord, Record, read_raw_record};
+use super::record::{DeltaOrigin, Malformed, RawRecord, Record, read_raw_record};
 use super::varint::{read_varint, read_varlong};
 use super::walk::{Walk, walk};
 use crate::error::Result;

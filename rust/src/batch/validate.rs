@@ -36,12 +36,13 @@ use parking_lot::Mutex;
 
 use super::build::{BatchBuilder, BatchOptions};
 use super::compression::Codec;
+use super::control::{ControlRecord, EndTransactionMarker};
 use super::header::{
     ATTRIBUTES_AT, BatchHeader, CRC_AT, MAX_TIMESTAMP_AT, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD,
     TimestampType, compute_crc,
 };
 use super::inflate::Inflater;
-use super::records::{ControlRecord, EndTransactionMarker, Record};
+use super::record::Record;
 use super::shape::{Misshapen, check_coordinated, check_produced};
 use super::stream::{PassedRecord, RawRecords};
 use super::walk::Walk;

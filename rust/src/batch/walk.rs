@@ -16,7 +16,7 @@
 //! ```
 
 use super::header::{BatchHeader, NO_TIMESTAMP};
-use super::records::{Malformed, read_headers, read_raw_record};
+use super::record::{Malformed, read_headers, read_raw_record};
 use super::varint::{read_varint, un_zig_zag, zig_zag};
 
 /// The facts that a walk finds out about all records of a batch.

@@ -4,7 +4,9 @@
 
 pub mod schema;
 pub mod value;
+pub mod value_codec;
 pub mod walk;
 
 pub use schema::{Message, MessageKind};
-pub use value::{Value, decode, encode};
+pub use value::Value;
+pub use value_codec::{decode, encode};

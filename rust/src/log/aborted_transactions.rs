@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::batch::records::RecordReader;
+use crate::batch::RecordReader;
 use crate::error::{Error, Result};
 
 use super::log::Log;

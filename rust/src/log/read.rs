@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::batch::records::RecordReader;
+use crate::batch::RecordReader;
 use crate::error::{Error, Result};
 
 use super::log::Log;

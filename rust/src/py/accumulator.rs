@@ -15,8 +15,8 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 
 use super::batch::BatchBuilder;
 use super::door::raise;
-use crate::batch::accumulator::{Accumulator, AccumulatorOptions, Appended, NewRecord};
 use crate::batch::{BatchOptions, Codec};
+use crate::client::accumulator::{Accumulator, AccumulatorOptions, Appended, NewRecord};
 use crate::clock::wall_ms;
 use crate::error::Error;
 

@@ -18,8 +18,8 @@ use pyo3::types::PyCapsule;
 use super::door;
 use crate::arrow::plan::check_bounds;
 use crate::arrow::{
-    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, OffsetSpec, Offsets,
-    ReadOptions, Shape, ShapeRequest,
+    BatchBounds, FetchSource, FetchedChunk, FetchedStream, Isolation, LogRead, LogStream,
+    OffsetSpec, Offsets, ReadOptions, Shape, ShapeRequest,
 };
 use crate::error::Error;
 use crate::log::storage::{DiskStorage, Storage};
@@ -86,7 +86,7 @@ impl PyLogRead {
         requested_schema: Option<&Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         check_requested(py, &self.read.shape, requested_schema)?;
-        stream_capsule(py, self.read.stream())
+        stream_capsule(py, LogStream::new(self.read.clone()))
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {

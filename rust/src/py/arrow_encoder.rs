@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 
 use super::door::{self, raise};
-use crate::batch::{self, Codec, EncodeOptions, EncodedBatch};
+use crate::batch::Codec;
+use crate::client::{self, EncodeOptions, EncodedBatch};
 use crate::error::{Error, Result};
 
 /// The source of the rows of one call.
@@ -26,7 +27,7 @@ type Made<'py> = (String, u32, Bound<'py, PyBytes>, i32);
 /// See `_native.pyi`.
 #[pyclass(module = "kafkalite._native")]
 pub struct ArrowEncoder {
-    inner: batch::ArrowEncoder,
+    inner: client::ArrowEncoder,
     /// The lock is never waited for: a stream is for one thread, a class of Python for several.
     input: Mutex<Option<Input>>,
 }
@@ -56,7 +57,7 @@ impl ArrowEncoder {
         let inner = Codec::from_name(codec)
             .ok_or_else(unknown)
             .and_then(|codec| {
-                batch::ArrowEncoder::new(EncodeOptions {
+                client::ArrowEncoder::new(EncodeOptions {
                     topic,
                     codec,
                     level,

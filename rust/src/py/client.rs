@@ -6,9 +6,10 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::batch::{BatchBuilder, finished};
 use super::door::{self, raise};
+use crate::batch::RecordReader;
 use crate::batch::build;
-use crate::batch::load::{self, Payload};
-use crate::batch::{FetchedBatches, RecordReader, fetched, partitioner};
+use crate::client::load::{self, Payload};
+use crate::client::{FetchedBatches, fetched, partitioner};
 use crate::error::{Error, Result};
 
 /// See `_native.pyi`.

@@ -225,7 +225,7 @@ impl World {
 
     fn end_transaction(&mut self, is_commit: bool) -> Result<()> {
         let sender = self.sender(1, true);
-        let marker = kafkalite::batch::records::EndTransactionMarker {
+        let marker = kafkalite::batch::EndTransactionMarker {
             is_commit,
             coordinator_epoch: 0,
         };

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kafkalite::batch::EndTransactionMarker;
 use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker};
 use kafkalite::batch::compression::Codec;
-use kafkalite::batch::records::EndTransactionMarker;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Result;
 use kafkalite::log::append::{AppendInfo, AppendRequest};

@@ -14,7 +14,7 @@ use arrow_schema::{DataType, Fields};
 
 use super::avro_schema::{AvroSchema, AvroType, Logical, TypeId};
 use super::build::{Builder, Bytes, Record, Values};
-use super::{Read, Reason};
+use super::verdict::{Read, Reason};
 use crate::limits::AVRO_DEPTH_MAX;
 
 /// Reads records of one schema, or of the schemas that a header names.

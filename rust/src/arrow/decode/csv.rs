@@ -8,7 +8,8 @@ use arrow_schema::DataType;
 
 use super::build::{Record, Values};
 use super::numeral::real;
-use super::{Read, Reason, scalar};
+use super::scalar;
+use super::verdict::{Read, Reason};
 
 /// Under Spark's names, with Spark's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! json, csv, avro   one record's bytes into a row
+//! verdict           a row, nothing, or why a record is bad
 //! scalar            texts to decimals, dates and times
 //! scan, numeral     runs of plain bytes, keys that come again, short numbers
 //! build             the columns while they grow
@@ -13,44 +14,21 @@ pub mod avro_schema;
 pub mod build;
 pub mod csv;
 pub mod json;
+mod json_scalar;
 pub mod numeral;
 pub mod scalar;
 pub mod scan;
-
-use std::fmt;
+pub mod verdict;
 
 use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_buffer::NullBuffer;
-use arrow_schema::{ArrowError, DataType, Fields};
+use arrow_schema::{ArrowError, Fields};
 
 use self::avro::AvroReader;
 use self::build::{Record, null_buffer};
 use self::csv::CsvReader;
-
-/// Why a record is bad.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Reason {
-    /// Its text is not of the format; what is wrong, and the byte at which.
-    Text(&'static str, usize),
-    /// This field has a value that is not of its type.
-    Field(String, DataType),
-    /// It has another number of columns.
-    Columns(usize, usize),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Text(what, at) => write!(f, "{what} (byte {at})"),
-            Reason::Field(name, data_type) => {
-                write!(f, "the value of field '{name}' is no {data_type}")
-            }
-            Reason::Columns(found, wanted) => {
-                write!(f, "it has {found} columns, and not {wanted}")
-            }
-        }
-    }
-}
+use self::verdict::Read;
+pub use self::verdict::Reason;
 
 /// How bytes become a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,17 +36,6 @@ pub enum Reader {
     Json,
     Csv(CsvReader),
     Avro(AvroReader),
-}
-
-/// The verdict on one record's bytes.
-#[derive(Debug, PartialEq)]
-pub enum Read {
-    /// A row: its fields are filled as far as it has them.
-    Row,
-    /// Nothing: null.
-    Nothing,
-    /// Not what was wanted. The fields that were stay filled.
-    Bad(Reason),
 }
 
 /// Decodes keys or values, an Arrow batch at a time.

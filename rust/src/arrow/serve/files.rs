@@ -9,6 +9,7 @@ use arrow_array::RecordBatchIterator;
 use super::request::refuse;
 use super::{Losses, ReadRequest, Rows};
 use crate::arrow::plan::{LogRead, OffsetSpec, Offsets, ReadOptions};
+use crate::arrow::stream::LogStream;
 use crate::error::{Error, Result};
 use crate::log::storage::{DiskStorage, Storage};
 
@@ -108,7 +109,7 @@ fn read(request: &ReadRequest, directory: &Path, losses: &Losses) -> Result<Rows
         }
         _ => {}
     }
-    Ok(Box::new(Arc::new(read).stream()))
+    Ok(Box::new(LogStream::new(Arc::new(read))))
 }
 
 fn no_rows(request: &ReadRequest) -> Rows {

@@ -15,7 +15,7 @@ use super::{Home, Losses, ReadRequest, Rows};
 use crate::access::{Caller, Identity, Operation, Resource};
 use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
 use crate::arrow::plan::Isolation;
-use crate::batch::fetched::fetched_end;
+use crate::client::fetched::fetched_end;
 use crate::error::{Error, Result};
 use crate::image::NoLeader;
 use crate::limits::{ARROW_FETCH_BYTES, SCRATCH_BYTES_KEPT_MAX};

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::batch::records::{ControlRecord, RecordReader};
 use crate::batch::{BatchHeader, header};
+use crate::batch::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
 use crate::log::directory::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
 use crate::log::directory::offset_checkpoint::OffsetCheckpoint;

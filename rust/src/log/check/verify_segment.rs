@@ -16,7 +16,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::batch::header::{BatchHeader, MAGIC_PREFIX, NO_LEADER_EPOCH, batch_size};
-use crate::batch::records::{ControlRecord, RecordReader};
+use crate::batch::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
 use crate::log::check::findings::Findings;
 use crate::log::check::inspect::{Tail, offset_entries, time_entries};

@@ -20,8 +20,8 @@ use std::collections::HashMap;
 
 use crate::batch::BatchHeader;
 use crate::batch::build::{BatchBuilder, BatchOptions, empty_batch};
-use crate::batch::records::{ControlRecord, Record, RecordReader};
 use crate::batch::stream::RecordStream;
+use crate::batch::{ControlRecord, Record, RecordReader};
 use crate::error::Result;
 use crate::log::state::producers::ProducerState;
 

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::batch::BatchHeader;
 use crate::batch::header::compute_crc;
-use crate::batch::records::{ControlRecord, RecordReader};
+use crate::batch::{ControlRecord, RecordReader};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::CLEANER_WRITE_BYTES;

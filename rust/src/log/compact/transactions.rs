@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::batch::BatchHeader;
-use crate::batch::records::ControlRecord;
+use crate::batch::ControlRecord;
 use crate::log::state::producers::AbortedTransaction;
 
 /// Carried from batch to batch, in the order of the log.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::batch::BatchHeader;
 use crate::batch::EndTransactionMarker;
-use crate::batch::records::RecordReader;
+use crate::batch::RecordReader;
 use crate::error::{Error, Result};
 use crate::log::names::{LOG, OFFSET_INDEX, TIME_INDEX};
 use crate::log::segment::offset_index::{self, OffsetPosition};

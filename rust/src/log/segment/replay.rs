@@ -2,8 +2,8 @@
 //! index has to be made anew.
 
 use crate::batch::BatchHeader;
-use crate::batch::records::{ControlRecord, RecordReader};
 use crate::batch::{AppendOrigin, EndTransactionMarker};
+use crate::batch::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
 use crate::log::names::LOG;
 use crate::log::segment::Segment;

@@ -13,7 +13,7 @@ use arrow_array::{
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
-use super::from_arrow::write_header;
+use crate::batch::varint::write_varint;
 use crate::error::{Error, Result};
 
 /// Bytes, or the bytes of texts, of each row.
@@ -301,6 +301,19 @@ impl Headers {
             write_header(output, name, values.get(entry));
         }
         Ok(count)
+    }
+}
+
+/// Adds a header as it stands in a record.
+fn write_header(output: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
+    write_varint(output, name.len() as i32);
+    output.extend_from_slice(name);
+    match value {
+        None => write_varint(output, -1),
+        Some(value) => {
+            write_varint(output, value.len() as i32);
+            output.extend_from_slice(value);
+        }
     }
 }
 

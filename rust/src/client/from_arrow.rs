@@ -24,11 +24,11 @@ use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 
 use super::arrow_rows::{Headers, Partitions, Slices, Timestamps};
-use super::build::{BatchBuilder, BatchOptions};
-use super::compression::Codec;
-use super::header::RECORD_BATCH_OVERHEAD;
 use super::partitioner::partition_for_key;
-use super::varint::{varlong_bytes, write_varint};
+use crate::batch::build::{BatchBuilder, BatchOptions};
+use crate::batch::compression::Codec;
+use crate::batch::header::RECORD_BATCH_OVERHEAD;
+use crate::batch::varint::varlong_bytes;
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, ENCODED_BYTES_MAX};
 
@@ -473,17 +473,4 @@ fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 25;
     *state ^= *state >> 27;
     state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-}
-
-/// Adds a header as it stands in a record.
-pub(super) fn write_header(output: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
-    write_varint(output, name.len() as i32);
-    output.extend_from_slice(name);
-    match value {
-        None => write_varint(output, -1),
-        Some(value) => {
-            write_varint(output, value.len() as i32);
-            output.extend_from_slice(value);
-        }
-    }
 }

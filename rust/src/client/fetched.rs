@@ -11,8 +11,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::header::BatchHeader;
-use super::records::{ControlRecord, RecordReader};
+use crate::batch::header::BatchHeader;
+use crate::batch::{ControlRecord, RecordReader};
 use crate::error::{Error, Result};
 
 /// A walk over the batches of one partition in one fetch response. The bytes stay with the caller,
@@ -143,10 +143,10 @@ pub fn fetched_tail(bytes: &[u8], start: i64) -> (i64, i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::{BatchBuilder, BatchOptions, end_transaction_marker};
-    use super::super::header::patch_offset_and_epoch;
-    use super::super::records::EndTransactionMarker;
     use super::*;
+    use crate::batch::EndTransactionMarker;
+    use crate::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker};
+    use crate::batch::header::patch_offset_and_epoch;
 
     fn batch(base_offset: i64, values: &[&str], producer: Option<i64>) -> Vec<u8> {
         let mut builder = BatchBuilder::new(BatchOptions {

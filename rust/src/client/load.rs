@@ -1,7 +1,7 @@
 //! Records without meaning, for `kafkalite perf produce`: made as fast as a core can write them, so
 //! that what is measured is the broker.
 
-use super::build::BatchBuilder;
+use crate::batch::build::BatchBuilder;
 use crate::error::Result;
 
 /// The kind of the values.
@@ -95,9 +95,9 @@ fn next_random(state: &mut u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::BatchOptions;
-    use super::super::records::RecordReader;
     use super::*;
+    use crate::batch::RecordReader;
+    use crate::batch::build::BatchOptions;
 
     fn values(payload: Payload, records_max: usize, batch_bytes: usize) -> Vec<Vec<u8>> {
         let mut builder = BatchBuilder::new(BatchOptions::default());

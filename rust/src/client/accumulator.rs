@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 
-use super::build::{BatchBuilder, BatchOptions};
 use super::partitioner::partition_for_key;
+use crate::batch::build::{BatchBuilder, BatchOptions};
 use crate::error::Result;
 
 /// A record without key, value and headers takes no more of a batch.
