@@ -35,7 +35,6 @@ from kafkalite.listeners import (
     metrics_listener,
     socket_buffers,
 )
-from kafkalite.loading import loading_told
 from kafkalite.metadata import solo
 from kafkalite.metadata.activation import Registration
 from kafkalite.metadata.image import BROKER
@@ -43,8 +42,9 @@ from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.solo import Metadata
 from kafkalite.metadata.store import Limits
 from kafkalite.server import ControlServer
-from kafkalite.stderr_log import Log
-from kafkalite.supervisor import Supervisor
+from kafkalite.service.loading import loading_told
+from kafkalite.service.stderr_log import Log
+from kafkalite.service.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from kafkalite import metrics

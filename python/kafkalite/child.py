@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 from kafkalite.config import Config
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.listeners import SYSTEM_BUFFER, Buffers, Endpoint, address, bind
-from kafkalite.stderr_log import Log
+from kafkalite.service.stderr_log import Log
 
 FREE_PORT = "127.0.0.1:0"
 FORGOTTEN_STOP_S = 10.0

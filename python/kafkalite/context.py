@@ -24,7 +24,7 @@ from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.metadata.solo import Metadata
 from kafkalite.replicas import Replicas
-from kafkalite.stderr_log import Log
+from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Tasks, TimeLimit
 from kafkalite.timers import Timers
 

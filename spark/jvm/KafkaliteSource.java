@@ -35,7 +35,7 @@ import org.slf4j.LoggerFactory;
  * <p>Spark asks the class path for a format before it asks Python, so that this class is what it
  * finds wherever the jar is. What the class does not do itself it hands to the Python Data Source of
  * the same name: writing, always, and reading with {@code engine=python}. Options and schema have
- * one owner, kafkalite/spark/options.py: the child is asked.
+ * one owner, kafkalite/spark/options/read.py: the child is asked.
  */
 public final class KafkaliteSource implements TableProvider, DataSourceRegister {
   static final String NAME = "kafkalite";

@@ -20,7 +20,7 @@ from arrow.test_read_log_isolation import a_history
 from kafkalite._native import BatchBuilder
 from kafkalite.client.admin import Admin
 from kafkalite.client.network.cluster import Cluster
-from kafkalite.spark.endpoint import serves_cluster
+from kafkalite.spark.plan.endpoint import serves_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ import kafkalite
 from kafkalite.client import Admin
 from kafkalite.client.producer.producer import Producer
 from kafkalite.errors import LoadStoppedError
-from kafkalite.loading import loading_told
-from kafkalite.stderr_log import Log
-from kafkalite.supervisor import Supervisor
+from kafkalite.service.loading import loading_told
+from kafkalite.service.stderr_log import Log
+from kafkalite.service.supervisor import Supervisor
 
 
 def test_a_start_after_a_kill_says_that_it_recovers_and_how_much(tmp_path: Path) -> None:

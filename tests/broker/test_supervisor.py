@@ -12,10 +12,10 @@ import pytest
 
 import kafkalite
 from broker.test_serve import Serving
-from kafkalite import supervisor
-from kafkalite.loading import loading_told
-from kafkalite.stderr_log import Log
-from kafkalite.supervisor import Supervisor
+from kafkalite.service import supervisor
+from kafkalite.service.loading import loading_told
+from kafkalite.service.stderr_log import Log
+from kafkalite.service.supervisor import Supervisor
 
 TIMEOUT_S = 60
 

@@ -11,7 +11,7 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
-from kafkalite.stderr_log import Log
+from kafkalite.service.stderr_log import Log
 
 KEY = 60
 

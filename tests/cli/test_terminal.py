@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kafkalite.cli import terminal
+from kafkalite.cli.console import terminal
 
 
 def test_a_table_is_as_wide_as_its_cells_on_the_screen(

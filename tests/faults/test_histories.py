@@ -30,7 +30,7 @@ from faults.workload import (
     name_of_value,
     read_everything,
 )
-from kafkalite.cli import log_verify
+from kafkalite.cli.log import verify as log_verify
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from ports import free_ports

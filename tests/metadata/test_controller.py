@@ -21,7 +21,7 @@ from kafkalite.metadata.publisher import Publisher
 from kafkalite.metadata.solo import Metadata, SoloWriter
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes, messages
-from kafkalite.stderr_log import Log
+from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future, Task, Tasks, TimedOutError
 from kafkalite.timers import Timers
 

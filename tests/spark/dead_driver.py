@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kafkalite.client.producer.transactions import end
 from kafkalite.spark import sink
-from kafkalite.spark.write_options import WriteOptions
+from kafkalite.spark.options.write import WriteOptions
 
 ROWS_OF_A_TASK, TASKS = 500, 3
 SCHEMA = StructType([StructField("value", StringType()), StructField("partition", IntegerType())])

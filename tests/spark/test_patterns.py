@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from kafkalite.spark.java_regex import java_pattern
+from kafkalite.spark.options.java_regex import java_pattern
 
 pytestmark = pytest.mark.oracle
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.ddl import read_fields
+from kafkalite.spark.options.ddl import read_fields
 
 
 @pytest.mark.parametrize(

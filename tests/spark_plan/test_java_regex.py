@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite.spark.java_regex import java_pattern
+from kafkalite.spark.options.java_regex import java_pattern
 
 NAMES = ("orders", "orders-2", "Orders", "a.b", "axb", "aa", "abab", "x_1", "_schemas")
 

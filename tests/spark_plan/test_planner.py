@@ -13,10 +13,10 @@ import kafkalite
 from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.spark import planner
-from kafkalite.spark.options import ReadOptions
-from kafkalite.spark.planner import DataLossError, Logs, answer
-from kafkalite.spark.ranges import Cut
+from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan import planner
+from kafkalite.spark.plan.planner import DataLossError, Logs, answer
+from kafkalite.spark.plan.ranges import Cut
 
 COUNT = 100
 

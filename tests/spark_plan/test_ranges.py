@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite.spark.ranges import (
+from kafkalite.spark.plan.ranges import (
     Cut,
     Range,
     advance,

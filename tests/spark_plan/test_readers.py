@@ -24,7 +24,7 @@ import kafkalite
 from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.spark.planner import DataLossError
+from kafkalite.spark.plan.planner import DataLossError
 from kafkalite.spark.source import KafkaliteDataSource
 from kafkalite.spark.stream import StreamReader
 from pyspark_kafkalite import DefaultSource

@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark import sink
-from kafkalite.spark.write_options import WriteOptions
+from kafkalite.spark.options.write import WriteOptions
 
 OPTIONS = {
     "kafka.bootstrap.servers": "here:9092",

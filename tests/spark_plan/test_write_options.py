@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.write_options import WriteOptions
+from kafkalite.spark.options.write import WriteOptions
 
 SERVERS = {"kafka.bootstrap.servers": "here:9092"}
 

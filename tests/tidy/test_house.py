@@ -31,15 +31,15 @@ RUST_ORDER = [
     {"py"},
 ]
 PYTHON_ORDER = [
-    {"errors", "_native", "allocator"},
-    {"access", "calls", "config", "disks", "metrics", "protocol", "stderr_log", "tasks", "timers"},
+    {"errors", "_native"},
+    {"access", "calls", "config", "disks", "metrics", "protocol", "service", "tasks", "timers"},
     {"listeners", "metadata"},
     {"coordinator"},
     {"groups"},
     {"replicas"},
     {"context"},
     {"api"},
-    {"server", "loading", "supervisor"},
+    {"server"},
     {"broker", "child", "client"},
     {"cli", "spark", "testing"},
 ]

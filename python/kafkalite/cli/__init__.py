@@ -29,11 +29,11 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("consume",): ("kafkalite.cli.consume", "print records"),
     ("offsets",): ("kafkalite.cli.offsets", "show where partitions begin and end"),
     ("cluster",): ("kafkalite.cli.cluster", "show the brokers of a cluster"),
-    ("perf", "produce"): ("kafkalite.cli.perf_produce", "measure how fast records are taken"),
-    ("perf", "consume"): ("kafkalite.cli.perf_consume", "measure how fast records are given"),
+    ("perf", "produce"): ("kafkalite.cli.perf.produce", "measure how fast records are taken"),
+    ("perf", "consume"): ("kafkalite.cli.perf.consume", "measure how fast records are given"),
     ("arrow", "serve"): ("kafkalite.cli.arrow_serve", "give ranges of partitions as Arrow streams"),
-    ("log", "dump"): ("kafkalite.cli.log_dump", "show what is in the files of a log"),
-    ("log", "verify"): ("kafkalite.cli.log_verify", "check a whole log directory"),
+    ("log", "dump"): ("kafkalite.cli.log.dump", "show what is in the files of a log"),
+    ("log", "verify"): ("kafkalite.cli.log.verify", "check a whole log directory"),
     ("completion",): ("kafkalite.cli.completion", "have a shell complete commands and options"),
 }
 

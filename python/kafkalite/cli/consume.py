@@ -8,7 +8,7 @@
     %t topic   %p partition   %o offset   %k key   %s value   %h headers   %T timestamp (ms)
     %D timestamp as a date   %K %S bytes of key, of value (-1: null)   %% percent   \\n \\t \\\\
 
-The flags of kafka-console-consumer do here as they do there; `formatter.py` has its properties.
+kafka-console-consumer's flags do here as they do there; `console/formatter.py` has its properties.
 """
 
 import argparse
@@ -20,7 +20,8 @@ import time
 from typing import Any
 
 from kafkalite.cli.client_config import CONSUME, add_server, consumer_settings, parse
-from kafkalite.cli.formatter import TIMESTAMP_TYPES, Print, formatter
+from kafkalite.cli.console.formatter import TIMESTAMP_TYPES, Print, formatter
+from kafkalite.cli.console.terminal import time_text
 from kafkalite.cli.groups_reset import parse_datetime
 from kafkalite.cli.options import (
     UsageError,
@@ -33,7 +34,6 @@ from kafkalite.cli.options import (
     terminable,
     tool_properties,
 )
-from kafkalite.cli.terminal import time_text
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer.consumer import Consumer
 from kafkalite.client.consumer.fetched import Fetched, Row

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from kafkalite.cli import groups_reset
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
+from kafkalite.cli.console.terminal import print_table
 from kafkalite.cli.options import UsageError, names_of, print_error, print_json
-from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import LATEST, Admin
 from kafkalite.client.group_admin import Committed, GroupAdmin, GroupDescription
 from kafkalite.client.network.cluster import Cluster

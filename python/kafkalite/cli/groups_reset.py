@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
+from kafkalite.cli.console.terminal import print_table
 from kafkalite.cli.options import (
     INT_MAX,
     LONG_MAX,
@@ -27,7 +28,6 @@ from kafkalite.cli.options import (
     print_json,
     read_text,
 )
-from kafkalite.cli.terminal import print_table
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from kafkalite.cli.terminal import size_text
+from kafkalite.cli.console.terminal import size_text
 from kafkalite.client.network.cluster import parse_servers
 from kafkalite.config.properties import parse_properties
 from kafkalite.errors import InvalidArgumentError, KafkaliteError

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafkalite.cli.client_config import PRODUCE, add_server, parse
-from kafkalite.cli.line_reader import CLASS, LineReader, Parts
+from kafkalite.cli.console.line_reader import CLASS, LineReader, Parts
+from kafkalite.cli.console.terminal import Progress, count_text, size_text
 from kafkalite.cli.options import (
     LONG_MAX,
     RECORD_BYTES_MAX,
@@ -35,7 +36,6 @@ from kafkalite.cli.options import (
     require_text,
     tool_properties,
 )
-from kafkalite.cli.terminal import Progress, count_text, size_text
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import KafkaliteError
 

@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     from kafkalite.broker import run as run_broker
     from kafkalite.config import Config
     from kafkalite.config.properties import read_properties
-    from kafkalite.stderr_log import Log
+    from kafkalite.service.stderr_log import Log
 
     log = Log(options.log_level, options.log_format)
     given: dict[str, str] = {}
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def plain_options(arguments: Sequence[str]) -> Options | None:
     """The options, if each is written out, with its value behind it, and right; else None."""
-    from kafkalite.stderr_log import Log
+    from kafkalite.service.stderr_log import Log
 
     values: dict[str, str] = {}
     config: list[str] = []
@@ -125,7 +125,7 @@ def _is_address(text: str) -> bool:
 def command_line() -> "ArgumentParser":
     """Its parser."""
     from kafkalite.cli.options import new_parser
-    from kafkalite.stderr_log import Log
+    from kafkalite.service.stderr_log import Log
 
     parser = new_parser("kafkalite serve", DESCRIPTION, EXAMPLES)
     parser.add_argument("properties", nargs="?", help="a server.properties file of Kafka's")

@@ -4,5 +4,5 @@ import os
 
 
 def notify_socket() -> str | None:
-    """`NOTIFY_SOCKET`: where a service manager wants to be told (`kafkalite.supervisor`)."""
+    """`NOTIFY_SOCKET`: where a service manager is told (`kafkalite.service.supervisor`)."""
     return os.environ.get("NOTIFY_SOCKET") or None

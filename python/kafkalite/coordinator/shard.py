@@ -51,7 +51,7 @@ M = TypeVar("M", bound=Machine)
 
 
 class Lines(Protocol):
-    """The broker's log (`kafkalite.stderr_log.Log`)."""
+    """The broker's log (`kafkalite.service.stderr_log.Log`)."""
 
     def info(self, sentence: str) -> None: ...
     def error(self, sentence: str) -> None: ...

@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.arrow.range_source import RangeSource
 from kafkalite.errors import KafkaliteError, LogDirRefusedError
-from kafkalite.spark.filters import push
-from kafkalite.spark.options import ReadOptions
-from kafkalite.spark.planner import open_log, plan_batch, tell
-from kafkalite.spark.ranges import Cut, Range, name_of, within
+from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan.filters import push
+from kafkalite.spark.plan.planner import open_log, plan_batch, tell
+from kafkalite.spark.plan.ranges import Cut, Range, name_of, within
 from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.workers import settle_for_rows
 

@@ -7,8 +7,8 @@ It is written as DDL, which Spark parses where it can: a worker has no session t
 """
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.ddl import read_fields
-from kafkalite.spark.options import TYPED, ReadOptions
+from kafkalite.spark.options.ddl import read_fields
+from kafkalite.spark.options.read import TYPED, ReadOptions
 
 __all__ = ["ddl"]
 

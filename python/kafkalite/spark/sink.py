@@ -44,9 +44,9 @@ from kafkalite.client.producer.transactions import (
     read_progress,
 )
 from kafkalite.errors import KafkaliteError
-from kafkalite.spark.planner import tell
+from kafkalite.spark.options.write import WriteOptions
+from kafkalite.spark.plan.planner import tell
 from kafkalite.spark.workers import settle, settle_for_rows
-from kafkalite.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]

@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.batch import BatchReader, PushingReader
-from kafkalite.spark.options import ReadOptions
+from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.options.write import WriteOptions
 from kafkalite.spark.schema import ddl
 from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.stream import RefusedStream, StreamReader
 from kafkalite.spark.workers import settle
-from kafkalite.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.batch import RangePartition, check_schema, read_range
-from kafkalite.spark.options import ReadOptions
-from kafkalite.spark.planner import (
+from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan.planner import (
     Log,
     initial_offsets,
     latest_offsets,
@@ -36,7 +36,7 @@ from kafkalite.spark.planner import (
     tell,
     with_ids,
 )
-from kafkalite.spark.ranges import (
+from kafkalite.spark.plan.ranges import (
     Partition,
     Position,
     Start,

@@ -8,7 +8,7 @@ that was ever imported: 20 ms of CPU with pyarrow, twenty times what planning or
 import gc
 import sys
 
-from kafkalite.allocator import keep_freed_memory
+from kafkalite.spark.allocator import keep_freed_memory
 
 __all__ = ["settle", "settle_for_rows"]
 

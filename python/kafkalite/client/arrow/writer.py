@@ -3,7 +3,7 @@
     import kafkalite, polars
     kafkalite.write_arrow(polars.DataFrame(...), "orders", "broker:9092", compression_type="zstd")
 
-Rust makes the batches of the rows (`rust/src/client/from_arrow.rs` says which columns), the producer
+Rust makes the batches of the rows (`rust/src/client/from_arrow.rs` has the columns), the producer
 sends them: idempotent, in order, several brokers and requests at once. A batch leaves when it is
 full, or when the rows are over.
 """

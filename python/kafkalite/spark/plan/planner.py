@@ -40,11 +40,11 @@ from kafkalite.client.network.connection import Closing
 from kafkalite.client.network.metadata import TopicMetadata
 from kafkalite.errors import BrokerError, InvalidArgumentError, KafkaliteError
 from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
-from kafkalite.spark import ranges as decide
-from kafkalite.spark.endpoint import serves_cluster
-from kafkalite.spark.java_regex import java_pattern
-from kafkalite.spark.options import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.ranges import (
+from kafkalite.spark.options.java_regex import java_pattern
+from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
+from kafkalite.spark.plan import ranges as decide
+from kafkalite.spark.plan.endpoint import serves_cluster
+from kafkalite.spark.plan.ranges import (
     OPERATORS,
     Bound,
     Cut,

@@ -1,6 +1,6 @@
 """The options of a query that reads, checked.
 
-Rules are those of Spark's Kafka connector, names without regard to case; `option_rows.py` has the
+Rules are those of Spark's Kafka connector, names without regard to case; `rows.py` has the
 rows. An option that is wrong, or that nobody knows, is refused in one sentence that names it: an
 option that is silently ignored is worse than a failed query.
 """
@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 
 from kafkalite.client.arrow.range_source import POLL_TIMEOUT, SETTINGS, FetchSettings
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.ddl import read_fields
-from kafkalite.spark.java_regex import java_pattern
-from kafkalite.spark.option_rows import BATCH, OPTIONS, STREAM, WRITE
-from kafkalite.spark.ranges import (
+from kafkalite.spark.options.ddl import read_fields
+from kafkalite.spark.options.java_regex import java_pattern
+from kafkalite.spark.options.rows import BATCH, OPTIONS, STREAM, WRITE
+from kafkalite.spark.plan.ranges import (
     EARLIEST,
     LATEST,
     OFFSET_MAX,

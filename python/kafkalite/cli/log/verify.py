@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 from kafkalite._native import LogVerification
+from kafkalite.cli.console.terminal import Progress, count_text, size_text
 from kafkalite.cli.options import new_parser
-from kafkalite.cli.terminal import Progress, count_text, size_text
 
 DESCRIPTION = """Check a whole log directory: names, batches and their CRC, every record, indexes,
 producer snapshots, leader epochs, checkpoints. Nothing is changed. Exit code 1 if something is not

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from kafkalite._native import ClaimedDirectories
 from kafkalite.errors import LoadStoppedError
-from kafkalite.stderr_log import Log
-from kafkalite.supervisor import Supervisor
+from kafkalite.service.stderr_log import Log
+from kafkalite.service.supervisor import Supervisor
 
 TOLD_EVERY_S = 5.0
 WAKE_SIGNAL = signal.SIGUSR1

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkalite._native import SegmentBatches, log_file_kind, read_log_file
+from kafkalite.cli.console.terminal import Progress, bytes_text, count_text, size_text, time_text
 from kafkalite.cli.options import new_parser
-from kafkalite.cli.terminal import Progress, bytes_text, count_text, size_text, time_text
 from kafkalite.errors import CorruptFileError, InvalidArgumentError, StorageError
 
 EXAMPLES = """

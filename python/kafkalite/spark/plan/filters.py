@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kafkalite.spark.ranges import OFFSET_MAX, Cut, PartitionTest
+from kafkalite.spark.plan.ranges import OFFSET_MAX, Cut, PartitionTest
 
 __all__ = ["push"]
 

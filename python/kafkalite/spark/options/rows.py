@@ -1,7 +1,7 @@
 """The options of `format("kafkalite")`: one row each, of which docs/SPARK.md has the table.
 
 Names are those of Spark's Kafka connector; what is our own is the second half of `OPTIONS`.
-`options.py` and `write_options.py` check what a query gives.
+`read.py` and `write.py` check what a query gives.
 """
 
 from typing import NamedTuple

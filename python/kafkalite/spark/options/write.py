@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from kafkalite.client.producer.settings import ProducerSettings
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.option_rows import BATCH, OPTIONS, READ, STREAM
+from kafkalite.spark.options.rows import BATCH, OPTIONS, READ, STREAM
 
 __all__ = ["WriteOptions"]
 

@@ -1,0 +1,1 @@
+"""The terminal: lines that come in, and how records and tables are printed."""

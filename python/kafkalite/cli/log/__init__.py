@@ -1,0 +1,1 @@
+"""Commands on the files of a log, with or without a broker beside them."""

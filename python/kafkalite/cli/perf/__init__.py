@@ -1,0 +1,1 @@
+"""Commands that measure how fast records are taken and given."""

@@ -1,0 +1,1 @@
+"""Which ranges of offsets a query reads, decided before any of its tasks starts."""
