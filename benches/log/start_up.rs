@@ -108,7 +108,7 @@ fn open(path: &Path) -> LogDirectory {
         on_loaded: &|_, _, _| {},
         recovery_threads: 2,
         flush_threads: 2,
-        is_single_replica: true,
+        is_single_replica: &|_, _| true,
         now_ms: NOW_MS,
         jitter_seed: 1,
         stop: Arc::default(),

@@ -33,7 +33,7 @@ pub fn options(config_of: &(dyn Fn(&str) -> LogConfig + Sync)) -> DirectoryOptio
         on_loaded: &|_, _, _| {},
         recovery_threads: 1,
         flush_threads: 1,
-        is_single_replica: true,
+        is_single_replica: &|_, _| true,
         now_ms: NOW_MS,
         jitter_seed: 1,
         stop: Arc::default(),

@@ -40,13 +40,24 @@ pub struct World {
     pub node: Node,
     woken: Arc<Woken>,
     directory_id: Uuid,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 impl World {
     /// Serves a topic `t`, whose partitions have these leaders, leader epochs and replicas.
     pub fn new(partitions: &[(i32, i32, &[i32])]) -> World {
-        let home = tempfile::tempdir().unwrap();
+        World::of(tempfile::tempdir().unwrap(), partitions)
+    }
+
+    /// Stops cleanly, and serves the topic again with these partitions.
+    fn restart(self, partitions: &[(i32, i32, &[i32])]) -> World {
+        assert!(self.node.close(1).is_empty());
+        let World { node, home, .. } = self;
+        drop(node);
+        World::of(home, partitions)
+    }
+
+    fn of(home: tempfile::TempDir, partitions: &[(i32, i32, &[i32])]) -> World {
         let path = home.path().join("data");
         let options = NodeOptions {
             node_id: 1,
@@ -76,7 +87,7 @@ impl World {
             node,
             woken,
             directory_id,
-            _home: home,
+            home,
         }
     }
 
@@ -225,7 +236,7 @@ fn who_waits_at_a_leader_is_woken_when_another_node_leads() {
     assert_eq!(before.waiters.ended(), Some(ended));
     assert!(matches!(append_one(&before), Err(Error::NotLeader { .. })));
     // Led here again: what was promised before is not answered by what has come since.
-    world.publish(&[(1, 6, &[1, 2])]);
+    world.publish(&[(1, 6, &[1])]);
     let after = world.leader(0);
     append_one(&after).unwrap();
     after.flush();
@@ -235,6 +246,75 @@ fn who_waits_at_a_leader_is_woken_when_another_node_leads() {
         Some(Err(Error::NotLeader { .. }))
     ));
     world.node.close(1);
+}
+
+#[test]
+fn what_other_in_sync_replicas_may_lack_is_not_committed() {
+    let world = World::new(&[(1, 4, &[1, 2])]);
+    let partition = world.leader(0);
+    append_one(&partition).unwrap();
+    partition.flush();
+    assert!(partition.committed(0).is_none());
+    assert_eq!(partition.log.offsets().flushed_offset, 1);
+    drop(partition);
+    // Neither is it after a start, though everything on disk is known then.
+    let world = world.restart(&[(1, 5, &[1, 2])]);
+    let partition = world.leader(0);
+    let offsets = partition.log.offsets();
+    assert_eq!((offsets.high_watermark, offsets.log_end_offset), (0, 1));
+    // Alone again, in the same epoch: the replica stays, and who waits is woken.
+    partition.waiters.register(parked(1), WaitFor::Committed(1));
+    world.publish(&[(1, 5, &[1])]);
+    assert_eq!(world.woken(), [1]);
+    assert!(Arc::ptr_eq(&partition, &world.leader(0)));
+    assert!(matches!(partition.committed(0), Some(Ok(()))));
+    world.node.close(1);
+}
+
+/// The role was looked at before the batches were taken, and not again under the append lock.
+#[test]
+fn a_role_that_is_lost_before_the_append_lock_is_had_appends_nothing() {
+    let world = World::new(&[(1, 4, &[1, 2])]);
+    let partition = world.leader(0);
+    let mut records = batch(0, 1);
+    let batches = std::iter::once(&mut *records).inspect(|_| {
+        world.publish(&[(2, 5, &[1, 2])]);
+    });
+    let mut results = partition.append(batches, AppendOrigin::Client, NOW_MS);
+    assert!(matches!(results.remove(0), Err(Error::NotLeader { .. })));
+    assert_eq!(partition.log.offsets().log_end_offset, 0);
+    world.node.close(1);
+}
+
+/// A thread read the epoch, another one appended in the next, and the first wrote its record behind that one
+/// with the epoch of before: the log went back from one epoch to another.
+#[test]
+fn leader_epochs_of_records_only_go_up_while_leaders_change() {
+    let world = World::new(&[(1, 4, &[1])]);
+    let partition = world.leader(0);
+    let mut records = batch(0, 1);
+    let batches = std::iter::once(&mut *records).inspect(|_| {
+        world.publish(&[(1, 5, &[1])]);
+        append_one(&world.leader(0)).unwrap();
+    });
+    let mut results = partition.append(batches, AppendOrigin::Client, NOW_MS);
+    assert_eq!(results.remove(0).unwrap().first_offset, 1);
+    let path = partition.log.directory().join("00000000000000000000.log");
+    let bytes = std::fs::read(path).unwrap();
+    let (first, size_bytes) = epoch_and_size(&bytes).unwrap();
+    let (second, _) = epoch_and_size(&bytes[size_bytes..]).unwrap();
+    assert_eq!((first, second), (5, 5));
+    world.node.close(1);
+}
+
+/// Leader epoch and size of the first batch.
+fn epoch_and_size(bytes: &[u8]) -> Option<(i32, usize)> {
+    let header = bytes.get(..16)?;
+    let size_bytes = i32::from_be_bytes(header[8..12].try_into().unwrap()) as usize + 12;
+    Some((
+        i32::from_be_bytes(header[12..16].try_into().unwrap()),
+        size_bytes,
+    ))
 }
 
 #[test]

@@ -63,6 +63,33 @@ impl Log {
         requests: &mut [AppendRequest<'_>],
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
+        self.append_checked(requests, now_ms, |_| Ok(()))
+    }
+
+    /// Appends as `append` does, in the leader epoch that `leading_epoch` gives under the append lock: a
+    /// change of role or epoch comes between two appends, and no record has an older epoch than one before
+    /// it. Its error is each request's.
+    pub fn append_as_leader(
+        &self,
+        requests: &mut [AppendRequest<'_>],
+        now_ms: i64,
+        leading_epoch: impl FnOnce() -> Result<i32>,
+    ) -> Vec<Result<AppendInfo>> {
+        self.append_checked(requests, now_ms, |requests| {
+            let leader_epoch = leading_epoch()?;
+            for request in requests {
+                request.leader_epoch = leader_epoch;
+            }
+            Ok(())
+        })
+    }
+
+    fn append_checked(
+        &self,
+        requests: &mut [AppendRequest<'_>],
+        now_ms: i64,
+        check: impl FnOnce(&mut [AppendRequest<'_>]) -> Result<()>,
+    ) -> Vec<Result<AppendInfo>> {
         let config = self.config();
         let mut scratch = self.open_segments.scratches.scratch();
         let mut judged = Vec::with_capacity(requests.len());
@@ -81,7 +108,8 @@ impl Log {
             self.flush_before_roll(&judged, &config, now_ms);
         }
         let mut appender = self.appender.lock();
-        let answers = match self.active_segment() {
+        let active = check(requests).and_then(|()| self.active_segment());
+        let answers = match active {
             Ok(active) => Appending::new(self, &config, &mut appender, requests, active, now_ms)
                 .append_all(&mut judged),
             Err(error) => judged.iter().map(|_| Err(error.clone())).collect(),

@@ -57,9 +57,20 @@ pub struct Claimed {
     jitter_seed: u64,
 }
 
-/// No partition is ours as long as the topics are not known.
-fn no_topic(_: &str, _: i32, _: Option<Uuid>) -> bool {
-    false
+/// The rules of a directory that is not loaded, as the topics are not known: no partition is ours.
+const NO_TOPIC: LoadRules<'static> = LoadRules {
+    config_of: &|_| LogConfig::default(),
+    is_ours: &|_, _, _| false,
+    is_single_replica: &|_, _| false,
+    on_loaded: &|_, _, _| (),
+};
+
+/// See `DirectoryOptions`.
+struct LoadRules<'a> {
+    config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
+    is_ours: &'a (dyn Fn(&str, i32, Option<Uuid>) -> bool + Sync),
+    is_single_replica: &'a (dyn Fn(&str, i32) -> bool + Sync),
+    on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
 }
 
 impl Claimed {
@@ -75,16 +86,8 @@ impl Claimed {
             .collect::<Result<Vec<Uuid>>>()?;
         let mut directory_ids = directory_ids.into_iter();
         let jitter_seed = random_u64()?;
-        let default_config = |_: &str| LogConfig::default();
-        let on_loaded = |_: &Log, _: &LoadReport, _: usize| ();
-        let mut directory_options = directory_options(
-            &options,
-            jitter_seed,
-            &default_config,
-            &no_topic,
-            &on_loaded,
-            &Arc::default(),
-        );
+        let mut directory_options =
+            directory_options(&options, jitter_seed, NO_TOPIC, &Arc::default());
         let mut next_id = || directory_ids.next().unwrap_or(Uuid::ZERO);
         let directories = LogDirectories::claim(
             &open_segments,
@@ -155,28 +158,30 @@ impl Claimed {
                 .recovered_bytes
                 .fetch_add(report.recovered_bytes, Ordering::Relaxed);
         };
-        let config_of = |name: &str| {
-            by_name
-                .get(name)
-                .map_or_else(LogConfig::default, |topic| topic.config.clone())
-        };
         let node_id = self.options.node_id;
-        let is_ours = |name: &str, index: i32, id: Option<Uuid>| {
-            by_name.get(name).is_some_and(|topic| {
-                let index = usize::try_from(index).ok();
-                let registration = index.and_then(|index| topic.partitions.get(index));
-                let is_ours = registration.is_some_and(|each| each.directory_of(node_id).is_some());
-                id == Some(topic.id) && is_ours
-            })
+        let registration = |name: &str, index: i32| {
+            let topic = by_name.get(name)?;
+            let registration = topic.partitions.get(usize::try_from(index).ok()?)?;
+            Some((topic.id, registration))
         };
-        let options = directory_options(
-            &self.options,
-            self.jitter_seed,
-            &config_of,
-            &is_ours,
-            &on_loaded,
-            &self.progress.stop,
-        );
+        let rules = LoadRules {
+            config_of: &|name| {
+                let topic = by_name.get(name);
+                topic.map_or_else(LogConfig::default, |topic| topic.config.clone())
+            },
+            is_ours: &|name, index, id| {
+                registration(name, index).is_some_and(|(topic_id, registration)| {
+                    id == Some(topic_id) && registration.directory_of(node_id).is_some()
+                })
+            },
+            is_single_replica: &|name, index| {
+                let known = registration(name, index);
+                known.is_some_and(|(_, registration)| registration.replicas.len() == 1)
+            },
+            on_loaded: &on_loaded,
+        };
+        let stop = &self.progress.stop;
+        let options = directory_options(&self.options, self.jitter_seed, rules, stop);
         let loaded = self.directories.load(&options);
         if self.progress.stop.load(Ordering::Relaxed) {
             return Err(Error::LoadStopped);
@@ -210,9 +215,7 @@ fn claimed_at(directories: &LogDirectories, path: &Path) -> Result<Arc<LogDirect
 fn directory_options<'a>(
     options: &NodeOptions,
     jitter_seed: u64,
-    config_of: &'a (dyn Fn(&str) -> LogConfig + Sync),
-    is_ours: &'a (dyn Fn(&str, i32, Option<Uuid>) -> bool + Sync),
-    on_loaded: &'a (dyn Fn(&Log, &LoadReport, usize) + Sync),
+    rules: LoadRules<'a>,
     stop: &Arc<AtomicBool>,
 ) -> DirectoryOptions<'a> {
     DirectoryOptions {
@@ -222,12 +225,12 @@ fn directory_options<'a>(
             node_id: Some(options.node_id),
             directory_id: None,
         },
-        config_of,
-        is_ours,
-        on_loaded,
+        config_of: rules.config_of,
+        is_ours: rules.is_ours,
+        is_single_replica: rules.is_single_replica,
+        on_loaded: rules.on_loaded,
         recovery_threads: options.recovery_threads,
         flush_threads: options.flush_threads,
-        is_single_replica: true,
         now_ms: options.now_ms,
         jitter_seed,
         stop: stop.clone(),

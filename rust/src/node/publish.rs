@@ -108,7 +108,11 @@ impl Node {
                 );
             }
             let known = older.and_then(|topic| topic.replica(index));
-            hosted.push(self.make_hosted(plan, index, registration, known));
+            let part = self.make_hosted(plan, index, registration, known);
+            if let Some(replica) = part.replica() {
+                replica.set_in_sync_replicas(self.node_id, &registration.in_sync_replicas);
+            }
+            hosted.push(part);
         }
         let (name, partitions) = ((&*plan.name, plan.id), plan.partitions.clone());
         Topic::new(name, plan.is_internal, partitions, hosted, self.node_id)

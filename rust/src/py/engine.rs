@@ -102,7 +102,7 @@ impl LogDirectory {
                 on_loaded: &|log, report, _| loaded.lock().push(LoadedLog::of(log, report)),
                 recovery_threads,
                 flush_threads: 1,
-                is_single_replica: single_replica,
+                is_single_replica: &|_, _| single_replica,
                 now_ms,
                 jitter_seed,
                 stop: Arc::default(),

@@ -71,6 +71,18 @@ impl Partition {
         }
     }
 
+    /// Bounds the high watermark by the in-sync replicas of the metadata. A leader that is the only one of
+    /// them commits what it has by itself; beside others nothing more is committed until they have it, and
+    /// a follower is told by its leader.
+    pub fn set_in_sync_replicas(&self, node_id: i32, in_sync_replicas: &[i32]) {
+        let is_alone = self.role == Role::Leader && in_sync_replicas == [node_id];
+        let replicated_offset = match is_alone {
+            true => i64::MAX,
+            false => self.log.high_watermark(),
+        };
+        self.log.set_replicated_offset(replicated_offset);
+    }
+
     /// Has those who wait at `older` look again, after this replica was published in its place. A Fetch that
     /// names its leader epoch may be of the epoch before; what a leader has promised, a follower cannot keep.
     pub fn succeed(&self, older: &Partition) {
@@ -135,7 +147,9 @@ impl Partition {
         }
     }
 
-    /// Appends batches in the leader epoch of this moment, each an answer in their order.
+    /// Appends batches in the leader epoch of the moment at which the append lock is had, each an answer in
+    /// their order. A change of role or epoch does not wait for an append that is under way, since its log
+    /// directory may not answer: that one ends as it began, and the next one sees the change.
     ///
     /// Errors, of each: as `leading_epoch`, and as `Log::append`.
     pub fn append<'a>(
@@ -144,18 +158,20 @@ impl Partition {
         origin: AppendOrigin,
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
-        let leader_epoch = match self.leading_epoch() {
-            Ok(leader_epoch) => leader_epoch,
-            Err(error) => return batches.map(|_| Err(error.clone())).collect(),
-        };
+        // Before the batches are looked at, as in Kafka; what counts is the answer under the lock.
+        if let Err(error) = self.leading_epoch() {
+            return batches.map(|_| Err(error.clone())).collect();
+        }
         let requests = batches.map(|records| AppendRequest {
             records,
             origin,
-            leader_epoch,
+            leader_epoch: NO_EPOCH,
             transaction_version: None,
         });
         let mut requests: Vec<AppendRequest<'_>> = requests.collect();
-        self.log.append(&mut requests, now_ms)
+        let leading_epoch = || self.leading_epoch();
+        self.log
+            .append_as_leader(&mut requests, now_ms, leading_epoch)
     }
 
     /// Asks for a flush of what was appended so far. Does not wait.

@@ -125,6 +125,7 @@ impl LogDirectory {
         let offset_in = |checkpoint: &OffsetCheckpoint| {
             checkpoint.offsets.get(key).copied().unwrap_or(0).max(0)
         };
+        let is_single = (options.is_single_replica)(&key.topic, key.partition);
         let high_watermark = offset_in(&checkpoints.high_watermark);
         let parameters = LogParameters {
             directory: self.path.join(name),
@@ -133,7 +134,7 @@ impl LogDirectory {
             config: (options.config_of)(&key.topic),
             log_start_offset: offset_in(&checkpoints.log_start_offset),
             recovery_point: offset_in(&checkpoints.recovery_point),
-            high_watermark: (!self.is_single_replica).then_some(high_watermark),
+            high_watermark: (!is_single).then_some(high_watermark),
             was_clean: self.was_clean,
             is_synced_later: loading.is_synced_later,
             stop: options.stop.clone(),

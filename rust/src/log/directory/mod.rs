@@ -62,9 +62,9 @@ pub struct DirectoryOptions<'a> {
     /// `num.recovery.threads.per.data.dir`, for loading and for the clean stop
     pub recovery_threads: usize,
     pub flush_threads: usize,
-    /// True if this broker is alone: then everything on disk is visible, whatever the checkpointed
-    /// high watermark says.
-    pub is_single_replica: bool,
+    /// Says whether a partition of this node's has no other replica: then everything on disk is visible,
+    /// whatever the checkpointed high watermark says.
+    pub is_single_replica: &'a (dyn Fn(&str, i32) -> bool + Sync),
     pub now_ms: i64,
     pub jitter_seed: u64,
     /// Set from elsewhere: `load` is given up soon, with `LoadStopped`.
@@ -117,7 +117,6 @@ pub struct LogDirectory {
     jitter_seed: Mutex<u64>,
     /// Held while a checkpoint file is written, from the look at what it is to say.
     checkpointing: Mutex<()>,
-    is_single_replica: bool,
     recovery_threads: usize,
     _lock: Box<dyn StorageLock>,
 }
@@ -185,7 +184,6 @@ impl LogDirectory {
             deletions: Arc::default(),
             jitter_seed: Mutex::new(options.jitter_seed),
             checkpointing: Mutex::new(()),
-            is_single_replica: options.is_single_replica,
             recovery_threads: options.recovery_threads,
             _lock: lock,
         })
