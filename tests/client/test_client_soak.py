@@ -5,7 +5,6 @@ nothing is there twice, and memory stays what it is.
     CLIENT_SOAK_SECONDS=3600 pytest -m long tests/client/test_client_soak.py
 """
 
-import faulthandler
 import gc
 import multiprocessing
 import os
@@ -84,12 +83,9 @@ class Load:
             producer.flush()
 
             def work(name: int) -> None:
-                # One of 5,490 did not end, and nobody knows where it was: the next one says so.
-                faulthandler.dump_traceback_later(150)
                 for number in range(50):
                     producer.send("prefork", b"worker-%d-%d-%d" % (round_number, name, number))
                 producer.flush()
-                faulthandler.cancel_dump_traceback_later()
 
             fork = multiprocessing.get_context("fork")
             workers = [fork.Process(target=work, args=(name,)) for name in range(3)]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from kafkalite.client import lifetime
 from kafkalite.client.network.connection import Closing
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import InvalidArgumentError
@@ -86,19 +87,23 @@ class Exclusive(Closing, ABC):
 
     def after_fork(self) -> None:
         """Refuses all use in a child. The guard may be another thread's, which is not there."""
-        self._is_forked, self._guard = True, threading.RLock()
+        self._is_forked = True
+        lifetime.free(self._guard)
 
     def _enter(self) -> None:
-        if self._is_forked:
-            raise InvalidArgumentError(
-                "the consumer belongs to the process that has made it, which has forked this one: "
-                "make a Consumer in this process"
-            )
+        self._refuse_fork()
         self._refuse_another_thread()
         if self._is_closed and not self._is_called_back:
             self._guard.release()
             raise InvalidArgumentError("the consumer has been closed")
         self._calls += 1
+
+    def _refuse_fork(self) -> None:
+        if self._is_forked:
+            raise InvalidArgumentError(
+                "the consumer belongs to the process that has made it, which has forked this one: "
+                "make a Consumer in this process"
+            )
 
     def _refuse_another_thread(self) -> None:
         if not self._guard.acquire(blocking=False):

@@ -190,7 +190,7 @@ class Consumer(Exclusive):
             self._guard.release()
 
     def __del__(self) -> None:
-        if self._is_closed or self._is_forked:
+        if self._is_closed or self._is_forked or lifetime.is_untold():
             return
         self._is_closed = True
         if self._is_subscribed or self._subscription_state:
@@ -213,9 +213,10 @@ class Consumer(Exclusive):
         """Gives up, in a child, what belongs to the parent: sockets are closed, and nothing is
         sent."""
         super().after_fork()
-        self._fetcher.waiting.shut()
+        self._wakeup.after_fork()
         if self._coordinator is not None:
             self._coordinator.after_fork()
+        self._fetcher.waiting.shut()
         self._close_sockets()
 
     def _close(self, timeout_ms: int, *, in_hand: bool) -> None:
@@ -232,7 +233,6 @@ class Consumer(Exclusive):
             self._troubles.write()
 
     def _close_sockets(self) -> None:
-        lifetime.forget(self)
         for each in (
             self._fetcher,
             self._position_lookup,
@@ -241,6 +241,7 @@ class Consumer(Exclusive):
             self._wakeup,
         ):
             each.close()
+        lifetime.forget(self)
 
     def wakeup(self) -> None:
         """Lets `poll` and `fetch` return, with what is there, and ends an iterator: the call that
@@ -338,6 +339,7 @@ class Consumer(Exclusive):
                 function(partitions)
             finally:
                 self._is_called_back = False
+            self._refuse_fork()  # by the function
 
         return call
 

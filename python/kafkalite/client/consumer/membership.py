@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
+from kafkalite.client import lifetime
 from kafkalite.client.arguments import int32, short_text
 from kafkalite.client.consumer.assignor import (
     RANGE,
@@ -250,9 +251,10 @@ class Membership:
 
     def after_fork(self) -> None:
         """Gives up, in a child, what belongs to the parent: the heartbeats' thread is not here, and
-        its lock may be held for ever."""
+        its locks, that of the event too, may be held for ever."""
+        lifetime.free(self._lock)
+        self._stop = threading.Event()
         self._stop.set()
-        self._lock = threading.RLock()
         self._cluster.close()
 
     def _await_thread(self, seconds: float) -> None:

@@ -192,7 +192,7 @@ class Cluster(Closing):
 
     def after_fork(self) -> None:
         """Forgets, in a child, the operation that a thread of its parent had under way."""
-        self._lock = threading.RLock()
+        lifetime.free(self._lock)
         self._deadline, self._is_interrupted = None, False
 
     def at_exit(self, _timeout_ms: int) -> None:

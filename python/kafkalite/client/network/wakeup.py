@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 
+from kafkalite.client import lifetime
 from kafkalite.client.network.connection import Closing
 
 __all__ = ["Wakeup"]
@@ -32,7 +33,7 @@ class Wakeup(Closing):
 
     def after_fork(self) -> None:
         """Closes the child's copy, though a thread of the parent may have been in `set`."""
-        self._lock = threading.RLock()
+        lifetime.free(self._lock)
         self.close()
 
     def set(self) -> None:

@@ -59,6 +59,7 @@ class ProducerLoop(ABC):
         self.cluster = cluster
         self._send_options = send_options
         self._batch_options = batch_options
+        self._lock = threading.RLock()
         self._begin()
 
     @abstractmethod
@@ -76,7 +77,6 @@ class ProducerLoop(ABC):
 
     def _begin(self) -> None:
         """Begins with nothing under way: at first, and in the child of a fork."""
-        self._lock = threading.RLock()
         self._is_shut = False
         """Has no connections any more."""
         self._is_inside = False
@@ -319,6 +319,7 @@ class ProducerLoop(ABC):
                 except BaseException as error:  # noqa: BLE001 - raised below
                     failure = error
             self._is_inside = True
-            self._waiting_count -= 1
+            # From 0 if a callback has forked, in the child.
+            self._waiting_count = max(self._waiting_count - 1, 0)
             if failure is not None:
                 raise failure

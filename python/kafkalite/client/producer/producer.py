@@ -168,7 +168,7 @@ class Producer(ProducerLoop):
         return f"<kafkalite.Producer: {self.cluster.servers_text}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_is_shut", True):
+        if getattr(self, "_is_shut", True) or lifetime.is_untold():
             return
         if self._thread is None and not self.pending_count:
             self._close_quietly(0)  # nothing was sent that it could lose
@@ -178,16 +178,17 @@ class Producer(ProducerLoop):
 
     def after_fork(self) -> None:
         """Begins anew, in the child: what is under way is the parent's, who sends it, and so is a
-        transaction as a whole."""
-        if self._is_closed:
-            return
+        transaction as a whole. One that the parent is closing is closed here."""
+        lifetime.free(self._lock)
         self._sender.close()
         self._leaders.close()
         self._deliveries.leave_to_parent()
         if self._thread is not None:
             self._thread.leave_to_parent()
-        self._is_closed = self._transaction is not None
+        was_closed = self._is_closed
+        self._is_closed = was_closed or self._transaction is not None
         self._begin()
+        self._is_shut = was_closed
 
     def at_exit(self, timeout_ms: int) -> None:
         """Closes it, at the end of the program, unless a thread is at it."""
@@ -250,7 +251,6 @@ class Producer(ProducerLoop):
         self._tell()
 
     def _shut_down(self) -> None:
-        lifetime.forget(self)
         thread = self._thread
         with self._lock:
             self._is_shut = True
@@ -260,6 +260,7 @@ class Producer(ProducerLoop):
             self._leaders.close()
             if self._owns:
                 self.cluster.close()
+        lifetime.forget(self)
         self._tell()
         if thread is not None:
             thread.join(JOIN_S)

@@ -1,0 +1,288 @@
+"""Forks beside threads: a child ends, whatever another thread of its parent had in hand at that
+moment. Children of programs of their own, which an alarm ends that hang."""
+
+import multiprocessing
+import threading
+
+from client.fake import FakeBroker
+from client.test_producer_process import many, run_program, values_of
+from kafkalite import Broker
+from kafkalite.client import Producer
+
+LOCKS = """
+    import gc, os, signal, sys, threading, time
+    os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+    from kafkalite.client import Admin, Consumer, GroupOptions, Producer
+    from kafkalite.errors import InvalidArgumentError
+
+    servers, topic = sys.argv[1:]
+    KINDS = (type(threading.Lock()), type(threading.RLock()))
+
+    def locks():
+        for client in [*gc.get_objects()]:
+            if not type(client).__module__.startswith("kafkalite.client"):
+                continue
+            for name, value in getattr(client, "__dict__", {}).items():
+                lock = value._cond._lock if isinstance(value, threading.Event) else value
+                if isinstance(lock, KINDS):
+                    yield f"{type(client).__name__}.{name}", lock
+
+    producer = Producer(servers)
+    producer.send(topic, b"parent")
+    producer.flush()
+    admin = Admin(servers)
+    admin.list_topics()
+    consumer = Consumer(servers, group=GroupOptions(topic, heartbeat_interval_ms=100))
+    consumer.subscribe(topic)
+    while not consumer.poll(100): pass
+    alone = Consumer(servers)
+    alone.assign([(topic, 0)])
+    alone.poll(100)
+
+    def work(name):
+        producer.send(topic, name.encode())
+        producer.flush()
+        admin.list_topics()
+        consumer.wakeup()
+        for each in (consumer, alone):
+            try:
+                each.poll()
+            except InvalidArgumentError as error:
+                assert "make a Consumer" in str(error), error
+            else:
+                raise AssertionError("it was not refused")
+            each.close()
+        producer.send(topic, f"{name} at its end".encode())
+
+    def ends_while_held(label, lock):
+        held, is_over = threading.Event(), threading.Event()
+        def hold():
+            with lock:
+                held.set()
+                is_over.wait()
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert held.wait(10), label
+        child = os.fork()
+        if child == 0:
+            work(label)
+            sys.exit()
+        _, status = os.waitpid(child, 0)
+        is_over.set()
+        holder.join()
+        return status == 0
+
+    found = [*locks()]
+    print("LOCKS", *[name for name, _ in found])
+    for at, (name, lock) in enumerate(found):
+        if not ends_while_held(f"{at} {name}", lock):
+            print("HANGS", name)
+    consumer.close(); alone.close(); admin.close(); producer.close()
+"""
+
+
+def test_a_child_ends_whichever_lock_another_thread_has_at_the_fork(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """That of a consumer's `Wakeup` was waited for by the hook of the fork itself, for ever: one
+    child of some thousands, since a thread that joins a group has it for microseconds. So was the
+    condition of the event that ends heartbeats."""
+    told = run_program(LOCKS, kafka_broker.bootstrap_servers, kafka_topic).splitlines()
+    (locks,) = [line.split()[1:] for line in told if line.startswith("LOCKS")]
+    assert [line for line in told if line.startswith("HANGS")] == []
+    assert {"Wakeup._lock", "Membership._stop", "Producer._lock", "Cluster._lock"} <= {*locks}
+    sent = [[f"{at} {name}", f"{at} {name} at its end"] for at, name in enumerate(locks)]
+    expected = [b"parent", *(value.encode() for pair in sent for value in pair)]
+    assert sorted(values_of(kafka_broker, kafka_topic)) == sorted(expected)
+
+
+def test_a_child_has_no_part_in_a_close_that_another_thread_is_in() -> None:
+    """It waited at its end for that thread's lock, for ever, or sent the parent's records again."""
+    program = """
+        import os, signal, sys, threading, time
+        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        from kafkalite.client import Producer
+        from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
+
+        producer = Producer(sys.argv[1])
+        producer.send("orders", b"of the parent")
+        def close():
+            try:
+                producer.close(2_000)
+            except RequestTimedOutError:
+                print("not taken")
+        closing = threading.Thread(target=close)
+        closing.start()
+        held, is_over = threading.Event(), threading.Event()
+        def hold():
+            while not (producer._is_closed and producer._sender.pending_count):
+                time.sleep(0.01)  # a poll
+            with producer._lock:
+                held.set()
+                is_over.wait()
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.send("orders", b"of the child")
+            except InvalidArgumentError as error:
+                assert "closed" in str(error)
+                producer.close()
+                sys.exit(7)
+        _, status = os.waitpid(child, 0)
+        is_over.set()
+        print("child", os.waitstatus_to_exitcode(status))
+    """
+    with FakeBroker(lambda name, _: None if name == "Produce" else ...) as broker:
+        told = run_program(program, broker.servers)
+        produced = [request for request in broker.seen if request.name == "Produce"]
+    assert "child 7" in told
+    assert "not taken" in told
+    assert len(produced) == 1
+
+
+def test_a_callback_that_forks_is_gone_on_from_in_both_processes(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """The child came back from it into a call that had a lock of the parent's."""
+    program = """
+        import os, signal, sys, time
+        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        from kafkalite.client import Producer
+        producer = Producer(sys.argv[1])
+        children = []
+        producer.send(sys.argv[2], b"one", on_delivery=lambda *_: children.append(os.fork()))
+        producer.flush()
+        name = b"parent" if children[0] else b"child"
+        for number in range(2):
+            producer.send(sys.argv[2], b"%s-%d" % (name, number))
+            producer.flush()
+        producer.send(sys.argv[2], b"%s-%d" % (name, 2))
+        while producer.pending_count:  # its thread goes on
+            time.sleep(0.01)  # a poll
+        if children[0]:
+            print("child", os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+        producer.close()
+    """
+    told = run_program(program, kafka_broker.bootstrap_servers, kafka_topic)
+    assert "child 0" in told
+    assert "Error" not in told
+    expected = [b"one", *many("parent", 3), *many("child", 3)]
+    assert sorted(values_of(kafka_broker, kafka_topic)) == sorted(expected)
+
+
+def test_a_listener_that_forks_is_told_in_the_child_whose_the_consumer_is(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """The lock of the call that it came back into was another: it was told of that."""
+    program = """
+        import os, signal, sys
+        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        from kafkalite.client import Consumer
+        from kafkalite.errors import InvalidArgumentError
+        servers, topic = sys.argv[1:]
+        children = []
+        with Consumer(servers, group=topic) as consumer:
+            consumer.subscribe(topic, on_assigned=lambda _: children.append(os.fork()))
+            try:
+                while not children:
+                    consumer.poll(100)
+            except InvalidArgumentError as error:
+                assert "make a Consumer" in str(error)
+                sys.exit(7)
+            _, status = os.waitpid(children[0], 0)
+            print("child", os.waitstatus_to_exitcode(status), consumer.assignment == [(topic, 0)])
+    """
+    told = run_program(program, kafka_broker.bootstrap_servers, kafka_topic)
+    assert "child 7 True" in told
+
+
+def test_clients_that_are_collected_before_the_child_knows_of_the_fork_are_the_parents(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """Hooks of the fork that were there before may run the collector: the child's copy of a dropped
+    consumer left the group for the parent's member, that of a producer sent its records."""
+    program = """
+        import gc, os, sys
+        gc.disable()
+        os.register_at_fork(after_in_child=gc.collect)
+        from kafkalite.client import Consumer, GroupAdmin, Producer
+        servers, topic = sys.argv[1:]
+        producer = Producer(servers, linger_ms=60_000)
+        producer.send(topic, b"open")
+        consumer = Consumer(servers, group=topic, fetch_wait_ms=10)
+        consumer.subscribe(topic)
+        while not consumer.assignment: consumer.poll(100)
+        for each in (producer, consumer):
+            each.itself = each
+        del producer, consumer, each
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        with GroupAdmin(servers) as groups:
+            print("members", len(groups.describe(topic).members))
+        with Consumer(servers) as reader:
+            print("records", reader.end_offsets([(topic, 0)])[topic, 0])
+        os._exit(0)
+    """
+    told = run_program(program, kafka_broker.bootstrap_servers, kafka_topic)
+    assert "child 0" in told
+    assert "members 1" in told
+    assert "records 0" in told
+
+
+def test_a_fork_waits_for_a_client_that_writes_to_the_log() -> None:
+    """The stream's lock was held in the child for ever: it could write nothing, nor end."""
+    program = """
+        import logging, os, signal, sys, threading, time
+        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        from kafkalite.client import Admin
+        from kafkalite.client.trouble import Troubles
+        Admin("127.0.0.1:1")  # hooks are set with the first client
+        ends, stream = os.pipe()
+        logging.basicConfig(stream=os.fdopen(stream, "w"))
+        taken = []
+        def read_slowly():
+            while os.read(ends, 10_000):
+                taken.append(10_000)
+                time.sleep(0.02)  # the fault: a slow stream
+        threading.Thread(target=read_slowly, daemon=True).start()
+        troubles = Troubles()
+        for _ in range(20): troubles.warn("x" * 10_000)
+        writer = threading.Thread(target=troubles.write)
+        writer.start()
+        while len(taken) < 3: time.sleep(0.001)  # a poll
+        assert writer.is_alive()
+        child = os.fork()
+        if child == 0:
+            logging.root.handlers[0].flush()
+            os._exit(0)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert "child 0" in run_program(program)
+
+
+def test_threads_that_a_child_of_multiprocessing_waits_for_may_send_until_their_end(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """The producer was closed at the end of the function, though the process waited for them."""
+    producer = Producer(kafka_broker.bootstrap_servers, linger_ms=60_000)
+    is_over = multiprocessing.get_context("fork").Event()
+
+    def work() -> None:
+        def send() -> None:
+            is_over.wait(1.0)
+            for value in many("thread", 10):
+                producer.send(kafka_topic, value)
+
+        threading.Thread(target=send).start()
+
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    producer.close()
+    assert values_of(kafka_broker, kafka_topic) == many("thread", 10)
