@@ -7,6 +7,7 @@ process.
 import _socket
 import gc
 import os
+import queue
 import select
 import signal
 import sys
@@ -293,11 +294,27 @@ def _close(core: _native.BrokerCore, metadata: Metadata, log: Log) -> bool:
     the others; the log names those that could not be stopped cleanly. Returns whether all were."""
     reasons = []
     broker_epoch = metadata.cluster.broker.epoch
+    closed: queue.SimpleQueue[list[tuple[str, str]] | Exception] = queue.SimpleQueue()
+
+    def close_logs() -> None:
+        try:
+            closed.put(core.close(broker_epoch))
+        except Exception as error:
+            closed.put(error)
+
+    # The logs of topics need nothing of the metadata's last records, of which there is one for each
+    # partition, and are closed meanwhile.
+    try:
+        threading.Thread(target=close_logs, name="closing").start()
+    except RuntimeError:
+        close_logs()
     try:
         metadata.writer.stop(core)
     except KafkaliteError as error:
         reasons.append(str(error))
-    failed = core.close(broker_epoch)
+    failed = closed.get()
+    if isinstance(failed, Exception):
+        raise failed
     reasons += [reason for _, reason in failed]
     if not reasons:
         return True
