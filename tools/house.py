@@ -83,7 +83,7 @@ def measures(tree: Tree) -> dict[str, str]:
         f"functions over {FUNCTION_LINES_MAX} lines": f"{len(too_long)}{longest_function}",
         "files in the fullest folder (api aside)": f"{folders[fullest]} ({fullest})",
         "import circles within folders, files in each": ", ".join(_circles(tree)) or "none",
-        "rooms of rust/src on the way of Produce": str(_rooms_of_produce(tree.root)),
+        "rooms of rust/src on the way of Produce": _rooms_of_produce(tree.root),
         "nested functions in api/ and metadata/": str(_nested_functions(tree)),
         "asserts in rust/src; of constants": f"{asserts}; {constant}",
         "files that name a config key, at most": f"{keys[most_named]} ({most_named})",
@@ -147,11 +147,14 @@ def _circles(tree: Tree) -> list[str]:
     return [f"{max(map(len, each))} in {folder}" for folder, each in sorted(found.items())]
 
 
-def _rooms_of_produce(root: Path) -> int:
-    """Files that ARCHITECTURE.md's walk of a Produce request names, each once."""
+def _rooms_of_produce(root: Path) -> str:
+    """Rooms in the table of ARCHITECTURE.md's walk of a Produce request, and the files that it
+    names, each once."""
     page = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
     walk = page.split("## Produce, file by file", 1)[1].split("\n## ", 1)[0]
-    return len(set(re.findall(r"`(rust/src/[\w/]+\.rs)`", walk)))
+    rooms = len(re.findall(r"^\| `", walk, re.MULTILINE))
+    files = len(set(re.findall(r"`(rust/src/[\w/]+\.rs)`", walk)))
+    return f"{rooms}, with {files} files"
 
 
 def _places_of_keys(tree: Tree) -> dict[str, int]:

@@ -15,7 +15,6 @@ pub mod limits;
 pub mod log;
 pub mod net;
 pub mod node;
-pub mod park;
 #[cfg(feature = "python")]
 pub mod py;
 pub mod quota;

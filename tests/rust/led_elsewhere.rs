@@ -8,7 +8,7 @@ use kafkalite::api::k01_fetch::{Fetch, Looked};
 use kafkalite::api::{Ask, Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
 use kafkalite::error::Error;
 use kafkalite::image::Image;
-use kafkalite::park::WaitFor;
+use kafkalite::replica::park::WaitFor;
 use kafkalite::wire::{Reader, RequestHeader, Writer};
 
 use crate::log::batch;

@@ -8,7 +8,7 @@ use kafkalite::image::{Broker, Endpoint, NoLeader, PartitionRegistration, Topic}
 use kafkalite::log::append::AppendInfo;
 use kafkalite::log::config::LogConfig;
 use kafkalite::node::{Claimed, MetadataDelta, Node, NodeOptions, TopicPlan};
-use kafkalite::park::{Parked, StopReason, WaitFor, Wake};
+use kafkalite::replica::park::{Parked, StopReason, WaitFor, Wake};
 use kafkalite::replica::{Partition, Role};
 use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;

@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 use crate::image::{Image, NO_LEADER, NoLeader, Topic};
 use crate::log::directory::LogDirectory;
 use crate::log::read::FetchedRange;
-use crate::park::StopReason;
 use crate::replica::Partition;
+use crate::replica::park::StopReason;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer, frame, utf8};
 

@@ -11,7 +11,7 @@ use crate::limits::ANSWERS_GATHERED_MAX;
 use crate::net::control::queue::{ControlAnswer, ControlQueue};
 use crate::net::poller::WakeUp;
 use crate::net::storage_call::CallResult;
-use crate::park::{Parked, Wake};
+use crate::replica::park::{Parked, Wake};
 
 /// The search for the connection that has been used least recently, which goes from thread to thread.
 #[derive(Clone, Copy, Default)]
@@ -187,7 +187,7 @@ impl Answers {
 mod tests {
     use super::*;
     use crate::net::poller::Poller;
-    use crate::park::CONTROL_THREAD;
+    use crate::replica::park::CONTROL_THREAD;
 
     #[test]
     fn whoever_is_woken_is_told_by_the_mailbox_of_its_thread() {

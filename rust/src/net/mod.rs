@@ -7,24 +7,21 @@
 //! shared, request_context, settings, counts   what all of them use
 //! session       one connection without its socket: request order, response slots
 //! outbox        bytes and file ranges that are to be sent      poller   epoll, eventfd, sendfile
-//! large_request   a request that takes long to be read
-//! storage_call  calls that may block      storage_io/   where they are made, and by which thread
-//! append_batch  records of many requests, appended together
+//! storage_call/   calls that may block: records of many requests, appended together; logs read for a fetch; a
+//!                 request that takes long to be read      storage_io/   who makes them, and where
 //! admission/    how many connections, and how soon      memory/   how much memory they take
 //! control/      the queue to Python, and what Python asks of logs
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
 //!
-//! Imports point one way: `poller → storage_io, memory → control → session, outbox, append_batch → storage_call
-//! → mailbox → shared → reactor → threads → broker_core`.
+//! Imports point one way: `poller → storage_io, memory → control → session, outbox → storage_call →
+//! mailbox → shared → reactor → threads → broker_core`.
 
 pub mod admission;
-mod append_batch;
 pub mod broker_core;
 pub mod control;
 pub mod counts;
 mod disconnect;
-mod large_request;
 pub mod mailbox;
 mod memory;
 pub mod outbox;

@@ -24,7 +24,7 @@ use crate::image::{Broker, Features, Image, Permits};
 use crate::log::directory::LogDirectory;
 use crate::log::directory::directories::LogDirectories;
 use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
-use crate::park::Wake;
+use crate::replica::park::Wake;
 use crate::uuid::Uuid;
 
 /// A replica of this node that does not lie where the metadata says.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::image::{PartitionRegistration, Topic};
 use crate::log::config::LogConfig;
 use crate::log::directory::{LogDirectory, NewLog};
-use crate::park::{StopReason, Waiters};
+use crate::replica::park::{StopReason, Waiters};
 use crate::replica::{HostedPartition, Partition, Role};
 use crate::uuid::Uuid;
 

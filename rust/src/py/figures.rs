@@ -12,7 +12,7 @@ use super::door::enter;
 use crate::net::broker_core::BrokerCore;
 use crate::net::shared::Shared;
 use crate::node::Node;
-use crate::park::WaitFor;
+use crate::replica::park::WaitFor;
 
 /// The figures of one node, while it runs and after.
 #[pyclass(frozen, module = "kafkalite._native")]

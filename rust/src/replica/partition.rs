@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::log::append::{AppendInfo, AppendRequest};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
-use crate::park::{StopReason, Waiters};
+use crate::replica::park::{StopReason, Waiters};
 
 /// The `leading_epoch` of a log whose replica does not lead.
 const NO_EPOCH: i32 = -1;

@@ -44,8 +44,8 @@ use crate::image::Topic;
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::log::state::producers::AbortedTransaction;
-use crate::park::{Parked, WaitFor};
 use crate::replica::Partition;
+use crate::replica::park::{Parked, WaitFor};
 use crate::wire::{Reader, RequestHeader};
 
 pub const KEY: ApiKey = ApiKey {

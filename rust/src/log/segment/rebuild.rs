@@ -44,6 +44,20 @@ pub struct Rebuilt {
     pub cut: Option<String>,
 }
 
+impl Rebuilt {
+    fn empty(base_offset: i64, index_interval_bytes: u64) -> Rebuilt {
+        Rebuilt {
+            indexes: RebuiltIndexes::new(base_offset, index_interval_bytes),
+            aborted: AbortedIndex::default(),
+            end: SegmentEnd {
+                size_bytes: 0,
+                next_offset: base_offset,
+            },
+            cut: None,
+        }
+    }
+}
+
 /// A whole batch. It counts once the next one, or the end, has confirmed its place in the chain.
 struct ScannedBatch {
     position_byte: u64,
@@ -64,15 +78,7 @@ impl SegmentScan<'_> {
         let file = segment.file()?;
         let path = segment.files().path(LOG);
         let size = segment.size_bytes();
-        let mut rebuilt = Rebuilt {
-            indexes: RebuiltIndexes::new(base, self.index_interval_bytes),
-            aborted: AbortedIndex::default(),
-            end: SegmentEnd {
-                size_bytes: 0,
-                next_offset: base,
-            },
-            cut: None,
-        };
+        let mut rebuilt = Rebuilt::empty(base, self.index_interval_bytes);
         let mut scanner = BatchScanner::new(&*file, &path, 0, size);
         let mut reader = RecordReader::new();
         let mut confirmed_end = expected_offset;

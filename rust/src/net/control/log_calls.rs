@@ -11,8 +11,8 @@ use crate::log::log::Log;
 use crate::net::control::answer::{Answer, Answered, Kept, LogAnswer};
 use crate::net::control::queue::{ControlCall, ControlQueue};
 use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
-use crate::park::{CONTROL_THREAD, Parked, WaitFor};
 use crate::replica::Partition;
+use crate::replica::park::{CONTROL_THREAD, Parked, WaitFor};
 
 /// A call of a partition's log, and the number by which Python knows it.
 pub struct LogCall {

@@ -21,8 +21,8 @@ use crate::net::control::answer::LogAnswer;
 use crate::net::control::queue::{ControlCall, ControlQueue};
 use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
 use crate::node::ByDirectory;
-use crate::park::StopReason;
 use crate::replica::Partition;
+use crate::replica::park::StopReason;
 use crate::uuid::Uuid;
 
 /// Logs in one part of a change. They take some tenths of a second.

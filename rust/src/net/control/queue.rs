@@ -20,7 +20,7 @@ use crate::net::control::answer::LogAnswer;
 use crate::net::disconnect::{DisconnectReason, Refusals};
 use crate::net::memory::HeldMemory;
 use crate::net::storage_io::{Handoff, QueueId, StorageIo, Successor};
-use crate::park::Parked;
+use crate::replica::park::Parked;
 
 /// A request for Python.
 pub struct ControlFrame {

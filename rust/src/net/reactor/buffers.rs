@@ -4,7 +4,11 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::{LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES};
+use crate::limits::{
+    LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES, RECEIVE_GROWTH_MAX,
+    RECEIVE_RESERVED_BYTES,
+};
+use crate::net::session::Input;
 
 #[derive(Default)]
 pub struct Buffers {
@@ -32,6 +36,39 @@ impl Buffers {
         let buffer = self.large.remove(at)?;
         self.large_bytes -= buffer.len();
         Some(buffer)
+    }
+
+    /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as much
+    /// again may be expected.
+    pub fn make_room(&mut self, mut input: Input, wanted: usize) -> Input {
+        let have = input.end - input.start;
+        let grown = (2 * have).clamp(RECEIVE_BYTES, have + RECEIVE_GROWTH_MAX);
+        let size = wanted.min(grown).max(have + 1);
+        if input.buffer.len() - input.start >= size {
+            return input;
+        }
+        if input.start > 0 {
+            input.buffer.copy_within(input.start..input.end, 0);
+            (input.start, input.end) = (0, have);
+        }
+        if input.buffer.len() >= size {
+            return input;
+        }
+        // One that is large enough already costs nothing, whatever the frame claims.
+        if let Some(mut larger) = self.large(wanted) {
+            if let (Some(to), Some(from)) = (larger.get_mut(..have), input.buffer.get(..have)) {
+                to.copy_from_slice(from);
+            }
+            let smaller = std::mem::replace(&mut input.buffer, larger);
+            self.recycle(smaller);
+            return input;
+        }
+        if have >= RECEIVE_RESERVED_BYTES {
+            let further = wanted.saturating_sub(input.buffer.len());
+            input.buffer.reserve_exact(further);
+        }
+        input.buffer.resize(size, 0);
+        input
     }
 
     /// Keeps a buffer for the next frames. Beyond `LARGE_BUFFERS_KEPT_BYTES` those go that nobody has

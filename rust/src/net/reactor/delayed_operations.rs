@@ -5,14 +5,15 @@ use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
 use crate::api::{self, Chunk, code};
 use crate::error::{Error, Result};
-use crate::net::append_batch::Appended;
 use crate::net::control::queue::ControlAnswer;
 use crate::net::disconnect::DisconnectReason;
+use crate::net::reactor::Reactor;
 use crate::net::reactor::lifecycle::deregister;
-use crate::net::reactor::{Reactor, Timer};
+use crate::net::reactor::timers::Timer;
 use crate::net::session::Slot;
+use crate::net::storage_call::append_batch::Appended;
 use crate::net::storage_call::{CallResult, FetchCall, StorageCall, deregister_fetch};
-use crate::park::{Parked, WaitFor};
+use crate::replica::park::{Parked, WaitFor};
 use crate::wire::frame;
 use crate::wire::header::{FETCH, PRODUCE};
 
@@ -71,7 +72,7 @@ impl Reactor {
                 return;
             };
             let look = FetchCall::new(parked, fetch, is_over);
-            self.calls.push_back(StorageCall::Fetch(look));
+            self.calls.push(StorageCall::Fetch(look));
         }
     }
 
@@ -138,7 +139,48 @@ impl Reactor {
         if let Some(connection) = self.connections.by_token(token)
             && !std::mem::replace(&mut connection.is_touched, true)
         {
-            self.touched.push(token);
+            self.queue.touch(token);
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, deadline_ms: u64, token: u64, timer: Timer) {
+        self.timers
+            .set(deadline_ms, token, timer, &mut self.connections);
+    }
+
+    /// Answers Produce requests whose time is over, and sets the timer for the next one.
+    pub(super) fn on_late_timer(&mut self, token: u64) {
+        let now_ms = self.now_ms;
+        let Some(connection) = self.connections.by_token(token) else {
+            return;
+        };
+        if connection.late_timer_ms > now_ms {
+            return;
+        }
+        connection.late_timer_ms = u64::MAX;
+        let mut late = Vec::new();
+        let mut next_ms = u64::MAX;
+        for (slot, state) in connection.session.open_slots() {
+            match state {
+                Slot::Produce { deadline_ms, .. } if *deadline_ms <= now_ms => late.push(slot),
+                Slot::Produce { deadline_ms, .. } => next_ms = next_ms.min(*deadline_ms),
+                _ => {}
+            }
+        }
+        for slot in late {
+            self.answer_produce(token, slot);
+        }
+        if next_ms < u64::MAX {
+            self.set_late_timer(token, next_ms);
+        }
+    }
+
+    pub(super) fn set_late_timer(&mut self, token: u64, deadline_ms: u64) {
+        if let Some(connection) = self.connections.by_token(token)
+            && deadline_ms < connection.late_timer_ms
+        {
+            connection.late_timer_ms = deadline_ms;
+            self.set_timer(deadline_ms, token, Timer::Late);
         }
     }
 
@@ -184,7 +226,7 @@ impl Reactor {
                     // What was answered while another thread sent: nobody else goes on with it.
                     let later = std::mem::take(&mut connection.session.outbox);
                     if !later.is_empty() {
-                        self.touched.push(token);
+                        self.queue.touch(token);
                     }
                     outbox.append(later);
                     connection.session.outbox = outbox;
@@ -212,7 +254,7 @@ impl Reactor {
             }
             _ => {}
         }
-        self.calls.push_back(work);
+        self.calls.push(work);
     }
 
     fn on_appended(&mut self, appended: Appended) {

@@ -16,16 +16,19 @@ use crate::limits::{
     LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK, PRODUCE_WAIT_MS_MIN,
     WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
-use crate::net::append_batch::Source;
 use crate::net::control::queue::ControlFrame;
 use crate::net::disconnect::DisconnectReason;
-use crate::net::large_request::is_large;
 use crate::net::memory::HeldMemory;
-use crate::net::reactor::{Reactor, Timer};
+use crate::net::reactor::Reactor;
+use crate::net::reactor::pending_calls::PendingCalls;
+use crate::net::reactor::timers::Timer;
 use crate::net::request_context::read_header;
 use crate::net::session::Slot;
 use crate::net::shared::Shared;
 use crate::net::storage_call::StorageCall;
+use crate::net::storage_io::StorageIo;
+use crate::net::storage_call::append_batch::Source;
+use crate::net::storage_call::large_request::is_large;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
@@ -131,7 +134,7 @@ impl Reactor {
             (connection.round, connection.work_in_round) = (round, 0);
         }
         if connection.work_in_round >= WORK_PER_TURN {
-            self.yielded.push(token);
+            self.queue.yield_round(token);
             return Ok(false);
         }
         connection.work_in_round += match api_key {
@@ -179,7 +182,7 @@ impl Reactor {
         connection.work_in_round += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
         if self.waits_for_directory(&produce) {
             self.spare_requests.put(produce);
-            self.wait_for_memory.push(token);
+            self.queue.wait_for_memory(token);
             return Ok(false);
         }
         self.begin_produce(index, produce, bytes, base, None)?;
@@ -284,7 +287,7 @@ impl Reactor {
         if memory_bytes > MEMORY_FREE_BYTES {
             self.account_owed(index);
         }
-        self.calls.push_back(StorageCall::ListOffsets {
+        self.calls.push(StorageCall::ListOffsets {
             parked: self.parked(token, slot),
             request,
         });
@@ -314,24 +317,13 @@ impl Reactor {
         let deadline_ms = now_ms + wait_ms.max(PRODUCE_WAIT_MS_MIN);
         let slot = at.unwrap_or_else(|| connection.session.next_slot());
         let slot = (!is_silent).then_some(slot);
-        let mut pending = 0;
-        for (number, each) in produce.partitions.iter().enumerate() {
-            let Outcome::Accepted(partition, _) = &each.outcome else {
-                continue;
-            };
-            pending += 1;
-            let source = Source {
-                connection: token,
-                slot,
-                at: number,
-                directory: self.shared.storage.number_of(&partition.directory),
-                partition: partition.clone(),
-            };
-            // The ranges count from the start of the content, as the reader did.
-            let records = &each.records;
-            self.appends
-                .add(source, bytes, base + records.start, records.len());
-        }
+        let pending = stage(
+            &mut self.calls,
+            &self.shared.storage,
+            &produce,
+            (token, slot),
+            (bytes, base),
+        );
         match is_silent {
             true => {
                 self.spare_requests.put(produce);
@@ -445,4 +437,33 @@ impl Reactor {
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
         k03_metadata::answer(&header, reader, &connection.ask(&image)).map(Some)
     }
+}
+
+/// Stages the records of a request for appending, whose content begins at `base`. Returns of how many
+/// partitions.
+fn stage(
+    calls: &mut PendingCalls,
+    storage: &StorageIo,
+    produce: &Produce,
+    (connection, slot): (u64, Option<u64>),
+    (bytes, base): (&[u8], usize),
+) -> usize {
+    let mut staged = 0;
+    for (number, each) in produce.partitions.iter().enumerate() {
+        let Outcome::Accepted(partition, _) = &each.outcome else {
+            continue;
+        };
+        staged += 1;
+        let source = Source {
+            connection,
+            slot,
+            at: number,
+            directory: storage.number_of(&partition.directory),
+            partition: partition.clone(),
+        };
+        // The ranges count from the start of the content, as the reader did.
+        let records = &each.records;
+        calls.stage(source, bytes, base + records.start, records.len());
+    }
+    staged
 }

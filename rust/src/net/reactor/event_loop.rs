@@ -1,22 +1,19 @@
 //! The loop of a network thread: waits for events and messages, has connections served in rounds, and makes the
 //! storage calls that come of each round.
 
-use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use crate::limits::{
-    ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, STOP_WAIT_MS, WORKS_PER_ROUND,
-};
-use crate::net::append_batch::AppendBatch;
+use crate::limits::{ALONE_FLUSH_BYTES_MAX, ALONE_MS, HOUSEKEEPING_MS, STOP_WAIT_MS};
 use crate::net::mailbox::{Mailbox, Mailboxes, Message};
 use crate::net::poller::Event;
 use crate::net::reactor::accept::LISTENER_TOKEN;
 use crate::net::reactor::connections::Connection;
+use crate::net::reactor::timers::Timer;
 use crate::net::reactor::{Reactor, WAKE_TOKEN};
 use crate::net::session::Slot;
 use crate::net::shared::Shared;
+use crate::net::storage_call::append_batch::AppendBatch;
 use crate::net::storage_call::{CallResult, StorageCall};
 use crate::net::storage_io::{BlockingCall, Deliver, Handoff, Here, QueuedCall, Submitted};
 
@@ -119,14 +116,6 @@ impl QueuedCall for Submission {
     }
 }
 
-/// Puts what was produced first, since a Fetch of the same round gives it, but behind what was produced
-/// before: with several log directories some of a full appends may wait here still.
-fn put_append(calls: &mut VecDeque<StorageCall>, batch: AppendBatch) {
-    let is_append = |each: &&StorageCall| matches!(each, StorageCall::Append(_));
-    let at = calls.iter().take_while(is_append).count();
-    calls.insert(at, StorageCall::Append(batch));
-}
-
 impl Reactor {
     fn begin_turn(&mut self) -> io::Result<()> {
         let shared = self.shared.clone();
@@ -134,14 +123,16 @@ impl Reactor {
         let may_sleep = mailbox.is_none_or(Mailbox::is_left_empty);
         let timeout_ms = if may_sleep { self.timeout_ms() } else { 0 };
         let may_look = timeout_ms != 0 && self.is_one_alone_busy();
-        if !may_look || !self.busy_poll.finds(&mut self.poller, &mut self.events)? {
-            self.poller.wait(timeout_ms, &mut self.events)?;
-        }
-        self.next_event = 0;
+        let (poller, busy_poll) = (&mut self.poller, &mut self.busy_poll);
+        self.queue.begin_round(|events| {
+            if may_look && busy_poll.finds(poller, events)? {
+                return Ok(());
+            }
+            poller.wait(timeout_ms, events)
+        })?;
         self.round += 1;
         self.now_ms = self.shared.monotonic_ms();
         self.image = self.shared.image();
-        self.touched.append(&mut self.yielded);
         self.empty_mailbox();
         self.run_timers();
         if self.now_ms >= self.next_housekeeping_ms {
@@ -154,16 +145,24 @@ impl Reactor {
         Ok(())
     }
 
+    fn run_timers(&mut self) {
+        while let Some((token, timer)) = self.timers.take(self.now_ms) {
+            match timer {
+                Timer::Fetch(slot) => self.end_wait(token, slot),
+                Timer::Late => self.on_late_timer(token),
+                Timer::Unmute => self.touch(token),
+                Timer::GiveUp(progress) => self.give_up(token, progress),
+            }
+        }
+    }
+
     fn timeout_ms(&self) -> i32 {
-        if !self.yielded.is_empty() {
+        if self.queue.has_yielded() {
             return 0;
         }
-        let timer = self
+        let due_ms = self
             .timers
-            .peek()
-            .map(|Reverse((deadline_ms, ..))| *deadline_ms);
-        let due_ms = timer
-            .unwrap_or(u64::MAX)
+            .next_ms()
             .min(self.next_housekeeping_ms)
             .min(self.due_connections.next_ms())
             .min(self.listeners.due_ms);
@@ -175,44 +174,34 @@ impl Reactor {
 
     /// The next bit of the round. False: the round is over.
     fn step(&mut self) -> bool {
-        if let Some(event) = self.events.get(self.next_event).copied() {
-            self.next_event += 1;
+        if let Some(event) = self.queue.take_event() {
             self.on_event(event);
             return true;
         }
-        if let Some(token) = self.current.pop_front() {
+        if let Some(token) = self.queue.take_connection() {
             if let Some(index) = self.connections.place_of(token) {
                 self.advance(index);
             }
             return true;
         }
-        if !self.appends.is_empty() || !self.calls.is_empty() {
-            return true;
-        }
-        self.current.extend(self.touched.drain(..));
-        !self.current.is_empty()
-    }
-
-    /// Some of a round of events or connections is left.
-    fn is_mid_round(&self) -> bool {
-        self.next_event < self.events.len() || !self.current.is_empty()
+        !self.calls.is_empty() || self.queue.begin_pass()
     }
 
     /// Others of this round's connections than that of the call at hand have yet to be served.
     fn others_wait(&self) -> bool {
-        !self.calls.is_empty() || self.is_mid_round()
+        self.calls.has_calls() || self.queue.is_mid_pass()
     }
 
     /// The next storage call, once the round of events or connections is through, or much is waiting.
     fn next_call(&mut self) -> Option<StorageCall> {
-        if self.is_mid_round() && !self.appends.is_full() && self.calls.len() < WORKS_PER_ROUND {
+        if self.queue.is_mid_pass() && !self.calls.are_due() {
             return None;
         }
-        for mut batch in self.appends.take() {
+        for mut batch in self.calls.take_appends() {
             batch.flushes = self.may_flush(&batch);
-            put_append(&mut self.calls, batch);
+            self.calls.put_append(batch);
         }
-        self.calls.pop_front()
+        self.calls.next()
     }
 
     /// No more than one connection has moved for a while.
@@ -228,7 +217,7 @@ impl Reactor {
             return false;
         };
         let is_alone =
-            self.busy == piece.connection && self.is_one_alone_busy() && self.calls.is_empty();
+            self.busy == piece.connection && self.is_one_alone_busy() && !self.calls.has_calls();
         if !is_alone
             || piece.length > ALONE_FLUSH_BYTES_MAX
             || !piece.partition.directory.flushes_fast()
@@ -314,10 +303,7 @@ impl Reactor {
             Message::CallResult(done) => self.complete(done),
             Message::Room => self.listen_again(),
             Message::Excess(excess) => self.close_excess(excess),
-            Message::Memory => {
-                let waiting = std::mem::take(&mut self.wait_for_memory);
-                self.touched.extend(waiting);
-            }
+            Message::Memory => self.queue.memory_has_come(),
             Message::Stop => self.stop(),
             #[cfg(test)]
             Message::Panic => panic!("a request that no thread can stand"),
@@ -329,7 +315,7 @@ impl Reactor {
         self.next_housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
         self.listen_again();
         // A directory may answer again, for which requests wait when memory is short.
-        self.touched.append(&mut self.wait_for_memory);
+        self.queue.memory_has_come();
         self.ease_shortage();
     }
 
@@ -351,40 +337,5 @@ impl Reactor {
             self.end_waits(index);
             self.touch(self.connections.token_of(index));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::net::outbox::Outbox;
-
-    /// Appends were full in mid-round: one directory's batch was made and the other's was not.
-    /// The next full appends went in front of that, and so did requests of a connection that were later.
-    #[test]
-    fn what_is_produced_later_is_appended_later_and_before_other_calls() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let stream = Arc::new(TcpStream::connect(address).expect("a connection"));
-        let mut calls = VecDeque::from([StorageCall::Send {
-            connection: 0,
-            stream,
-            outbox: Outbox::default(),
-        }]);
-        for directory in 0..3 {
-            let batch = AppendBatch {
-                directory,
-                ..AppendBatch::default()
-            };
-            put_append(&mut calls, batch);
-        }
-        let directory_of = |each: StorageCall| match each {
-            StorageCall::Append(batch) => Some(batch.directory),
-            _ => None,
-        };
-        let order: Vec<Option<usize>> = calls.into_iter().map(directory_of).collect();
-        assert_eq!(order, [Some(0), Some(1), Some(2), None]);
     }
 }

@@ -6,11 +6,11 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::limits::{LARGE_REQUEST_COPIES, RECEIVE_BYTES};
 use crate::net::disconnect::DisconnectReason;
-use crate::net::large_request::{Content, LargeRead, LargeRequest};
 use crate::net::reactor::Reactor;
 use crate::net::session::Slot;
 use crate::net::storage_call::StorageCall;
-use crate::park::Parked;
+use crate::net::storage_call::large_request::{Content, LargeRead, LargeRequest};
+use crate::replica::park::Parked;
 use crate::wire::RequestHeader;
 use crate::wire::header::METADATA;
 
@@ -41,7 +41,7 @@ impl Reactor {
         let Some((slot, content)) = self.aside.take() else {
             return Some(buffer);
         };
-        let is_own = buffer.len() > RECEIVE_BYTES && !self.appends.has_buffer();
+        let is_own = buffer.len() > RECEIVE_BYTES && !self.calls.has_buffer();
         let (frame, content, back) = match is_own {
             true => (buffer, content, None),
             false => {
@@ -66,7 +66,7 @@ impl Reactor {
         let image = self.shared.image();
         if let Some(connection) = self.connections.get(index) {
             self.calls
-                .push_back(StorageCall::LargeRequest(Box::new(LargeRequest {
+                .push(StorageCall::LargeRequest(Box::new(LargeRequest {
                     parked,
                     frame,
                     content,
@@ -149,7 +149,7 @@ impl Reactor {
             },
             Content::Produce(produce, buffer, base) => {
                 let begun = self.begin_produce(index, produce, &buffer, base, Some(slot));
-                if let Some(buffer) = self.appends.end_buffer(buffer) {
+                if let Some(buffer) = self.calls.end_buffer(buffer) {
                     self.buffers.recycle(buffer);
                 }
                 begun?;

@@ -11,11 +11,12 @@ use crate::limits::{GONE_WAIT_MS, IDLE_LOOKS_PER_TURN};
 use crate::net::mailbox::{Excess, Message};
 use crate::net::memory::connection::ConnectionMemory;
 use crate::net::poller::Readiness;
+use crate::net::reactor::Reactor;
 use crate::net::reactor::connections::{Connection, Traffic};
-use crate::net::reactor::{Reactor, Timer};
+use crate::net::reactor::timers::Timer;
 use crate::net::session::{Session, Slot};
 use crate::net::storage_call::deregister_fetch;
-use crate::park::Parked;
+use crate::replica::park::Parked;
 
 impl Reactor {
     pub(super) fn open(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
@@ -164,13 +165,7 @@ impl Reactor {
     /// Drops the storage calls for a connection that is gone, as far as they are not under way.
     fn drop_calls(&mut self, token: u64) {
         self.shared.storage.cancel(self.index, token);
-        for _ in 0..self.calls.len() {
-            match self.calls.pop_front() {
-                Some(call) if call.is_for(token) => call.cancel(),
-                Some(call) => self.calls.push_back(call),
-                None => {}
-            }
-        }
+        self.calls.cancel(token);
     }
 
     pub(super) fn parked(&self, connection: u64, slot: u64) -> Parked {

@@ -61,7 +61,7 @@ impl Reactor {
         let token = self.connections.token_of(index);
         match is_cut_off {
             true => self.end(token),
-            false => self.wait_for_memory.push(token),
+            false => self.queue.wait_for_memory(token),
         }
     }
 
@@ -101,7 +101,7 @@ impl Reactor {
             // Whoever is refused here is told when there is room again.
             let is_refused = bytes > MEMORY_FREE_BYTES && !shared.memory.reserve(0);
             if is_refused && connection.memory.request_waits(&shared.memory, self.now_ms) {
-                self.wait_for_memory.push(token);
+                self.queue.wait_for_memory(token);
                 return Ok(true);
             }
         }
@@ -127,7 +127,7 @@ impl Reactor {
     pub(super) fn waits_for_python(&mut self, index: usize) -> bool {
         let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
         if waits {
-            self.wait_for_memory.push(self.connections.token_of(index));
+            self.queue.wait_for_memory(self.connections.token_of(index));
         }
         waits
     }

@@ -3,15 +3,22 @@
 //!
 //! ```text
 //! event_loop   wait ─► mailbox: wake-ups, Python's answers, new connections ─► timers
-//! receive      bytes of a socket ─► frames      buffers   the memory they come in
+//! receive      bytes of a socket ─► frames
 //! dispatch     a frame ─► its request begins      large_requests   those that take long to be read
-//!              records of the round's Produce requests, together (`append_batch`)
-//! event_loop   storage calls: appends, the logs read for fetches
+//! event_loop   storage calls: appends of the round, the logs read for fetches
 //! delayed_operations    requests that wait ─► their answers
 //! send         answers ─► the socket; a connection that waited for that goes on with its next frames
+//! lifecycle    connections opened, ended, closed      memory_use   what they take of the memory
+//! ```
 //!
-//! accept   listeners      lifecycle, connections, idle   connections opened, found, closed
-//! memory_use   what they take of the memory for requests      timers   busy_poll
+//! These are methods of the reactor, for they need several of its parts. The parts know nothing of it, nor
+//! of each other but for the connections:
+//!
+//! ```text
+//! Listeners (accept)      connections that come        RunQueue      who is served next
+//! Connections             found by their tokens        Timers        whose time is over
+//! DueConnections, LeastRecent (idle)   who goes        PendingCalls  storage calls to be made
+//! Buffers                 memory to receive into       BusyPoll      a look before the thread sleeps
 //! ```
 //!
 //! This file holds the state, which belongs to one thread at a time. `event_loop::drive` makes the storage
@@ -33,12 +40,12 @@ mod idle;
 mod large_requests;
 mod lifecycle;
 mod memory_use;
+mod pending_calls;
 mod receive;
+mod run_queue;
 mod send;
 mod timers;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::TcpListener;
 use std::ops::Range;
@@ -50,29 +57,17 @@ use self::buffers::Buffers;
 use self::busy_poll::BusyPoll;
 use self::connections::Connections;
 use self::idle::{DueConnections, LeastRecent};
+use self::pending_calls::PendingCalls;
+use self::run_queue::RunQueue;
+use self::timers::Timers;
 use crate::api::k00_produce;
 use crate::image::Image;
-use crate::net::append_batch::PendingAppends;
 use crate::net::outbox::SpareAnswers;
-use crate::net::poller::{Event, Poller, Readiness};
+use crate::net::poller::{Poller, Readiness};
 use crate::net::shared::Shared;
-use crate::net::storage_call::StorageCall;
 use crate::net::storage_io::Handoff;
 
 const WAKE_TOKEN: u64 = u64::MAX;
-
-/// The purpose of a connection's timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    /// The time of a Fetch, in its slot, is over.
-    Fetch(u64),
-    /// The time of a Produce request may be over.
-    Late,
-    /// A client that was held back may go on.
-    Unmute,
-    /// The client has closed its side, and its requests had come so far (`Connection::progress`).
-    GiveUp(u64),
-}
 
 pub struct Reactor {
     index: usize,
@@ -86,21 +81,11 @@ pub struct Reactor {
     /// Memory of requests and of answers, to be used again.
     spare_requests: k00_produce::Spare,
     spare_answers: SpareAnswers,
-    appends: PendingAppends,
     /// A large request in the buffer that is being looked at: its slot, and where it lies.
     aside: Option<(u64, Range<usize>)>,
-    /// Storage calls of this round.
-    calls: VecDeque<StorageCall>,
-    events: Vec<Event>,
-    next_event: usize,
-    /// Connections to be sent to and gone on with, next and after those.
-    current: VecDeque<u64>,
-    touched: Vec<u64>,
-    /// Connections that had their share of this round and go on in the next.
-    yielded: Vec<u64>,
-    wait_for_memory: Vec<u64>,
-    /// Soonest first; an entry may be of a connection or slot long gone.
-    timers: BinaryHeap<Reverse<(u64, u64, Timer)>>,
+    calls: PendingCalls,
+    queue: RunQueue,
+    timers: Timers,
     /// The connection that had the last event, and when another one had one.
     busy: u64,
     others_busy_ms: u64,
@@ -145,16 +130,10 @@ impl Reactor {
             buffers: Buffers::default(),
             spare_requests: k00_produce::Spare::default(),
             spare_answers: SpareAnswers::default(),
-            appends: PendingAppends::default(),
             aside: None,
-            calls: VecDeque::new(),
-            events: Vec::new(),
-            next_event: 0,
-            current: VecDeque::new(),
-            touched: Vec::new(),
-            yielded: Vec::new(),
-            wait_for_memory: Vec::new(),
-            timers: BinaryHeap::new(),
+            calls: PendingCalls::default(),
+            queue: RunQueue::default(),
+            timers: Timers::default(),
             busy: WAKE_TOKEN,
             others_busy_ms: 0,
             busy_poll: BusyPoll::new(shared.context.settings.busy_poll),

@@ -6,9 +6,7 @@
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;
 
-use crate::limits::{
-    MEMORY_FREE_BYTES, RECEIVE_BYTES, RECEIVE_GROWTH_MAX, RECEIVE_RESERVED_BYTES, RECEIVES_PER_TURN,
-};
+use crate::limits::{MEMORY_FREE_BYTES, RECEIVES_PER_TURN};
 use crate::net::disconnect::DisconnectReason;
 use crate::net::reactor::Reactor;
 use crate::net::session::Input;
@@ -29,7 +27,7 @@ impl Reactor {
             let goes_on = self.connections.get(index).is_some_and(|connection| {
                 !connection.is_blocked && !connection.memory.waits && !connection.has_ended
             });
-            if !goes_on || self.appends.is_full() {
+            if !goes_on || self.calls.are_appends_full() {
                 return;
             }
         }
@@ -54,7 +52,7 @@ impl Reactor {
         } else {
             let wanted = connection.session.wanted_bytes(request_bytes_max)?;
             let input = std::mem::take(&mut connection.session.input);
-            self.make_room(input, wanted)
+            self.buffers.make_room(input, wanted)
         };
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
@@ -109,39 +107,6 @@ impl Reactor {
         }
     }
 
-    /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as much
-    /// again may be expected.
-    fn make_room(&mut self, mut input: Input, wanted: usize) -> Input {
-        let have = input.end - input.start;
-        let grown = (2 * have).clamp(RECEIVE_BYTES, have + RECEIVE_GROWTH_MAX);
-        let size = wanted.min(grown).max(have + 1);
-        if input.buffer.len() - input.start >= size {
-            return input;
-        }
-        if input.start > 0 {
-            input.buffer.copy_within(input.start..input.end, 0);
-            (input.start, input.end) = (0, have);
-        }
-        if input.buffer.len() >= size {
-            return input;
-        }
-        // One that is large enough already costs nothing, whatever the frame claims.
-        if let Some(mut larger) = self.buffers.large(wanted) {
-            if let (Some(to), Some(from)) = (larger.get_mut(..have), input.buffer.get(..have)) {
-                to.copy_from_slice(from);
-            }
-            let smaller = std::mem::replace(&mut input.buffer, larger);
-            self.buffers.recycle(smaller);
-            return input;
-        }
-        if have >= RECEIVE_RESERVED_BYTES {
-            let further = wanted.saturating_sub(input.buffer.len());
-            input.buffer.reserve_exact(further);
-        }
-        input.buffer.resize(size, 0);
-        input
-    }
-
     /// Works on the frames in `input`; what is left over stays the session's input.
     pub(super) fn process(&mut self, index: usize, input: Input) {
         let Input { buffer, start, end } = input;
@@ -165,7 +130,7 @@ impl Reactor {
         }
         let Some(connection) = self.connections.get(index) else {
             self.aside = None;
-            if let Some(buffer) = self.appends.end_buffer(buffer) {
+            if let Some(buffer) = self.calls.end_buffer(buffer) {
                 self.buffers.recycle(buffer);
             }
             return;
@@ -175,7 +140,7 @@ impl Reactor {
         let is_whole = rest.len() > buffer.len() / 2 && self.aside.is_none();
         if rest.is_empty() {
             connection.session.input = Input::default();
-        } else if !self.appends.has_buffer() && is_whole {
+        } else if !self.calls.has_buffer() && is_whole {
             // Kept as it is.
             connection.session.input = Input {
                 buffer,
@@ -191,7 +156,7 @@ impl Reactor {
             };
         }
         if let Some(buffer) = self.read_aside(index, buffer)
-            && let Some(buffer) = self.appends.end_buffer(buffer)
+            && let Some(buffer) = self.calls.end_buffer(buffer)
         {
             self.buffers.recycle(buffer);
         }

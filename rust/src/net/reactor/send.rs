@@ -28,7 +28,7 @@ impl Reactor {
             connection.is_sending = true;
             connection.memory.sending_bytes = connection.session.outbox.memory_bytes();
             let is_much = connection.memory.sending_bytes > MEMORY_FREE_BYTES;
-            self.calls.push_back(StorageCall::Send {
+            self.calls.push(StorageCall::Send {
                 connection: token,
                 stream: connection.stream.clone(),
                 outbox: std::mem::take(&mut connection.session.outbox),
@@ -73,7 +73,7 @@ impl Reactor {
         }
         if flushed == Flushed::Elsewhere {
             // In its next turn: with many small ranges here and there this may go on for long.
-            self.yielded.push(token);
+            self.queue.yield_round(token);
         }
         if connection.is_blocked && !is_stopping && !connection.has_ended {
             connection.is_blocked = false;

@@ -2,84 +2,101 @@
 //! answered before their time.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
+use super::connections::Connections;
 use crate::limits::{TIMERS_FREE, TIMERS_PER_CONNECTION};
-use crate::net::reactor::{Reactor, Timer};
-use crate::net::session::Slot;
 
-impl Reactor {
-    pub(super) fn set_timer(&mut self, deadline_ms: u64, token: u64, timer: Timer) {
-        self.timers.push(Reverse((deadline_ms, token, timer)));
-        if self.timers.len() > TIMERS_FREE + TIMERS_PER_CONNECTION * self.connections.places() {
-            self.drop_dead_timers();
+/// The purpose of a connection's timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// The time of a Fetch, in its slot, is over.
+    Fetch(u64),
+    /// The time of a Produce request may be over.
+    Late,
+    /// A client that was held back may go on.
+    Unmute,
+    /// The client has closed its side, and its requests had come so far (`Connection::progress`).
+    GiveUp(u64),
+}
+
+/// Soonest first; an entry may be of a connection or slot long gone.
+#[derive(Default)]
+pub(super) struct Timers {
+    entries: BinaryHeap<Reverse<(u64, u64, Timer)>>,
+}
+
+impl Timers {
+    pub fn set(
+        &mut self,
+        deadline_ms: u64,
+        token: u64,
+        timer: Timer,
+        connections: &mut Connections,
+    ) {
+        self.entries.push(Reverse((deadline_ms, token, timer)));
+        if self.entries.len() > TIMERS_FREE + TIMERS_PER_CONNECTION * connections.places() {
+            self.drop_dead(connections);
         }
     }
 
-    /// Most timers are of requests that were answered before their time.
-    fn drop_dead_timers(&mut self) {
-        let timers = std::mem::take(&mut self.timers).into_vec();
-        let alive = timers
-            .into_iter()
-            .filter(|Reverse((deadline_ms, token, timer))| {
-                let connection = self.connections.by_token(*token);
-                connection.is_some_and(|connection| match timer {
-                    Timer::Fetch(slot) => connection.session.slot(*slot).is_some(),
-                    Timer::Late => connection.late_timer_ms == *deadline_ms,
-                    Timer::Unmute => connection.session.muted_until_ms() == *deadline_ms,
-                    Timer::GiveUp(_) => true,
-                })
-            });
-        self.timers = alive.collect();
+    /// When the next one is over.
+    pub fn next_ms(&self) -> u64 {
+        self.entries
+            .peek()
+            .map_or(u64::MAX, |Reverse((deadline_ms, ..))| *deadline_ms)
     }
 
-    pub(super) fn run_timers(&mut self) {
-        while let Some(Reverse((deadline_ms, token, timer))) = self.timers.peek().copied() {
-            if deadline_ms > self.now_ms {
-                return;
-            }
-            self.timers.pop();
-            match timer {
-                Timer::Fetch(slot) => self.end_wait(token, slot),
-                Timer::Late => self.on_late_timer(token),
-                Timer::Unmute => self.touch(token),
-                Timer::GiveUp(progress) => self.give_up(token, progress),
-            }
+    /// Takes one that is over, with the token of its connection.
+    pub fn take(&mut self, now_ms: u64) -> Option<(u64, Timer)> {
+        if self.next_ms() > now_ms {
+            return None;
         }
+        let Reverse((_, token, timer)) = self.entries.pop()?;
+        Some((token, timer))
     }
 
-    /// Answers Produce requests whose time is over, and sets the timer for the next one.
-    fn on_late_timer(&mut self, token: u64) {
-        let now_ms = self.now_ms;
-        let Some(connection) = self.connections.by_token(token) else {
-            return;
+    fn drop_dead(&mut self, connections: &mut Connections) {
+        let is_alive = |Reverse((deadline_ms, token, timer)): &Reverse<(u64, u64, Timer)>| {
+            let connection = connections.by_token(*token);
+            connection.is_some_and(|connection| match timer {
+                Timer::Fetch(slot) => connection.session.slot(*slot).is_some(),
+                Timer::Late => connection.late_timer_ms == *deadline_ms,
+                Timer::Unmute => connection.session.muted_until_ms() == *deadline_ms,
+                Timer::GiveUp(_) => true,
+            })
         };
-        if connection.late_timer_ms > now_ms {
-            return;
+        let timers = std::mem::take(&mut self.entries).into_vec();
+        self.entries = timers.into_iter().filter(is_alive).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soonest_comes_first_and_none_before_its_time() {
+        let mut timers = Timers::default();
+        let mut connections = Connections::default();
+        assert_eq!((timers.next_ms(), timers.take(u64::MAX)), (u64::MAX, None));
+        for (deadline_ms, token) in [(30, 3), (10, 1), (20, 2)] {
+            timers.set(deadline_ms, token, Timer::Late, &mut connections);
         }
-        connection.late_timer_ms = u64::MAX;
-        let mut late = Vec::new();
-        let mut next_ms = u64::MAX;
-        for (slot, state) in connection.session.open_slots() {
-            match state {
-                Slot::Produce { deadline_ms, .. } if *deadline_ms <= now_ms => late.push(slot),
-                Slot::Produce { deadline_ms, .. } => next_ms = next_ms.min(*deadline_ms),
-                _ => {}
-            }
-        }
-        for slot in late {
-            self.answer_produce(token, slot);
-        }
-        if next_ms < u64::MAX {
-            self.set_late_timer(token, next_ms);
-        }
+        assert_eq!((timers.next_ms(), timers.take(9)), (10, None));
+        assert_eq!(timers.take(20), Some((1, Timer::Late)));
+        assert_eq!(timers.take(20), Some((2, Timer::Late)));
+        assert_eq!(timers.take(20), None);
     }
 
-    pub(super) fn set_late_timer(&mut self, token: u64, deadline_ms: u64) {
-        if let Some(connection) = self.connections.by_token(token)
-            && deadline_ms < connection.late_timer_ms
-        {
-            connection.late_timer_ms = deadline_ms;
-            self.set_timer(deadline_ms, token, Timer::Late);
+    #[test]
+    fn those_of_connections_that_are_gone_do_not_pile_up() {
+        let mut timers = Timers::default();
+        let mut connections = Connections::default();
+        for token in 0..=TIMERS_FREE as u64 {
+            assert_eq!(timers.entries.len() as u64, token);
+            timers.set(token, token, Timer::Unmute, &mut connections);
         }
+        assert!(timers.entries.is_empty());
     }
 }

@@ -4,6 +4,9 @@
 //! A call stays within the log directory whose queue it has passed. What concerns several is made by a
 //! call each (`CallResult::Elsewhere`).
 
+pub mod append_batch;
+pub mod large_request;
+
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -18,12 +21,12 @@ use crate::limits::{
     LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS,
 };
 use crate::log::directory::LogDirectory;
-use crate::net::append_batch::{AppendBatch, Appended};
-use crate::net::large_request::{LargeRead, LargeRequest};
 use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
 use crate::net::poller;
+use crate::net::storage_call::append_batch::{AppendBatch, Appended};
+use crate::net::storage_call::large_request::{LargeRead, LargeRequest};
 use crate::net::storage_io::{Here, QueueId, QueueKind, Route, StorageIo};
-use crate::park::Parked;
+use crate::replica::park::Parked;
 
 pub enum StorageCall {
     /// The Produce requests of a round, as far as they concern one log directory.

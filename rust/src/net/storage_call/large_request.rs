@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::limits::LARGE_REQUEST_BYTES;
 use crate::net::request_context::{ApiKeys, RequestContext, read_header};
-use crate::park::Parked;
+use crate::replica::park::Parked;
 use crate::wire::Reader;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE};
 
