@@ -7,7 +7,6 @@ process.
 import _socket
 import gc
 import os
-import queue
 import select
 import signal
 import sys
@@ -294,27 +293,21 @@ def _close(core: _native.BrokerCore, metadata: Metadata, log: Log) -> bool:
     the others; the log names those that could not be stopped cleanly. Returns whether all were."""
     reasons = []
     broker_epoch = metadata.cluster.broker.epoch
-    closed: queue.SimpleQueue[list[tuple[str, str]] | Exception] = queue.SimpleQueue()
-
-    def close_logs() -> None:
-        try:
-            closed.put(core.close(broker_epoch))
-        except Exception as error:
-            closed.put(error)
-
+    closed: list[list[tuple[str, str]]] = []
+    closing = threading.Thread(target=lambda: closed.append(core.close(broker_epoch)))
     # The logs of topics need nothing of the metadata's last records, of which there is one for each
     # partition, and are closed meanwhile.
     try:
-        threading.Thread(target=close_logs, name="closing").start()
+        closing.start()
     except RuntimeError:
-        close_logs()
+        closing.run()
     try:
         metadata.writer.stop(core)
     except KafkaliteError as error:
         reasons.append(str(error))
-    failed = closed.get()
-    if isinstance(failed, Exception):
-        raise failed
+    if closing.is_alive():
+        closing.join()
+    (failed,) = closed
     reasons += [reason for _, reason in failed]
     if not reasons:
         return True

@@ -306,3 +306,31 @@ def test_who_waits_for_memory_waits_as_long_as_it_takes(scarce: kafkalite.Broker
         assert answer.error_code == 0
         client.socket.close()
     sender.join()
+
+
+def test_who_is_idle_holds_no_memory_by_a_long_name(scarce: kafkalite.Broker) -> None:
+    """A name that memory was counted for was kept until the next request, and so were those who
+    were idle closed for it after ten seconds; until then nobody else had any."""
+    name = "n" * 30_000
+    idle = [Connection(scarce.bootstrap_servers) for _ in range(BUDGET_BYTES // len(name) + 1)]
+    for each in idle:
+        body = VERSIONS.encode(3)
+        each.socket.sendall(request_frame(KEYS["ApiVersions"], 3, body, client_id=name))
+        assert each.receive(KEYS["ApiVersions"], 3, 7).error_code == 0
+    with (
+        Connection(scarce.bootstrap_servers) as slow,
+        Connection(scarce.bootstrap_servers) as other,
+    ):
+        record = batch([bytes(LARGE_BYTES)])
+        # Whatever the memory, one frame may come in.
+        slow.socket.sendall(
+            framed("Produce", 9, slow.produce_request("t", record))[:BEGINNING_BYTES]
+        )
+        assert other.ask("Metadata", 9, ASK).brokers
+        started = time.monotonic()
+        answer = other.ask("Produce", 9, other.produce_request("t", record))
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        assert time.monotonic() - started < 5
+    for each in idle:
+        assert each.ask("Metadata", 9, ASK).brokers
+        each.socket.close()

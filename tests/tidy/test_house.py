@@ -25,7 +25,7 @@ RUST_ORDER = [
     {"wire", "batch"},
     {"codec"},
     {"log"},
-    {"access", "arrow", "client", "image", "node", "park", "quota", "replica"},
+    {"access", "arrow", "client", "image", "node", "quota", "replica"},
     {"api"},
     {"net"},
     {"py"},

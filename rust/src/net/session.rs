@@ -18,7 +18,7 @@ use crate::api::Chunk;
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::Fetch;
 use crate::error::Result;
-use crate::limits::{PARKED_SLOTS_MAX, UNSENT_BYTES_MAX};
+use crate::limits::{MEMORY_FREE_BYTES, PARKED_SLOTS_MAX, UNSENT_BYTES_MAX};
 use crate::net::outbox::{Outbox, SpareAnswers};
 use crate::wire::frame;
 use crate::wire::header::PRODUCE;
@@ -188,6 +188,13 @@ impl Session {
     pub fn name_client(&mut self, client_id: Option<&str>) {
         if self.client_id.as_deref() != client_id {
             self.client_id = client_id.map(Into::into);
+        }
+    }
+
+    /// Each request names the client again: a long name takes no memory while none is worked on.
+    pub fn forget_long_name(&mut self) {
+        if self.slots.is_empty() && self.client_id_bytes() > MEMORY_FREE_BYTES {
+            self.client_id = None;
         }
     }
 
@@ -444,6 +451,21 @@ mod tests {
         session.answer(first, answer(1));
         session.answer(first, answer(9));
         assert_eq!(sent(&session), [1, 2]);
+    }
+
+    #[test]
+    fn a_long_name_is_kept_as_long_as_a_request_of_it_is_worked_on() {
+        let mut session = new_session();
+        let slot = session.begin(produce());
+        session.name_client(Some(&"x".repeat(MEMORY_FREE_BYTES + 1)));
+        session.forget_long_name();
+        assert_eq!(session.client_id_bytes(), MEMORY_FREE_BYTES + 1);
+        session.answer(slot, answer(1));
+        session.forget_long_name();
+        assert_eq!(session.client_id(), None);
+        session.name_client(Some("short"));
+        session.forget_long_name();
+        assert_eq!(session.client_id().as_deref(), Some("short"));
     }
 
     #[test]

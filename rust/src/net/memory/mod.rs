@@ -14,7 +14,6 @@
 //!                 closed is who holds memory and (each second)
 //!                 - is to send or to read, and moves nothing, or hardly      slow_client
 //!                 - has waited for the rest of a frame as long as clients do    FRAME_WAIT_MS
-//!                 - is idle, and holds it by its name alone                   SLOW_FRAME_MS
 //!                 - exceeds the budget with a frame that waits for what does not answer
 //! ```
 //!

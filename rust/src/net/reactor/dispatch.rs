@@ -26,9 +26,9 @@ use crate::net::request_context::read_header;
 use crate::net::session::Slot;
 use crate::net::shared::Shared;
 use crate::net::storage_call::StorageCall;
-use crate::net::storage_io::StorageIo;
 use crate::net::storage_call::append_batch::Source;
 use crate::net::storage_call::large_request::is_large;
+use crate::net::storage_io::StorageIo;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 

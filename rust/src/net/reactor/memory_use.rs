@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::api::k00_produce::{Outcome, Produce, ProducePartition};
 use crate::error::Result;
-use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES, SLOW_FRAME_MS};
+use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES};
 use crate::net::memory::connection::counted;
 use crate::net::memory::slow_client::{ClientProgress, SlowClientCheck};
 use crate::net::poller;
@@ -70,6 +70,7 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
+        connection.session.forget_long_name();
         let owed_bytes = counted(connection.session.waiting_bytes())
             + counted(connection.memory.sending_bytes)
             + counted(connection.session.client_id_bytes());
@@ -231,12 +232,6 @@ impl Connection {
     /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
     /// up what it waits for.
     pub(super) fn is_hoarding(&mut self, now_ms: u64) -> bool {
-        let waits = self.session.has_open_slots() || !self.session.input.is_empty();
-        let is_idle = !waits && !self.is_sending;
-        let is_silent = now_ms.saturating_sub(self.traffic.last_active_ms) > SLOW_FRAME_MS;
-        if is_idle && is_silent && counted(self.session.client_id_bytes()) > 0 {
-            return true;
-        }
         let holds_memory = self.memory.held_bytes > 0 && !self.is_sending;
         let waits_since_ms = self.memory.frame_waits_since_ms.filter(|_| holds_memory);
         if waits_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > FRAME_WAIT_MS) {
