@@ -1,13 +1,14 @@
 """How long one client's large request keeps others waiting, and what it takes in memory.
 
     python benches/large_requests.py                              # every key, 1 to 95 MB
-    python benches/large_requests.py --keys Metadata,Fetch --sizes 40 --threads 1
+    python benches/large_requests.py --keys "Metadata;OffsetCommit, known" --sizes 40
 
 Frames are full of the smallest elements that a key has: partitions or topics that there are none
-of, each another one; of ApiVersions, whose request has no list, tagged fields. The broker is a
-process of its own for each measurement. Four other connections send a small request each every
-5 ms, from another process, which says how long one waited at most. Memory is the broker's peak
-(VmHWM) above what was resident before.
+of, each another one; of ApiVersions, whose request has no list, tagged fields. Those of the keys
+that Python answers are in `tests/api/large_messages.py`. The broker is a process of its own for
+each measurement. Four other connections send a small request each every 5 ms, from another process,
+which says how long one waited at most: ApiVersions, and beside a key of Python's ListGroups, which
+Python answers too. Memory is the broker's peak (VmHWM) above what was resident before.
 """
 
 import argparse
@@ -25,7 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+
 import kafkalite
+from api import large_messages
 from api.raw import KEYS, request_frame
 
 MIB = 1 << 20
@@ -87,11 +90,6 @@ def api_versions(size: int) -> bytes:
     return b"\x02x\x02x" + uvarint(count) + b"".join(itertools.islice(fields, count))
 
 
-def delete_topics(size: int) -> bytes:
-    elements = (b"\x05" + name[1:5] for name in names())
-    return counted(elements, 5, size) + struct.pack(">i", 1000) + b"\0"
-
-
 REQUESTS: dict[str, tuple[int, int, Callable[[int], bytes]]] = {
     "Produce": (KEYS["Produce"], 9, produce),
     "Fetch": (KEYS["Fetch"], 12, fetch),
@@ -99,7 +97,6 @@ REQUESTS: dict[str, tuple[int, int, Callable[[int], bytes]]] = {
     "Metadata": (KEYS["Metadata"], 9, metadata),
     "Metadata, creates": (KEYS["Metadata"], 9, metadata_with_creation),
     "ApiVersions": (KEYS["ApiVersions"], 3, api_versions),
-    "DeleteTopics": (KEYS["DeleteTopics"], 4, delete_topics),
 }
 
 
@@ -128,10 +125,10 @@ def receive(connection: socket.socket) -> int:
         return -1
 
 
-def probe(addresses: list[str], pipe: Pipe) -> None:
-    """Asks for the versions every 5 ms, on a few connections, lest one be alone on another thread,
-    until told to end; then says how long an answer took at most."""
-    frame = request_frame(KEYS["ApiVersions"], 0, b"")
+def probe(addresses: list[str], key: str, pipe: Pipe) -> None:
+    """Asks for the versions, or the groups, every 5 ms, on a few connections, lest one be alone on
+    another thread, until told to end; then says how long an answer took at most."""
+    frame = request_frame(KEYS[key], 0, b"")
     connections = [connect(address) for address in addresses]
     longest = 0.0
     pipe.send("ready")
@@ -156,14 +153,17 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(frame: bytes, threads: int) -> tuple[float, float, float, int, float]:
+def measure(name: str, frame: bytes, threads: int) -> tuple[float, float, float, int, float]:
     """Seconds that others waited at most, MiB above what was resident, seconds to the answer, its
     bytes (-1: closed), and the broker's CPU seconds."""
     config = {"num.network.threads": str(threads)} if threads else {}
+    asked = "ListGroups" if name in large_messages.CASES else "ApiVersions"
     with tempfile.TemporaryDirectory() as folder, kafkalite.Broker(folder, config=config) as broker:
+        if name in large_messages.CASES:
+            large_messages.prepare(broker.bootstrap_servers)
         ours, theirs = multiprocessing.Pipe()
         addresses = [broker.bootstrap_servers] * 4
-        prober = multiprocessing.Process(target=probe, args=(addresses, theirs))
+        prober = multiprocessing.Process(target=probe, args=(addresses, asked, theirs))
         prober.start()
         ours.recv()
         time.sleep(0.3)
@@ -186,9 +186,17 @@ def measure(frame: bytes, threads: int) -> tuple[float, float, float, int, float
     return longest, (peak_kib - before_kib) / 1024, took, size, used
 
 
+def large_frame(name: str, size: int) -> bytes:
+    if name in REQUESTS:
+        key, version, build = REQUESTS[name]
+        return request_frame(key, version, build(size))
+    return request_frame(*large_messages.body(name, size))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", default=";".join(REQUESTS), help="names, with ; between them")
+    every = ";".join([*REQUESTS, *large_messages.CASES])
+    parser.add_argument("--keys", default=every, help="names, with ; between them")
     parser.add_argument("--sizes", default="1,10,40,95", help="of frames, in MB")
     parser.add_argument("--threads", type=int, default=1, help="num.network.threads; 0: default")
     options = parser.parse_args()
@@ -197,10 +205,9 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|")
     for name in options.keys.split(";"):
-        key, version, body = REQUESTS[name]
         for megabytes in options.sizes.split(","):
-            frame = request_frame(key, version, body(int(megabytes) * 1_000_000))
-            longest, peak, took, size, used = measure(frame, options.threads)
+            frame = large_frame(name, int(megabytes) * 1_000_000)
+            longest, peak, took, size, used = measure(name, frame, options.threads)
             bound = 3 * len(frame) / MIB + 64
             answer = f"{size / 1e6:.1f}" if size >= 0 else "closed"
             print(

@@ -185,8 +185,14 @@ class Request:
     def security_protocol(self) -> str:
         """That of the listener, `PLAINTEXT`."""
 
-    def decode(self, kind: type[Any]) -> Any:
-        """Decodes the body as an object of the class of its message."""
+    def decode(self, kind: type[Any]) -> Any | None:
+        """Decodes the body as an object of the class of its message; None of a large request, which
+        `decode_large` is for."""
+
+    def decode_large(self, kind: type[Any]) -> Any:
+        """Decodes a large body, once, and lets others have the GIL meanwhile: for a thread beside
+        the control thread. Its elements count as memory of requests before they are made, until
+        nobody refers to the request. Raises MalformedRequestError where they are too many."""
 
 class _PartitionFacts(Protocol):
     """`kafkalite.metadata.image.PartitionImage`. Directories are ids of 16 bytes, one a replica."""
@@ -377,8 +383,13 @@ class Requests:
     def operations(self, request: Request, kind: int, name: str | None = None) -> int:
         """The operations that the client may do to a resource, a bit each (KIP-430)."""
 
-    def respond(self, request: Request, response: Any) -> None:
-        """Answers with a message, in the request's version."""
+    def respond(self, request: Request, response: Any) -> bool:
+        """Answers with a message, in the request's version. True if it has not, since the answer is
+        large, which `respond_large` is for."""
+
+    def respond_large(self, request: Request, response: Any) -> None:
+        """Answers with a large message, and lets others have the GIL meanwhile: for a thread beside
+        the control thread."""
 
     def gather_answers(self) -> None:
         """Holds answers back until `send_answers`, or until there are some, so that the network

@@ -96,12 +96,12 @@ class Context:
         """How many groups are in each state, of those that are loaded. Any thread may ask."""
         return {} if self._groups is None else self._groups.count_by_state()
 
-    def on_topic_deleted(self, name: str) -> None:
-        """A topic is gone: groups forget what they have read of it."""
-        if name == OFFSETS_TOPIC and self._groups is not None:
+    def on_topics_deleted(self, names: Sequence[str]) -> None:
+        """Topics are gone: groups forget what they have read of them."""
+        if OFFSETS_TOPIC in names and self._groups is not None:
             self._groups.runtime.drop()
-        elif name != OFFSETS_TOPIC and OFFSETS_TOPIC in self.image.topics:
-            self.groups.runtime.on_topics([name])
+        elif OFFSETS_TOPIC in self.image.topics:
+            self.groups.runtime.on_topics(names)
 
     def may(
         self, request: _native.Request, operation: int, kind: int, name: str | None = None
@@ -110,11 +110,12 @@ class Context:
         (`kafkalite.access`). Without a name: to the cluster, or to some topic, whichever."""
         return self.core.requests.may(request, operation, kind, name)
 
-    def permitted(
+    async def permitted(
         self, request: _native.Request, operation: int, kind: int, names: Iterable[str]
     ) -> set[str]:
         """The names of those resources to which the client may do the operation."""
-        return {name for name in names if self.may(request, operation, kind, name)}
+        sliced = self.tasks.sliced(names)
+        return {name async for name in sliced if self.may(request, operation, kind, name)}
 
     def operations(self, request: _native.Request, kind: int, name: str | None = None) -> int:
         """The operations that the client may do to a resource, a bit each (KIP-430)."""
@@ -161,6 +162,6 @@ class Context:
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
         """Makes topics that were checked, all of them or none (`Controller.create_topics`)."""
         topic_ids = await self.controller.create_topics(wanted)
-        for each in wanted:
+        async for each in self.tasks.sliced(wanted):
             self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
         return topic_ids

@@ -2,12 +2,17 @@
 them it calls what has become due, and has tasks go on (`kafkalite.tasks`): by a timer, by the
 answer of a log, be it that an append is committed, or because logs were made or deleted.
 
+A request of many elements keeps nobody waiting: a thread in the background decodes it, and encodes
+a large answer, while others have the GIL; its handler works in slices (`Tasks.sliced`), and after
+each turn one task whose slice was over goes on. Of large requests one is answered at a time.
+
 It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
 a log directory there: then that one waits (`rust/src/net/control/wait.rs`). All state is used
 by whichever has the turn, and nothing is under way when it changes hands.
 """
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -15,6 +20,7 @@ from kafkalite import _native
 from kafkalite.api import Handler
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
+from kafkalite.tasks import Turns
 
 
 class ControlServer:
@@ -27,6 +33,7 @@ class ControlServer:
         self._handlers = handlers
         self._on_end = on_end
         self._refusals = RefusalLog(context.log.warning)
+        self._large_requests = Turns()
 
     def run(self) -> None:
         """The body of both threads. Waits in Rust, without the GIL, for its turn, requests, timers
@@ -64,6 +71,10 @@ class ControlServer:
             self._call(callback)
             if ready:
                 self._call_ready()
+        yielded = context.tasks.yielded
+        if yielded:
+            yielded.popleft().set(None)
+            self._call_ready()
         return True
 
     def _note(self, errors: list[str], warnings: list[str]) -> None:
@@ -73,6 +84,8 @@ class ControlServer:
             self._context.log.warning(sentence)
 
     def _timeout_ms(self) -> int | None:
+        if self._context.tasks.yielded:
+            return 0
         next_ms = self._context.timers.next_ms()
         return None if next_ms is None else max(0, next_ms - self._context.now_ms())
 
@@ -111,11 +124,15 @@ class ControlServer:
                 f"{handler.name} v{version} of {request.peer}, client {client!r:.100}"
             )
         try:
-            answer = handler.handle(context, request, request.decode(handler.request_kind))
+            message = request.decode(handler.request_kind)
+            if message is None:
+                context.tasks.start(self._answer_large(handler, request))
+                return
+            answer = handler.handle(context, request, message)
             if isinstance(answer, CoroutineType):
                 context.tasks.start(self._answer_later(handler, request, answer))
-            elif answer is not None:
-                context.core.requests.respond(request, answer)
+            elif answer is not None and context.core.requests.respond(request, answer):
+                context.tasks.start(self._respond_large(handler, request, answer))
         except Exception as error:  # noqa: BLE001 - one bad request must not end the broker
             self._refuse(handler, request, error)
 
@@ -124,8 +141,39 @@ class ControlServer:
     ) -> None:
         try:
             response = await answer
-            if response is not None:
-                self._context.core.requests.respond(request, response)
+            if response is not None and self._context.core.requests.respond(request, response):
+                await self._respond_large(handler, request, response)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(handler, request, error)
+
+    async def _answer_large(self, handler: Handler, request: _native.Request) -> None:
+        """Answers a request that a thread of its own decodes, when it has its turn."""
+        decode = partial(request.decode_large, handler.request_kind)
+        async with self._large_requests:
+            try:
+                # The message is the handler's alone, which so can let go of it.
+                answer = handler.handle(
+                    self._context, request, await self._context.background.run(decode)
+                )
+            except Exception as error:  # noqa: BLE001 - as above
+                self._refuse(handler, request, error)
+                return
+            if isinstance(answer, CoroutineType):
+                answering = self._answer_later(handler, request, answer)
+                if handler.waits_for_others:
+                    self._context.tasks.start(answering)
+                else:
+                    await answering
+            elif answer is not None:
+                await self._respond_large(handler, request, answer)
+
+    async def _respond_large(
+        self, handler: Handler, request: _native.Request, response: Any
+    ) -> None:
+        """Has a thread of its own encode the answer."""
+        respond = partial(self._context.core.requests.respond_large, request, response)
+        try:
+            await self._context.background.run(respond)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 

@@ -24,22 +24,29 @@ A handler is a coroutine where it has to wait; what it returns is the answer:
   request that was answered: a future forgets who does not wait for it any more.
 - Several at a time: make the futures first, then `await all_done(futures)` and look at each.
 - A connection that closes interrupts nothing, as in Kafka: the answer is dropped where it arrives.
+- What takes long is done in slices: `async for each in context.tasks.sliced(elements)` lets others
+  have their turn between two elements once a slice is over. What it relied on may have changed
+  then: whoever has to have one image holds the metadata write lock.
 - Which task goes on first: in the order in which what they wait for came to be; never from within
   the call that sets a future.
 
-No clock, thread or socket is in here: `kafkalite.server` runs what is ready, `Timers` has the time.
+No thread or socket is in here: `kafkalite.server` runs what is ready, `Timers` has the time.
 """
 
+import time
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from typing import Any, Final, Generic, TypeVar, cast
 
 from kafkalite.errors import KafkaliteError
 from kafkalite.timers import Timer, Timers
 
 T = TypeVar("T")
 Step = Callable[[], object]
+
+SLICE_NS: Final = 5_000_000
+"""So long a task works before others have their turn (`Tasks.sliced`)."""
 
 
 class TimedOutError(KafkaliteError):
@@ -140,6 +147,8 @@ class Task(Future[T]):
         """Has the coroutine run to its next `await`."""
         tasks, coroutine = self._tasks, self._coroutine
         before, tasks.current = tasks.current, self
+        if before is None:
+            tasks.begin_slice()
         try:
             while True:
                 awaited = coroutine.send(None) if error is None else coroutine.throw(error)
@@ -192,6 +201,27 @@ def _without_first(traceback: types.TracebackType | None) -> types.TracebackType
     return traceback.tb_next if traceback else None
 
 
+class Turns:
+    """A right that one task has at a time, first come first served: `async with` this."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._queue: deque[Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._is_taken:
+            turn = Future[None]()
+            self._queue.append(turn)
+            await turn
+        self._is_taken = True
+
+    async def __aexit__(self, *_outcome: object) -> None:
+        if self._queue:
+            self._queue.popleft().set(None)
+        else:
+            self._is_taken = False
+
+
 class TimeLimit:
     """`with` this, awaiting in one task; see above. `Tasks.until` makes one.
 
@@ -240,7 +270,12 @@ class TimeLimit:
 class Tasks:
     """The tasks of the control thread, and what is ready to go on."""
 
-    def __init__(self, timers: Timers, report: Callable[[Exception], object]) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        report: Callable[[Exception], object],
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         """`report(error)` is told of what a task fails with that nobody waits for."""
         self.timers = timers
         self.report = report
@@ -248,8 +283,12 @@ class Tasks:
         """The one that runs."""
         self.ready: deque[Step] = deque()
         """To be called before another request is looked at."""
+        self.yielded: deque[Future[None]] = deque()
+        """Of tasks whose slice is over: one goes on each time when requests have been looked at."""
         self.limits: dict[TimeLimit, None] = {}
         self.is_stopping = False
+        self._clock_ns = clock_ns
+        self._slice_end_ns = 0
 
     def start(self, coroutine: Coroutine[Any, Any, T], holding: object = None) -> Task[T]:
         """Has a coroutine run, at once up to its first `await`; `holding` is kept until its end."""
@@ -260,6 +299,27 @@ class Tasks:
     def soon(self, step: Step) -> None:
         """`step()` before another request is looked at, never from within this call."""
         self.ready.append(step)
+
+    def begin_slice(self) -> None:
+        """A task has its turn from now on."""
+        self._slice_end_ns = self._clock_ns() + SLICE_NS
+
+    def is_slice_over(self) -> bool:
+        """Says that the task that runs is to `yield_now`."""
+        return self._clock_ns() >= self._slice_end_ns
+
+    async def yield_now(self) -> None:
+        """Lets others have their turn: requests that have come are looked at before it returns."""
+        turn = Future[None]()
+        self.yielded.append(turn)
+        await turn
+
+    async def sliced(self, elements: Iterable[T]) -> AsyncIterator[T]:
+        """The elements; others have their turn between two of them where a slice is over."""
+        for each in elements:
+            if self.is_slice_over():
+                await self.yield_now()
+            yield each
 
     def until(self, due_ms: int) -> TimeLimit:
         """Limits the time of a block: `with tasks.until(due_ms)`, on the clock of `timers`."""

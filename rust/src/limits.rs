@@ -133,6 +133,18 @@ pub const CONTROL_LIST_COPIES: usize = 12;
 /// becomes an object, and some microseconds of the one thread that answers groups.
 pub const REQUEST_ELEMENTS_MAX: usize = 100_000;
 
+/// A request of Python's with more elements, or a larger body (`LARGE_REQUEST_BYTES`), is decoded by a thread
+/// beside the control thread, one at a time; and so is an answer of more values encoded.
+pub const REQUEST_ELEMENTS_AT_ONCE: usize = 1_000;
+pub const ANSWER_VALUES_AT_ONCE: usize = 20_000;
+
+/// Elements or values of Python's that are decoded or encoded before the GIL is offered to others; some
+/// hundred microseconds.
+pub const GIL_STEP_VALUES: usize = 1_000;
+
+/// Bytes that an element of such a request takes in memory at most, decoded and answered, beside what is in it.
+pub const ELEMENT_BYTES: usize = 512;
+
 /// So many answers of Python's wait at most for the next ones that are due in the same moment.
 pub const ANSWERS_GATHERED_MAX: usize = 16;
 

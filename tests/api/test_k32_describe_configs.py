@@ -12,6 +12,8 @@ from kafkalite.api import k32_describe_configs
 from kafkalite.config import Config
 from kafkalite.config import describe as descriptions
 from kafkalite.protocol import messages
+from kafkalite.tasks import Tasks
+from kafkalite.timers import Timers
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -138,7 +140,9 @@ def test_topics_with_the_same_configs_are_described_once_a_request(
             kind.DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names
         ]
     )
-    context: Any = SimpleNamespace(config=Config({}), image=image, may=lambda *_: True)
-    results = k32_describe_configs.handle(context, None, asked).results
+    tasks = Tasks(Timers(), [].append, lambda: 0)
+    context: Any = SimpleNamespace(config=Config({}), image=image, may=lambda *_: True, tasks=tasks)
+    handle: Any = k32_describe_configs.handle
+    results = tasks.start(handle(context, None, asked)).result().results
     assert {len(each.configs) for each in results} == {33}
     assert calls == [{}, {"flush.ms": "7"}]

@@ -83,8 +83,14 @@ class HungHost(FakeHost):
     def next_producer_id(self) -> None:
         """There is none left."""
 
-    def on_topic_deleted(self, _name: str) -> None:
+    def on_topics_deleted(self, _names: Sequence[str]) -> None:
         pass
+
+    def may(self, *_: object) -> bool:
+        return True
+
+    async def permitted(self, *asked: Any) -> set[str]:
+        return set(asked[-1])
 
     @contextmanager
     def locked(self) -> Iterator[None]:

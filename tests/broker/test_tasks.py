@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.errors import KafkaliteError, StorageError
-from kafkalite.tasks import Future, Tasks, TimedOutError, all_done
+from kafkalite.tasks import SLICE_NS, Future, Tasks, TimedOutError, Turns, all_done
 from kafkalite.timers import Timers
 
 
@@ -332,3 +332,73 @@ def test_a_request_is_held_as_long_as_its_change_is_under_way() -> None:
     thread.run()
     assert left() is None
     assert [str(each) for each in thread.reported] == ["no room"]
+
+
+def test_a_task_of_many_elements_lets_others_have_their_turn_between_them() -> None:
+    """One request kept the control thread until it had looked at its last element."""
+    now_ns = 0
+
+    def clock_ns() -> int:
+        return now_ns
+
+    tasks = Tasks(Timers(), lambda _error: None, clock_ns)
+    looked_at: list[int] = []
+
+    async def look() -> int:
+        nonlocal now_ns
+        async for each in tasks.sliced(range(100)):
+            now_ns += SLICE_NS // 4
+            looked_at.append(each)
+        return len(looked_at)
+
+    task = tasks.start(look())
+    turns = [len(looked_at)]
+    while not task.is_done:
+        tasks.yielded.popleft().set(None)
+        while tasks.ready:
+            tasks.ready.popleft()()
+        turns.append(len(looked_at))
+    assert turns == list(range(4, 101, 4))
+    assert task.result() == 100
+
+
+def test_the_time_of_a_task_may_be_over_while_others_have_their_turn() -> None:
+    thread = Thread()
+    tasks = thread.tasks
+
+    async def look() -> str:
+        try:
+            with tasks.until(10):
+                await tasks.yield_now()
+        except TimedOutError:
+            return "late"
+        return "in time"
+
+    task = tasks.start(look())
+    thread.pass_time(10)
+    assert task.result() == "late"
+    tasks.yielded.popleft().set(None)
+    assert not tasks.ready
+
+
+def test_turns_are_taken_one_at_a_time_in_order_whatever_becomes_of_them() -> None:
+    thread = Thread()
+    turns = Turns()
+    begun: list[int] = []
+    ends = [Future[None]() for _ in range(3)]
+
+    async def work(number: int) -> None:
+        async with turns:
+            begun.append(number)
+            await ends[number]
+
+    tasks = [thread.tasks.start(work(number)) for number in range(3)]
+    assert begun == [0]
+    ends[0].fail(KafkaliteError("it failed"))
+    thread.run()
+    assert begun == [0, 1]
+    ends[2].set(None)
+    ends[1].set(None)
+    thread.run()
+    assert begun == [0, 1, 2]
+    assert all(each.is_done for each in tasks)

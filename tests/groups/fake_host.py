@@ -101,7 +101,7 @@ class FakeHost:
         self.image = Image({})
         self.failures: list[Exception] = []
         """Of tasks that nobody waits for."""
-        self.tasks = Tasks(self.timers, self.failures.append)
+        self.tasks = Tasks(self.timers, self.failures.append, lambda: 0)
         self.write_lock = WriteLock()
         if logs is not None:
             self._make_topic(NewTopic(OFFSETS_TOPIC, count, {}))

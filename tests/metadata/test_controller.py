@@ -100,7 +100,7 @@ class World:
             publish=self.published.update,
         )
         self.failed: list[Exception] = []
-        self.tasks = Tasks(Timers(), self.failed.append)
+        self.tasks = Tasks(Timers(), self.failed.append, lambda: 0)
         self.background = None
         self.lock = WriteLock()
         writer = SoloWriter(self.log, NODE, lambda: 0)

@@ -86,7 +86,7 @@ async def alter_each(
     ChangeRefusedError, ControllerError. It is asked when the request has the lock, at once if no
     resource is the controller's. The changes that it lets pass are made together, all of them or
     none, by one flush of the metadata."""
-    for each in message.resources:
+    async for each in context.tasks.sliced(message.resources):
         result = response.AlterConfigsResourceResponse(
             error_code=0,
             error_message=None,
@@ -96,12 +96,12 @@ async def alter_each(
         response.responses.append(result)
     results = response.responses
     if all(each.resource_type == BROKER_LOGGER for each in message.resources):
-        _judge_each(message.resources, results, judge)
+        await _judge_each(context, message.resources, results, judge)
         return
     try:
         with context.time_limit(CHANGE_WAIT_MS):
             async with may_change(context):
-                judged = _judge_each(message.resources, results, judge)
+                judged = await _judge_each(context, message.resources, results, judge)
                 # From here on it concerns only those that are to change.
                 results = [result for _, result in judged.values()]
                 changed = {name: made for name, (made, _) in judged.items()}
@@ -117,18 +117,22 @@ async def alter_each(
 
 async def _set(context: Context, changed: Mapping[tuple[int, str], Changes]) -> None:
     await context.controller.set_configs(changed)
-    for (kind, name), made in changed.items():
+    async for (kind, name), made in context.tasks.sliced(changed.items()):
         sentence = _sentence(context, kind, made)
         context.log.info(f"configuration of {_resource(kind, name)}: {sentence}")
 
 
-def _judge_each(
-    resources: Sequence[Any], results: Sequence[Any], judge: Callable[[Any], Changes | None]
+async def _judge_each(
+    context: Context,
+    resources: Sequence[Any],
+    results: Sequence[Any],
+    judge: Callable[[Any], Changes | None],
 ) -> Judged:
     """The resources that are to change; the results of others say why not."""
-    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    sliced = context.tasks.sliced
+    counts = Counter([(each.resource_type, each.resource_name) async for each in sliced(resources)])
     judged: Judged = {}
-    for resource, result in zip(resources, results, strict=True):
+    async for resource, result in sliced(zip(resources, results, strict=True)):
         name = resource.resource_type, resource.resource_name
         try:
             if counts[name] > 1:

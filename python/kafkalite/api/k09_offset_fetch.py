@@ -14,7 +14,7 @@ Version notes: v2 takes null for all topics, and has an error for the group; v5 
 concern newer types of groups (KIP-848); v10 topic ids instead of names.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from kafkalite import _native
@@ -33,20 +33,22 @@ async def handle(
     context: Context, request: _native.Request, message: messages.OffsetFetchRequest
 ) -> messages.OffsetFetchResponse:
     """Answers once all groups are known."""
-    version = request.api_version
+    version, sliced = request.api_version, context.tasks.sliced
     kind = messages.OffsetFetchResponse
     response = kind()
     if version < 8:
         asked: list[tuple[str, Any, Any]] = [(message.group_id, message.topics, response)]
     else:
         group_kind = kind.OffsetFetchResponseGroup
-        response.groups = [group_kind(group_id=each.group_id) for each in message.groups]
+        response.groups = [
+            group_kind(group_id=each.group_id) async for each in sliced(message.groups)
+        ]
         asked = [
             (each.group_id, each.topics, place)
-            for each, place in zip(message.groups, response.groups, strict=True)
+            async for each, place in sliced(zip(message.groups, response.groups, strict=True))
         ]
     answers = []
-    for group_id, _, _ in asked:
+    async for group_id, _, _ in sliced(asked):
         answer = Future[OffsetsAnswer]()
         if context.may(request, DESCRIBE, GROUP, group_id):
             context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
@@ -55,42 +57,44 @@ async def handle(
         answers.append(answer)
     whole_groups: dict[str, list[Any]] = {}
     """All topics of groups, which are told as often as they are asked for."""
-    for (group_id, topics, place), answer in zip(asked, answers, strict=True):
+    async for (group_id, topics, place), answer in sliced(zip(asked, answers, strict=True)):
         code, offsets, is_unstable = await answer
         place.error_code = code
         if code == codes.NONE or version < 2:
             found = whole_groups.get(group_id) if topics is None else None
             if found is None:
-                found = list(_topics(context, request, topics, offsets, is_unstable, code))
+                told = _topics(context, request, topics, offsets, is_unstable, code)
+                found = [each async for each in told]
             if topics is None:
                 whole_groups[group_id] = found
             place.topics = found
     return response
 
 
-def _topics(
+async def _topics(
     context: Context,
     request: _native.Request,
     asked: Any,
     offsets: GroupOffsets,
     is_unstable: Callable[[str, int], bool] | None,
     code: int,
-) -> Iterator[tuple[Any, ...]]:
+) -> AsyncIterator[tuple[Any, ...]]:
     """The answer for each topic, as tuples of the fields that the table has for it; `code` is that
     of the group, which version 1 has no room for."""
-    version = request.api_version
+    version, sliced = request.api_version, context.tasks.sliced
+    by_id = version >= 10
     wanted = [
         (name, topic_id, indexes, name is None or context.may(request, DESCRIBE, TOPIC, name))
-        for name, topic_id, indexes in _wanted(context, version >= 10, asked, offsets)
+        async for name, topic_id, indexes in sliced(_wanted(context, by_id, asked, offsets))
     ]
     if asked is None:
         wanted = [each for each in wanted if each[3]]
     # Topics that are refused come last, as in Kafka.
     wanted.sort(key=lambda each: each[0] is None or not each[3])
-    for name, topic_id, indexes, is_permitted in wanted:
+    async for name, topic_id, indexes, is_permitted in sliced(wanted):
         known = offsets.get(name, {}) if name is not None and is_permitted else {}
         partitions = []
-        for index in indexes:
+        async for index in sliced(indexes):
             found = known.get(index, NO_OFFSET)
             error_code = code
             if name is None:
@@ -113,7 +117,8 @@ def _wanted(
     """Name (None for an id that nobody knows), id and partitions of each topic to answer for."""
     image = context.image
     if asked is None:
-        for name, partitions in offsets.items():
+        # A copy: there may be others before the answer is made.
+        for name, partitions in list(offsets.items()):
             topic = image.topics.get(name)
             if topic is not None or not by_id:
                 yield name, bytes(16) if topic is None else topic.id, list(partitions)

@@ -43,32 +43,16 @@ SENTENCES = {
 }
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
-) -> Any:
+) -> messages.FindCoordinatorResponse:
     """Answers at once; the first time, after the topic was made, unless that takes long."""
-    is_permitted = message.key_type == GROUP and any(
-        context.may(request, DESCRIBE, access.GROUP, key) for key in _keys(request, message)
+    is_there = context.groups.runtime.has_topic or not await _is_permitted(
+        context, request, message
     )
-    is_there = not is_permitted or context.groups.runtime.has_topic
-    if is_there or context.core.logs.is_change_held_up():
-        return _response(context, request, message)
-    return _answer_later(context, request, message)
-
-
-def _keys(request: _native.Request, message: messages.FindCoordinatorRequest) -> list[str]:
-    return [message.key] if request.api_version < 4 else message.coordinator_keys
-
-
-async def _answer_later(
-    context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
-) -> Any:
-    with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
-        await context.groups.runtime.make_topic()
-    return _response(context, request, message)
-
-
-def _response(context: Context, request: Any, message: Any) -> Any:
+    if not is_there and not context.core.logs.is_change_held_up():
+        with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
+            await context.groups.runtime.make_topic()
     kind = messages.FindCoordinatorResponse
     version = request.api_version
     if version < 4:
@@ -81,7 +65,7 @@ def _response(context: Context, request: Any, message: Any) -> Any:
             port=port,
         )
     response = kind()
-    for key in message.coordinator_keys:
+    async for key in context.tasks.sliced(message.coordinator_keys):
         code, (node_id, host, port) = _find(context, request, message.key_type, key)
         response.coordinators.append(
             kind.Coordinator(
@@ -94,6 +78,19 @@ def _response(context: Context, request: Any, message: Any) -> Any:
             )
         )
     return response
+
+
+async def _is_permitted(
+    context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
+) -> bool:
+    """Says that the client may ask for one of the groups."""
+    if message.key_type != GROUP:
+        return False
+    keys = [message.key] if request.api_version < 4 else message.coordinator_keys
+    async for key in context.tasks.sliced(keys):
+        if context.may(request, DESCRIBE, access.GROUP, key):
+            return True
+    return False
 
 
 def _find(

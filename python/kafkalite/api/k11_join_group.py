@@ -27,6 +27,7 @@ from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 
 NAME = "JoinGroup"
+WAITS_FOR_OTHERS = True
 
 
 def handle(

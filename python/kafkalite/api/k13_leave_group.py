@@ -36,7 +36,8 @@ async def handle(
         leaving: list[Any] = [(message.member_id, None, None)]
     else:
         leaving = [
-            (each.member_id, each.group_instance_id, each.reason) for each in message.members
+            (each.member_id, each.group_instance_id, each.reason)
+            async for each in context.tasks.sliced(message.members)
         ]
 
     left = Future[GroupAnswer]()
@@ -50,6 +51,8 @@ async def handle(
             kind.MemberResponse(
                 member_id=member_id, group_instance_id=group_instance_id, error_code=result
             )
-            for (member_id, group_instance_id, _), result in zip(leaving, results, strict=False)
+            async for (member_id, group_instance_id, _), result in context.tasks.sliced(
+                zip(leaving, results, strict=False)
+            )
         ],
     )

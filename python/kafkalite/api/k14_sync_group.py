@@ -24,6 +24,7 @@ from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 
 NAME = "SyncGroup"
+WAITS_FOR_OTHERS = True
 
 
 def handle(

@@ -24,7 +24,7 @@ from kafkalite.protocol import codes, messages
 NAME = "DescribeGroups"
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.DescribeGroupsRequest
 ) -> messages.DescribeGroupsResponse:
     """Answers at once."""
@@ -32,13 +32,13 @@ def handle(
     known: dict[str, Any] = {}
     denied, _ = DENIALS[GROUP]
     permitted: list[str] = []
-    for group_id in message.groups:
+    async for group_id in context.tasks.sliced(message.groups):
         if context.may(request, DESCRIBE, GROUP, group_id):
             permitted.append(group_id)
         else:
             refused = response.DescribedGroup(group_id=group_id, error_code=denied)
             response.groups.append(refused)
-    for group_id in permitted:
+    async for group_id in context.tasks.sliced(permitted):
         if group_id in known:
             # As often as it is named, which need not take memory.
             response.groups.append(known[group_id])

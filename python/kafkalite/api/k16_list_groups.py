@@ -20,7 +20,7 @@ NAME = "ListGroups"
 CLASSIC = "classic"
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.ListGroupsRequest
 ) -> messages.ListGroupsResponse:
     """Answers at once."""
@@ -38,7 +38,7 @@ def handle(
                 group_state=group.state,
                 group_type=CLASSIC,
             )
-            for group in groups
+            async for group in context.tasks.sliced(groups)
             if (not states or group.state.lower() in states)
             and (not types or CLASSIC in types)
             and (may_see_all or context.may(request, DESCRIBE, GROUP, group.group_id))

@@ -54,9 +54,10 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 
 async def handle(context: Context, request: _native.Request, message: Request) -> Response:
     """Makes the topics of the request when it has the lock; one result each, in order."""
-    counts = Counter(topic.name for topic in message.topics)
-    asked = {topic.name: topic for topic in message.topics if counts[topic.name] == 1}
-    denied = _denied(context, request, asked)
+    sliced = context.tasks.sliced
+    counts = Counter([topic.name async for topic in sliced(message.topics)])
+    asked = {each.name: each async for each in sliced(message.topics) if counts[each.name] == 1}
+    denied = await _denied(context, request, asked)
     timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
     # Kafka's controller is not asked for the others.
     judgeable = [
@@ -64,41 +65,41 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     ]
     if message.timeout_ms <= 0 and judgeable:
         # It does not begin what is to be done by now.
-        return _refused(message, timed_out)
-    total = sum(
-        len(topic.assignments) or max(0, _or_default(context, topic.num_partitions))
-        for topic in judgeable
-    )
+        return await _refused(context, message, timed_out)
+    total = 0
+    async for topic in sliced(judgeable):
+        total += len(topic.assignments) or max(0, _or_default(context, topic.num_partitions))
     if total > PARTITIONS_PER_REQUEST_MAX:
         sentence = "Excessively large number of partitions per request."
-        return _refused(message, ControllerError(codes.POLICY_VIOLATION, sentence))
+        return await _refused(context, message, ControllerError(codes.POLICY_VIOLATION, sentence))
     response: Response | None = None
     made: list[tuple[NewTopic, Result]] = []
     topic_ids: dict[str, bytes] = {}
     try:
         with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
             async with may_change(context):
-                response, made = _judge_each(context, message, asked, denied)
+                response, made = await _judge_each(context, message, asked, denied)
                 if made and not message.validate_only:
                     topic_ids = await _create(context, request, [wanted for wanted, _ in made])
     except TimedOutError:
-        return _failed(message, response, made, timed_out)
+        return await _failed(context, message, response, made, timed_out)
     except ControllerError as refusal:
-        return _failed(message, response, made, refusal)
-    _describe(context, request, made)
+        return await _failed(context, message, response, made, refusal)
+    await _describe(context, request, made)
     for name, result in ((wanted.name, result) for wanted, result in made if topic_ids):
         result.topic_id = topic_ids[name]
     return response
 
 
-def _denied(context: Context, request: _native.Request, asked: dict[str, Asked]) -> set[str]:
+async def _denied(context: Context, request: _native.Request, asked: dict[str, Asked]) -> set[str]:
     """The topics that the client may not make."""
     if context.may(request, CREATE, CLUSTER):
         return set()
-    return asked.keys() - context.permitted(request, CREATE, TOPIC, asked) - {METADATA_TOPIC}
+    permitted = await context.permitted(request, CREATE, TOPIC, asked)
+    return asked.keys() - permitted - {METADATA_TOPIC}
 
 
-def _judge_each(
+async def _judge_each(
     context: Context, message: Request, asked: dict[str, Asked], denied: set[str]
 ) -> tuple[Response, list[tuple[NewTopic, Result]]]:
     """The response, and those topics that are to be made, with their results. `asked` are the
@@ -106,7 +107,8 @@ def _judge_each(
     response = Response()
     made: list[tuple[NewTopic, Result]] = []
     names = AlikeNames()
-    for name in dict.fromkeys(topic.name for topic in message.topics):
+    in_order = dict.fromkeys([topic.name async for topic in context.tasks.sliced(message.topics)])
+    async for name in context.tasks.sliced(in_order):
         result = Result(name=name, error_message=None)
         try:
             if name not in asked:
@@ -131,7 +133,8 @@ async def _create(
     return await context.tasks.start(context.create_topics(wanted), holding=request)
 
 
-def _failed(
+async def _failed(
+    context: Context,
     message: Request,
     response: Response | None,
     made: list[tuple[NewTopic, Result]],
@@ -139,7 +142,7 @@ def _failed(
 ) -> Response:
     """The answer where nothing was made, after the topics were judged or before."""
     if response is None:
-        return _refused(message, refusal)
+        return await _refused(context, message, refusal)
     for _, result in made:
         _refuse(result, refusal)
     return response
@@ -150,11 +153,11 @@ def _refuse(result: Result, refusal: ControllerError) -> None:
     result.error_message = str(refusal) or None
 
 
-def _refused(message: Request, refusal: ControllerError) -> Response:
+async def _refused(context: Context, message: Request, refusal: ControllerError) -> Response:
     """The answer where Kafka's controller refuses the request as a whole: that to each topic as it
     was asked for, whatever else there is to say of it."""
     response = Response()
-    for topic in message.topics:
+    async for topic in context.tasks.sliced(message.topics):
         result = Result(name=topic.name)
         _refuse(result, refusal)
         response.topics.append(result)
@@ -178,13 +181,13 @@ def _judged(context: Context, topic: Asked, others: AlikeNames) -> NewTopic:
     return NewTopic(topic.name, count, configs)
 
 
-def _describe(
+async def _describe(
     context: Context, request: _native.Request, judged: list[tuple[NewTopic, Result]]
 ) -> None:
     """Fills in what the topics are, of those whose configs the client may see."""
     # Most topics of a request have the same configs, and these are most of the answer.
     described: dict[frozenset[tuple[str, str]], list[Result.CreatableTopicConfigs]] = {}
-    for wanted, result in judged:
+    async for wanted, result in context.tasks.sliced(judged):
         if not context.may(request, DESCRIBE_CONFIGS, TOPIC, wanted.name):
             result.topic_config_error_code, _ = DENIALS[TOPIC]
             continue

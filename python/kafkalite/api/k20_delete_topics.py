@@ -47,7 +47,8 @@ Judged = tuple[str | None, bytes, ControllerError | None]
 async def handle(context: Context, request: _native.Request, message: Request) -> Response:
     """Deletes the topics of the request when it has the lock and none of them is changing; one
     result each. They are gone whatever becomes of their logs."""
-    asked = [(topic.name, topic.topic_id) for topic in message.topics]
+    sliced = context.tasks.sliced
+    asked = [(topic.name, topic.topic_id) async for topic in sliced(message.topics)]
     asked += [(name, NO_ID) for name in message.topic_names]
     by_id = context.image.topics_by_id
     named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
@@ -58,27 +59,27 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     try:
         with context.tasks.until(due_ms):
             async with may_change(context, named):
-                judged = _judge_request(context, request, message, asked)
-                names = [name or "" for name, _, refusal in judged if refusal is None]
+                judged = await _judge_request(context, request, message, asked)
+                names = [name or "" async for name, _, gone in sliced(judged) if gone is None]
                 if names:
                     deleting = _delete(context, names)
                     deleted = await context.tasks.start(deleting, holding=request)
     except TimedOutError:
-        return _response(judged, ControllerError(codes.REQUEST_TIMED_OUT, ""))
+        return await _response(context, judged, ControllerError(codes.REQUEST_TIMED_OUT, ""))
     except ControllerError as refusal:
-        return _response(judged, refusal)
+        return await _response(context, judged, refusal)
     if deleted is not None:
         due_ms = min(due_ms, context.now_ms() + IMPATIENT_WAIT_MS)
         with suppress(TimedOutError), context.tasks.until(due_ms):
             await deleted
-    return _response(judged, None)
+    return await _response(context, judged, None)
 
 
 async def _delete(context: Context, names: list[str]) -> Future[None]:
     """Takes the topics away. The future is done when their logs are gone."""
     deleted = await context.controller.delete_topics(names)
-    for name in names:
-        context.on_topic_deleted(name)
+    context.on_topics_deleted(names)
+    async for name in context.tasks.sliced(names):
         context.log.info(f"deleted topic {name}")
     return context.tasks.start(_wait_for_logs(context, deleted))
 
@@ -90,7 +91,7 @@ async def _wait_for_logs(context: Context, deleted: Future[None]) -> None:
         context.log.warning(f"logs of deleted topics are left until the next start: {error}")
 
 
-def _judge_request(
+async def _judge_request(
     context: Context,
     request: _native.Request,
     message: Request,
@@ -100,18 +101,21 @@ def _judge_request(
         code = codes.INVALID_REQUEST if request.api_version < 3 else codes.TOPIC_DELETION_DISABLED
         disabled = ControllerError(code, "Topic deletion is disabled.")
         return [(name, topic_id, disabled) for name, topic_id in asked]
-    is_asked = any(_is_for_controller(*each, count) for each, count in Counter(asked).items())
-    if message.timeout_ms <= 0 and is_asked:
+    if message.timeout_ms <= 0 and any(
+        _is_for_controller(*each, count) for each, count in Counter(asked).items()
+    ):
         # Kafka's controller does not begin what is to be done by now, and answers as it was asked.
         late = ControllerError(codes.REQUEST_TIMED_OUT, "")
         return [(name, topic_id, late) for name, topic_id in asked]
-    return _judge(context, request, asked)
+    return await _judge(context, request, asked)
 
 
-def _response(judged: list[Judged], failure: ControllerError | None) -> Response:
+async def _response(
+    context: Context, judged: list[Judged], failure: ControllerError | None
+) -> Response:
     """`failure` is why those are there still that were judged to go."""
     response = Response()
-    for name, topic_id, refusal in judged:
+    async for name, topic_id, refusal in context.tasks.sliced(judged):
         result = Response.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
         outcome = refusal or failure
@@ -126,13 +130,14 @@ def _is_for_controller(name: str | None, topic_id: bytes, count: int) -> bool:
     return count == 1 and (name is None) != (topic_id == NO_ID)
 
 
-def _judge(
+async def _judge(
     context: Context, request: _native.Request, asked: list[tuple[str | None, bytes]]
 ) -> list[Judged]:
     """Name, id and refusal of each topic, those by id before those by name where both are known."""
     judged: list[Judged] = []
+    sliced = context.tasks.sliced
     by_id, by_name = Counter[bytes](), Counter[str]()
-    for name, topic_id in asked:
+    async for name, topic_id in sliced(asked):
         if name is None and topic_id == NO_ID:
             sentence = "Neither topic name nor id were specified."
             judged.append((None, NO_ID, ControllerError(codes.INVALID_REQUEST, sentence)))
@@ -144,9 +149,9 @@ def _judge(
             sentence = "You may not specify both topic name and topic id."
             judged.append((name, topic_id, ControllerError(codes.INVALID_REQUEST, sentence)))
     image = context.image
-    visible, deletable = _rights(context, request, by_id, by_name)
+    visible, deletable = await _rights(context, request, by_id, by_name)
     denied = ControllerError(*DENIALS[TOPIC])
-    for topic_id, count in by_id.items():
+    async for topic_id, count in sliced(by_id.items()):
         topic = image.topics_by_id.get(topic_id)
         if count > 1:
             refusal = ControllerError(codes.INVALID_REQUEST, "Duplicate topic id.")
@@ -164,7 +169,7 @@ def _judge(
         else:
             judged.append((topic.name, topic_id, None))
     supplied = {image.topics_by_id[each].name for each in by_id if each in image.topics_by_id}
-    for name, count in by_name.items():
+    async for name, count in sliced(by_name.items()):
         topic = image.topics.get(name)
         if count > 1:
             refusal = ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
@@ -180,7 +185,7 @@ def _judge(
     return judged
 
 
-def _rights(
+async def _rights(
     context: Context, request: _native.Request, by_id: Iterable[bytes], by_name: Iterable[str]
 ) -> tuple[set[str], set[str]]:
     """The topics that the client may see, and those that it may delete, among these."""
@@ -188,5 +193,5 @@ def _rights(
     names = {ids[each].name for each in by_id if each in ids}.union(by_name)
     if context.may(request, DELETE, CLUSTER):
         return names, names
-    visible = context.permitted(request, DESCRIBE, TOPIC, names)
-    return visible, context.permitted(request, DELETE, TOPIC, names)
+    visible = await context.permitted(request, DESCRIBE, TOPIC, names)
+    return visible, await context.permitted(request, DELETE, TOPIC, names)

@@ -45,14 +45,15 @@ async def handle(
     response = kind()
     deleting: list[tuple[str, Row, Future[int]]] = []
     asked: dict[str, dict[int, int]] = {}
-    for topic in message.topics:
-        for each in topic.partitions:
+    sliced = context.tasks.sliced
+    async for topic in sliced(message.topics):
+        async for each in sliced(topic.partitions):
             asked.setdefault(topic.name, {})[each.partition_index] = each.offset
-    for name, offsets in asked.items():
+    async for name, offsets in sliced(asked.items()):
         result = kind.DeleteRecordsTopicResult(name=name)
         response.topics.append(result)
         is_permitted = context.may(request, DELETE, access.TOPIC, name)
-        for index, offset in offsets.items():
+        async for index, offset in sliced(offsets.items()):
             row = Row(partition_index=index, low_watermark=-1)
             result.partitions.append(row)
             if not is_permitted:
@@ -65,7 +66,7 @@ async def handle(
                 )
     wait_ms = max(message.timeout_ms, WAIT_MS_MIN)
     await in_time(context, request, wait_ms, [asked for _, _, asked in deleting])
-    for name, row, start in deleting:
+    async for name, row, start in sliced(deleting):
         try:
             row.low_watermark = answer_of(start)
         except KafkaliteError as error:

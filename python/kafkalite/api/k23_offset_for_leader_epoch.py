@@ -27,7 +27,7 @@ UNDEFINED = -1
 """Stands for no epoch, and for no offset."""
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.OffsetForLeaderEpochRequest
 ) -> messages.OffsetForLeaderEpochResponse:
     """Each partition that is named."""
@@ -35,12 +35,13 @@ def handle(
     response = kind()
     is_broker = context.may(request, CLUSTER_ACTION, CLUSTER)
     denied: list[Result] = []
-    for topic in message.topics:
+    sliced = context.tasks.sliced
+    async for topic in sliced(message.topics):
         if not is_broker and not context.may(request, DESCRIBE, TOPIC, topic.topic):
             denied.append(_denied(topic))
             continue
         result = Result(topic=topic.topic)
-        for each in topic.partitions:
+        async for each in sliced(topic.partitions):
             end = result.EpochEndOffset(partition=each.partition)
             log = context.replicas.log(topic.topic, each.partition)
             end.error_code = _refusal(context, topic.topic, each)

@@ -19,11 +19,11 @@ NAME = "CreateAcls"
 REFUSAL = "No Authorizer is configured."
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.CreateAclsRequest
 ) -> messages.CreateAclsResponse:
     """Refuses each."""
-    for each in message.creations:
+    async for each in context.tasks.sliced(message.creations):
         check_known(
             each.resource_type, each.resource_pattern_type, each.operation, each.permission_type
         )

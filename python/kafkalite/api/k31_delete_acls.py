@@ -19,11 +19,11 @@ NAME = "DeleteAcls"
 REFUSAL = "No Authorizer is configured."
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.DeleteAclsRequest
 ) -> messages.DeleteAclsResponse:
     """Refuses each filter."""
-    for each in message.filters:
+    async for each in context.tasks.sliced(message.filters):
         check_known(
             each.resource_type_filter,
             each.pattern_type_filter,

@@ -41,7 +41,7 @@ DENIED = {code for code, _ in access.DENIALS.values()}
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.DescribeConfigsRequest
 ) -> messages.DescribeConfigsResponse:
     """A result for each resource, in order."""
@@ -49,7 +49,7 @@ def handle(
     described: dict[Any, list[Any]] = {}
     unknown = [each.resource_type for each in message.resources if each.resource_type not in KINDS]
     denied: list[Any] = []
-    for resource in message.resources:
+    async for resource in context.tasks.sliced(message.resources):
         result = messages.DescribeConfigsResponse.DescribeConfigsResult(
             error_message="",
             resource_type=resource.resource_type,

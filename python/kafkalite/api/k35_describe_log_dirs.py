@@ -37,7 +37,7 @@ async def handle(
     if not context.may(request, DESCRIBE, CLUSTER):
         response.error_code = codes.CLUSTER_AUTHORIZATION_FAILED
         return response
-    usable = _describe(context, message, response)
+    usable = await _describe(context, message, response)
     sizes = [context.disks.size(result.log_dir) for result in usable]
     with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
         await all_done(sizes)
@@ -51,7 +51,7 @@ async def handle(
     return response
 
 
-def _describe(
+async def _describe(
     context: Context,
     message: messages.DescribeLogDirsRequest,
     response: messages.DescribeLogDirsResponse,
@@ -59,8 +59,9 @@ def _describe(
     """Puts into the response what is known without the disks. Returns the results of directories
     that have not failed."""
     partitions: dict[str, dict[str, list[Partition]]] = {}
-    for name, indexes in _asked(context, message).items():
-        for index in indexes:
+    sliced = context.tasks.sliced
+    async for name, indexes in sliced((await _asked(context, message)).items()):
+        async for index in sliced(indexes):
             log = context.replicas.log(name, index)
             if log is not None:
                 path = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
@@ -82,13 +83,15 @@ def _describe(
     return usable
 
 
-def _asked(context: Context, message: messages.DescribeLogDirsRequest) -> dict[str, list[int]]:
+async def _asked(
+    context: Context, message: messages.DescribeLogDirsRequest
+) -> dict[str, list[int]]:
     """Topics and partitions, each once however often it is named."""
     if message.topics is None:
         topics = context.image.topics.values()
         return {topic.name: [each.index for each in topic.partitions] for topic in topics}
     asked: dict[str, dict[int, None]] = {}
-    for topic in message.topics:
+    async for topic in context.tasks.sliced(message.topics):
         asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
     return {name: list(indexes) for name, indexes in asked.items()}
 

@@ -38,10 +38,11 @@ Result = Response.CreatePartitionsTopicResult
 async def handle(context: Context, request: _native.Request, message: Request) -> Response:
     """Makes the partitions of the request when it has the lock and none of its topics is changing;
     one result a topic."""
-    counts = Counter(topic.name for topic in message.topics)
+    sliced = context.tasks.sliced
+    counts = Counter([topic.name async for topic in sliced(message.topics)])
     timed_out = ControllerError(codes.REQUEST_TIMED_OUT, "")
     # As Kafka's controller, which has those that come once, does not begin what is due by now.
-    denied = counts.keys() - context.permitted(request, ALTER, TOPIC, counts)
+    denied = counts.keys() - await context.permitted(request, ALTER, TOPIC, counts)
     is_asked = any(count == 1 and name not in denied for name, count in counts.items())
     is_due = message.timeout_ms <= 0 and is_asked
     if is_due or context.core.logs.is_change_held_up():
@@ -51,7 +52,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     try:
         with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
             async with may_change(context, counts.keys()):
-                response, judged = _judge_each(context, message, counts, denied)
+                response, judged = await _judge_each(context, message, counts, denied)
                 if judged and not message.validate_only:
                     growing = _grow(context, {name: count for name, (count, _) in judged.items()})
                     await context.tasks.start(growing, holding=request)
@@ -78,7 +79,7 @@ def _failed(
     return response
 
 
-def _judge_each(
+async def _judge_each(
     context: Context, message: Request, counts: Counter[str], denied: set[str]
 ) -> tuple[Response, dict[str, tuple[int, Result]]]:
     """The response, and by their names the totals of those topics that are to grow, with their
@@ -88,7 +89,8 @@ def _judge_each(
     judged: dict[str, tuple[int, Result]] = {}
     asked = {topic.name: topic for topic in message.topics}
     # Kafka answers those that come twice first.
-    for name in sorted(counts, key=lambda name: counts[name] == 1):
+    in_order = sorted(counts, key=lambda name: counts[name] == 1)
+    async for name in context.tasks.sliced(in_order):
         result = Result(name=name, error_message=None)
         try:
             if counts[name] > 1:

@@ -23,7 +23,8 @@ async def handle(
     kind = messages.DeleteGroupsResponse
     ended: dict[str, Future[int]] = {}
     denied: list[str] = []
-    for group_id in dict.fromkeys(message.groups_names):
+    sliced = context.tasks.sliced
+    async for group_id in sliced(dict.fromkeys(message.groups_names)):
         if not context.may(request, DELETE, GROUP, group_id):
             denied.append(group_id)
             continue
@@ -31,7 +32,7 @@ async def handle(
         context.groups.delete_group(group_id, ended[group_id].set)
     results = [
         kind.DeletableGroupResult(group_id=group_id, error_code=await code)
-        for group_id, code in ended.items()
+        async for group_id, code in sliced(ended.items())
     ]
     refused, _ = DENIALS[GROUP]
     results += [kind.DeletableGroupResult(group_id=each, error_code=refused) for each in denied]

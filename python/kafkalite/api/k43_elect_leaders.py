@@ -40,7 +40,7 @@ NOT_AVAILABLE = {
 NOT_NEEDED = codes.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.ElectLeadersRequest
 ) -> messages.ElectLeadersResponse:
     """Answers with the outcome that an election of each partition would have."""
@@ -56,10 +56,11 @@ def handle(
         refusal = _refusal(message)
     if refusal is not None:
         response.error_code = refusal[0]
-    for name, indexes in _topics(context, asked, is_refused=refusal is not None):
+    sliced = context.tasks.sliced
+    async for name, indexes in sliced(_topics(context, asked, is_refused=refusal is not None)):
         outcomes = [
             (index, *(refusal or _outcome(context, name, index, message.election_type)))
-            for index in indexes
+            async for index in sliced(indexes)
         ]
         response.replica_election_results.append(
             kind.ReplicaElectionResult(
@@ -68,7 +69,7 @@ def handle(
                     kind.ReplicaElectionResult.PartitionResult(
                         partition_id=index, error_code=code, error_message=sentence
                     )
-                    for index, code, sentence in outcomes
+                    async for index, code, sentence in sliced(outcomes)
                     if asked is not None or code != codes.ELECTION_NOT_NEEDED
                 ],
             )

@@ -58,12 +58,13 @@ async def handle(
     context: Context, request: _native.Request, message: messages.IncrementalAlterConfigsRequest
 ) -> messages.IncrementalAlterConfigsResponse:
     """A result for each resource, in order."""
-    counts = Counter((each.resource_type, each.resource_name) for each in message.resources)
-    is_broken = any(
-        _breaks(context, request, each)
-        for each in message.resources
-        if counts[each.resource_type, each.resource_name] == 1
-    )
+    sliced = context.tasks.sliced
+    names = [(each.resource_type, each.resource_name) async for each in sliced(message.resources)]
+    counts = Counter(names)
+    is_broken = False
+    async for each in sliced(message.resources):
+        if counts[each.resource_type, each.resource_name] == 1:
+            is_broken = is_broken or _breaks(context, request, each)
 
     def judge(resource: Any) -> Changes | None:
         operations = _operations(resource)

@@ -22,7 +22,7 @@ NAME = "AlterPartitionReassignments"
 Asked = messages.AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 
 
-def handle(
+async def handle(
     context: Context,
     request: _native.Request,
     message: messages.AlterPartitionReassignmentsRequest,
@@ -40,10 +40,11 @@ def handle(
     elif message.timeout_ms <= 0 and message.topics:
         refused = ControllerError(codes.REQUEST_TIMED_OUT, "")
         response.error_code = refused.code
-    for topic in message.topics:
+    sliced = context.tasks.sliced
+    async for topic in sliced(message.topics):
         answered = kind.ReassignableTopicResponse(name=topic.name)
         response.responses.append(answered)
-        for each in topic.partitions:
+        async for each in sliced(topic.partitions):
             refusal = refused or _refusal(context, topic.name, each)
             answered.partitions.append(
                 answered.ReassignablePartitionResponse(

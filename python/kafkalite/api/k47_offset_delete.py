@@ -9,7 +9,7 @@ with each of these the answer names no topic. Per partition TOPIC_AUTHORIZATION_
 UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from kafkalite import _native
 from kafkalite.access import DELETE, GROUP, READ, TOPIC
@@ -21,6 +21,9 @@ from kafkalite.tasks import Future
 
 NAME = "OffsetDelete"
 
+OFFSETS_AT_ONCE: Final = 1_000
+"""More are deleted in pieces, between which others have their turn."""
+
 
 async def handle(
     context: Context, request: _native.Request, message: messages.OffsetDeleteRequest
@@ -30,13 +33,14 @@ async def handle(
         return messages.OffsetDeleteResponse(error_code=codes.GROUP_AUTHORIZATION_FAILED)
     known: list[tuple[str, int]] = []
     judged: list[Judged] = []
-    for asked in message.topics:
+    sliced = context.tasks.sliced
+    async for asked in sliced(message.topics):
         topic, refusal = None, codes.TOPIC_AUTHORIZATION_FAILED
         if context.may(request, READ, TOPIC, asked.name):
             topic, refusal = context.image.topics.get(asked.name), codes.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
         partitions = []
-        for each in asked.partitions:
+        async for each in sliced(asked.partitions):
             index = each.partition_index
             is_there = 0 <= index < count
             partitions.append((index, codes.NONE if is_there else refusal))
@@ -44,8 +48,17 @@ async def handle(
                 known.append((asked.name, index))
         judged.append((asked.name, topic is not None, partitions))
 
-    deleted = Future[GroupAnswer]()
-    context.groups.delete_offsets(message.group_id, known, deleted.set)
-    code, results = await deleted
+    code, results = codes.NONE, list[int]()
+    # Of none, too: the group may be refused.
+    for first in range(0, max(1, len(known)), OFFSETS_AT_ONCE):
+        deleted = Future[GroupAnswer]()
+        piece = known[first : first + OFFSETS_AT_ONCE]
+        context.groups.delete_offsets(message.group_id, piece, deleted.set)
+        code, answers = await deleted
+        if code != codes.NONE:
+            break
+        results += answers
+        if first + OFFSETS_AT_ONCE < len(known):
+            await context.tasks.yield_now()
     topics: Any = put_together(judged, results) if code == codes.NONE else []
     return messages.OffsetDeleteResponse(error_code=code, topics=topics)

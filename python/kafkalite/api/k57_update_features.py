@@ -38,7 +38,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     try:
         with context.time_limit(max(message.timeout_ms, CHANGE_WAIT_MS_MIN)):
             async with may_change(context):
-                wanted, news = _judge(context, request, message)
+                wanted, news = await _judge(context, request, message)
                 if news and not message.validate_only:
                     await context.tasks.start(_update(context, news), holding=request)
     except TimedOutError:
@@ -53,7 +53,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     return response
 
 
-def _judge(
+async def _judge(
     context: Context, request: _native.Request, message: Request
 ) -> tuple[dict[str, int], dict[str, int]]:
     """The levels that are asked for, and those of them that are not so already. Raises
@@ -61,7 +61,7 @@ def _judge(
     cluster = context.cluster
     current = finalized_features(cluster.image, cluster.quorum.kraft_version)
     wanted = {}
-    for update in message.feature_updates:
+    async for update in context.tasks.sliced(message.feature_updates):
         name, level = update.feature, update.max_version_level
         # The flag of version 0 has no effect in Kafka 4.3, which takes every update for an upgrade.
         upgrade_type = update.upgrade_type if request.api_version >= 1 else UPGRADE

@@ -36,10 +36,11 @@ async def handle(
     response = kind()
     known: dict[tuple[str, int], Row] = {}
     describing: list[tuple[Row, Future[list[_native.ProducerEntry]]]] = []
-    for topic in message.topics:
+    sliced = context.tasks.sliced
+    async for topic in sliced(message.topics):
         described = kind.TopicResponse(name=topic.name)
         response.topics.append(described)
-        for index in topic.partition_indexes:
+        async for index in sliced(topic.partition_indexes):
             row = known.get((topic.name, index))
             if row is None:
                 row = Row(partition_index=index)
@@ -51,7 +52,7 @@ async def handle(
                     )
             described.partitions.append(row)
     await in_time(context, request, WAIT_MS, [asked for _, asked in describing])
-    for row, asked in describing:
+    async for row, asked in sliced(describing):
         try:
             row.active_producers = [_state(each) for each in answer_of(asked)]
         except KafkaliteError as error:

@@ -27,7 +27,7 @@ Topic = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponse
 Partition = Topic.DescribeTopicPartitionsResponsePartition
 
 
-def handle(
+async def handle(
     context: Context, request: _native.Request, message: messages.DescribeTopicPartitionsRequest
 ) -> messages.DescribeTopicPartitionsResponse:
     """A page of topics and partitions."""
@@ -48,7 +48,7 @@ def handle(
     room = max(1, min(message.response_partition_limit, most))
     response = messages.DescribeTopicPartitionsResponse()
     denied: list[Topic] = []
-    for name in names:
+    async for name in context.tasks.sliced(names):
         if not context.may(request, DESCRIBE, TOPIC, name):
             if named:
                 refused = Topic(name=name, error_code=codes.TOPIC_AUTHORIZATION_FAILED)

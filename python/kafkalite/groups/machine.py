@@ -184,9 +184,8 @@ class GroupMachine:
 
     def on_topics(self, deleted: Collection[str], _moment: Moment) -> Sequence[Effect]:
         """As `Machine.on_topics`: every offset in them is forgotten."""
-        groups: dict[str, None] = {}
-        for topic in deleted:
-            groups.update(dict.fromkeys(self.offsets.groups_reading(topic)))
+        deleted = frozenset(deleted)
+        groups = dict.fromkeys(self.offsets.groups_reading(deleted))
         for group_id, being_written in self._being_written().items():
             if any(topic in deleted for topic, _ in being_written):
                 groups[group_id] = None

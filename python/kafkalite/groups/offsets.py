@@ -76,9 +76,10 @@ class Offsets:
             found.update(dict.fromkeys(key[0] for key in transaction))
         return list(found)
 
-    def groups_reading(self, topic: str) -> list[str]:
-        """Groups with an offset in the topic."""
-        return [group_id for group_id, topics in self._by_group.items() if topic in topics]
+    def groups_reading(self, names: frozenset[str]) -> list[str]:
+        """Groups with an offset in one of the topics."""
+        by_group = self._by_group.items()
+        return [each for each, topics in by_group if not topics.keys().isdisjoint(names)]
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """True if an open transaction commits an offset of the partition."""

@@ -59,7 +59,18 @@ class Publisher:
 
     def states(self, image: Image, topics: Iterable[TopicImage]) -> dict[str, TopicState]:
         """The states of topics by their names, with the configs of `image`."""
-        return {topic.name: self._state(image, topic) for topic in topics}
+        # Most topics have the same configs, which take longer than all the rest.
+        configs: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
+        states = {}
+        for topic in topics:
+            own = image.configs.get((TOPIC, topic.name), {})
+            alike = frozenset(own.items())
+            if alike not in configs:
+                configs[alike] = dict(self._engine_configs(own))
+            states[topic.name] = TopicState(
+                topic.id, topic.is_internal, configs[alike], topic.partitions
+            )
+        return states
 
     def place(self, count: int) -> list[bytes]:
         """The ids of the log directories where new partitions of this node go. Raises
@@ -107,11 +118,6 @@ class Publisher:
         supported = [(each.name, each.low, each.high) for each in FEATURES]
         finalized = finalized_features(image, self._kraft_version)
         core.set_features(supported, list(finalized.items()), image.last_offset)
-
-    def _state(self, image: Image, topic: TopicImage) -> TopicState:
-        own = image.configs.get((TOPIC, topic.name), {})
-        configs = dict(self._engine_configs(own))
-        return TopicState(topic.id, topic.is_internal, configs, topic.partitions)
 
     def _serving(self) -> _native.Topics:
         if self._core is None:

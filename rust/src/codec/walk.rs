@@ -30,6 +30,8 @@ pub trait Maker: Copy {
     fn admit(self, _count: usize) -> Result<(), Self::Error> {
         Ok(())
     }
+    /// Comes before each of them.
+    fn begin_element(self) {}
     fn array(self, elements: Vec<Self::Made>) -> Result<Self::Made, Self::Error>;
 
     /// A struct, whose fields are set one after the other.
@@ -200,6 +202,7 @@ fn read_kind<M: Maker>(
             maker.admit(count)?;
             let mut elements = Vec::new();
             for _ in 0..count {
+                maker.begin_element();
                 let made = read_kind(element, spoken, is_compact, maker, reader)?;
                 let sentence = "an element of an array may not be null";
                 let null = || Error::MalformedRequest(sentence.to_owned());

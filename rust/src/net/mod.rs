@@ -23,7 +23,7 @@ pub mod control;
 pub mod counts;
 mod disconnect;
 pub mod mailbox;
-mod memory;
+pub mod memory;
 pub mod outbox;
 pub mod poller;
 mod reactor;

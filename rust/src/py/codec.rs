@@ -7,7 +7,7 @@
 )]
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
@@ -15,12 +15,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::door::raise;
+use super::door::{offer_gil, raise};
 use crate::codec::schema::{Kind, Struct};
 use crate::codec::walk::{self, Maker, Source};
 use crate::codec::{Message, Value};
 use crate::error::Error;
-use crate::limits::REQUEST_ELEMENTS_MAX;
+use crate::limits::{ELEMENT_BYTES, GIL_STEP_VALUES, REQUEST_ELEMENTS_MAX};
+use crate::net::memory::HeldMemory;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer};
 
@@ -74,7 +75,7 @@ pub fn message_versions(
 
 /// The default of a field that is no struct.
 fn default_to_python<'py>(py: Python<'py>, default: &Value) -> PyResult<Bound<'py, PyAny>> {
-    let (codec, room) = (None, &Cell::new(0));
+    let (codec, room) = (None, &ElementRoom::new(0));
     let maker = ObjectMaker { py, codec, room };
     match default {
         Value::Bool(value) => maker.bool(*value),
@@ -184,7 +185,7 @@ impl MessageCodec {
         body: &[u8],
         version: i16,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.decode_within(py, body, version, usize::MAX)
+        self.decode_within(py, body, version, &ElementRoom::new(usize::MAX))
     }
 
     /// The body of `object`'s message in `version`. It, and every struct in it, may be a tuple of the
@@ -202,17 +203,16 @@ impl MessageCodec {
 }
 
 impl MessageCodec {
-    /// As `decode`, of at most so many elements in all arrays together. Errors: `MalformedRequest` of
-    /// more, before an object is made of the array that goes beyond.
+    /// As `decode`, of so many elements as there is room for in all arrays together. Errors:
+    /// `MalformedRequest` of more, before an object is made of the array that goes beyond.
     pub fn decode_within<'py>(
         &self,
         py: Python<'py>,
         body: &[u8],
         version: i16,
-        elements_max: usize,
+        room: &ElementRoom,
     ) -> PyResult<Bound<'py, PyAny>> {
         let codec = Some(self);
-        let room = &Cell::new(elements_max);
         let maker = ObjectMaker { py, codec, room };
         walk::read(self.message()?, version, maker, &mut Reader::new(body))
     }
@@ -274,12 +274,64 @@ impl ClassField {
     }
 }
 
-/// Makes objects; `codec` is that of the struct at hand, and `room` is for so many elements.
+/// Room for so many elements in all arrays of a message.
+pub struct ElementRoom {
+    left: Cell<usize>,
+    is_over: Cell<bool>,
+    /// Elements until others may have the GIL, and what counts the memory of elements before they are
+    /// made; `None`: all are made at once.
+    steps: Option<(GilSteps, RefCell<HeldMemory>)>,
+}
+
+impl ElementRoom {
+    pub fn new(elements: usize) -> ElementRoom {
+        ElementRoom {
+            left: Cell::new(elements),
+            is_over: Cell::new(false),
+            steps: None,
+        }
+    }
+
+    /// For a thread of its own, which gives the GIL away between elements.
+    pub fn in_steps(elements: usize, memory: HeldMemory) -> ElementRoom {
+        ElementRoom {
+            steps: Some((GilSteps::default(), RefCell::new(memory))),
+            ..ElementRoom::new(elements)
+        }
+    }
+
+    /// There were more elements.
+    pub fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// The memory that the elements count as.
+    pub fn into_memory(self) -> Option<HeldMemory> {
+        self.steps.map(|(_, memory)| memory.into_inner())
+    }
+}
+
+/// Offers the GIL to others from time to time.
+#[derive(Default)]
+struct GilSteps(Cell<usize>);
+
+impl GilSteps {
+    /// Counts a value.
+    fn count(&self, py: Python<'_>) {
+        self.0.set(self.0.get() + 1);
+        if self.0.get() >= GIL_STEP_VALUES {
+            self.0.set(0);
+            offer_gil(py);
+        }
+    }
+}
+
+/// Makes objects; `codec` is that of the struct at hand.
 #[derive(Clone, Copy)]
 struct ObjectMaker<'a, 'py> {
     py: Python<'py>,
     codec: Option<&'a MessageCodec>,
-    room: &'a Cell<usize>,
+    room: &'a ElementRoom,
 }
 
 impl<'a> ObjectMaker<'a, '_> {
@@ -323,12 +375,22 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
     }
 
     fn admit(self, count: usize) -> PyResult<()> {
-        let Some(left) = self.room.get().checked_sub(count) else {
+        let Some(left) = self.room.left.get().checked_sub(count) else {
+            self.room.is_over.set(true);
             let sentence = format!("it has more than {REQUEST_ELEMENTS_MAX} elements");
             return Err(Error::MalformedRequest(sentence).into());
         };
-        self.room.set(left);
+        self.room.left.set(left);
+        if let Some((_, memory)) = &self.room.steps {
+            memory.borrow_mut().grow(ELEMENT_BYTES * count);
+        }
         Ok(())
+    }
+
+    fn begin_element(self) {
+        if let Some((steps, _)) = &self.room.steps {
+            steps.count(self.py);
+        }
     }
 
     fn array(self, elements: Vec<Self::Made>) -> PyResult<Self::Made> {
@@ -361,29 +423,68 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
 
 /// Memory that the values of an answer may take, counted as `Value`s. What is in a message twice counts
 /// twice, though it may be one object of Python's.
-pub struct AnswerRoom(Cell<usize>);
+pub struct AnswerRoom {
+    bytes: Cell<usize>,
+    /// Values that are written at once; `None`: all, by a thread that gives the GIL away between them.
+    values: Option<Cell<usize>>,
+    steps: GilSteps,
+}
 
 impl AnswerRoom {
-    pub fn new(bytes: usize) -> AnswerRoom {
-        AnswerRoom(Cell::new(bytes))
+    /// For so many values at once.
+    pub fn at_once(bytes: usize, values: usize) -> AnswerRoom {
+        AnswerRoom {
+            values: Some(Cell::new(values)),
+            ..AnswerRoom::in_steps(bytes)
+        }
+    }
+
+    /// For a thread of its own, which gives the GIL away between values.
+    pub fn in_steps(bytes: usize) -> AnswerRoom {
+        AnswerRoom {
+            bytes: Cell::new(bytes),
+            values: None,
+            steps: GilSteps::default(),
+        }
     }
 
     fn endless() -> AnswerRoom {
-        AnswerRoom::new(usize::MAX)
+        AnswerRoom::at_once(usize::MAX, usize::MAX)
     }
 
     fn take(&self, bytes: usize) -> PyResult<()> {
-        let left = self.0.get().checked_sub(bytes);
-        self.0.set(left.unwrap_or(0));
-        match left {
-            Some(_) => Ok(()),
-            None => Err(PyTypeError::new_err("more than there is room for")),
+        take_from(&self.bytes, bytes)
+    }
+
+    fn take_value(&self, py: Python<'_>) -> PyResult<()> {
+        self.take(size_of::<Value>())?;
+        match &self.values {
+            Some(values) => take_from(values, 1),
+            None => {
+                self.steps.count(py);
+                Ok(())
+            }
         }
     }
 
     /// Something found no room. A little may have been left for others.
     pub fn is_over(&self) -> bool {
-        self.0.get() == 0
+        self.bytes.get() == 0
+    }
+
+    /// There are more values than are written at once.
+    pub fn is_long(&self) -> bool {
+        self.values.as_ref().is_some_and(|values| values.get() == 0)
+    }
+}
+
+/// Takes from what is left; all of it where that is not enough.
+fn take_from(left: &Cell<usize>, count: usize) -> PyResult<()> {
+    let after = left.get().checked_sub(count);
+    left.set(after.unwrap_or(0));
+    match after {
+        Some(_) => Ok(()),
+        None => Err(PyTypeError::new_err("more than there is room for")),
     }
 }
 
@@ -404,7 +505,7 @@ impl<'a, 'py> Attribute<'a, 'py> {
         of: Option<(&'a Struct, usize)>,
         room: &'a AnswerRoom,
     ) -> PyResult<Attribute<'a, 'py>> {
-        room.take(size_of::<Value>())?;
+        room.take_value(object.py())?;
         Ok(Attribute {
             object,
             codec,

@@ -27,6 +27,11 @@ where
     py.detach(work).map_err(|error| raise(py, &error))
 }
 
+/// Lets another thread that waits for the GIL have it, between two steps of a long work.
+pub fn offer_gil(py: Python<'_>) {
+    py.detach(|| ());
+}
+
 /// Runs `work` without the GIL for callbacks of other libraries, which may hold it or not: pyarrow
 /// lets it go before it asks for a batch, polars does not.
 pub fn without_gil<T, F>(work: F) -> T

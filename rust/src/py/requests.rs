@@ -7,15 +7,19 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use super::broker::BrokerState;
-use super::codec::{AnswerRoom, MessageCodec};
+use super::codec::{AnswerRoom, ElementRoom, MessageCodec};
 use super::door::{enter, raise};
 use crate::access::{Caller, Operation, Resource};
 use crate::error::Error;
-use crate::limits::{CONTROL_ANSWER_BYTES_MAX, REQUEST_ELEMENTS_MAX};
+use crate::limits::{
+    ANSWER_VALUES_AT_ONCE, CONTROL_ANSWER_BYTES_MAX, LARGE_REQUEST_BYTES, REQUEST_ELEMENTS_AT_ONCE,
+    REQUEST_ELEMENTS_MAX,
+};
 use crate::net::broker_core::BrokerCore;
 use crate::net::control::queue::{ControlAnswer, ControlFrame, Notices};
 use crate::net::control::wait::wait;
 use crate::net::mailbox::Answers;
+use crate::net::memory::HeldMemory;
 use crate::wire::header::begin_response;
 
 /// For the log: errors of ours, and warnings of what clients do.
@@ -27,7 +31,22 @@ type Work = (Vec<Request>, Vec<u64>, Option<Sentences>);
 /// A request that Python answers by `Requests.respond`, once.
 #[pyclass(frozen, module = "kafkalite._native")]
 pub struct Request {
+    /// Its body is taken out.
     frame: ControlFrame,
+    /// Empty once a large one is decoded.
+    body: Mutex<Vec<u8>>,
+    /// The memory of the elements of a large one.
+    elements: Mutex<Option<HeldMemory>>,
+}
+
+impl Request {
+    fn new(mut frame: ControlFrame) -> Request {
+        Request {
+            body: Mutex::new(std::mem::take(&mut frame.body)),
+            elements: Mutex::default(),
+            frame,
+        }
+    }
 }
 
 #[pymethods]
@@ -82,15 +101,35 @@ impl Request {
         self.frame.peer.to_string()
     }
 
-    /// Decodes the body as an object of the class of its message.
-    fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (py, frame) = (kind.py(), &self.frame);
-        codec_of(kind)?.get().decode_within(
-            py,
-            &frame.body,
-            frame.api_version,
-            REQUEST_ELEMENTS_MAX,
-        )
+    /// Decodes the body as an object of the class of its message. `None`: it is large, and for
+    /// `decode_large`.
+    fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let body = self.body.lock();
+        if body.len() > LARGE_REQUEST_BYTES {
+            return Ok(None);
+        }
+        let room = ElementRoom::new(REQUEST_ELEMENTS_AT_ONCE);
+        let version = self.frame.api_version;
+        let decoded = codec_of(kind)?
+            .get()
+            .decode_within(kind.py(), &body, version, &room);
+        match room.is_over() {
+            true => Ok(None),
+            false => decoded.map(Some),
+        }
+    }
+
+    /// As `decode`, of a large one, once, by a thread that lets others have the GIL meanwhile. Elements
+    /// count as memory of requests before they are made, until the request is gone.
+    fn decode_large<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let body = std::mem::take(&mut *self.body.lock());
+        let room = ElementRoom::in_steps(REQUEST_ELEMENTS_MAX, self.frame.memory.beside());
+        let version = self.frame.api_version;
+        let decoded = codec_of(kind)?
+            .get()
+            .decode_within(kind.py(), &body, version, &room);
+        *self.elements.lock() = room.into_memory();
+        decoded
     }
 }
 
@@ -127,7 +166,7 @@ impl Requests {
         })?;
         Ok(taken.map(|taken| {
             let frames = taken.frames.into_iter();
-            let requests = frames.map(|frame| Request { frame }).collect();
+            let requests = frames.map(Request::new).collect();
             let Notices { errors, warnings } = taken.notices;
             let are_any = !errors.is_empty() || !warnings.is_empty();
             (requests, taken.woken, are_any.then_some((errors, warnings)))
@@ -183,35 +222,27 @@ impl Requests {
         Ok(authorizer.authorized_operations(&request.caller(), resource))
     }
 
-    /// Answers a request with a message, in the request's version.
+    /// Answers a request with a message, in the request's version. True: it is not answered, for the
+    /// answer is large: `respond_large` is for it.
     fn respond(
         &self,
         py: Python<'_>,
         request: &Request,
         response: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let room = AnswerRoom::at_once(CONTROL_ANSWER_BYTES_MAX, ANSWER_VALUES_AT_ONCE);
+        self.respond_within(py, request, response, &room)
+    }
+
+    /// As `respond`, of a large answer, by a thread that lets others have the GIL meanwhile.
+    fn respond_large(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        response: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let core = self.broker.started(py)?;
-        let asked = &request.frame;
-        let flexible = core
-            .shared
-            .context
-            .keys
-            .get(asked.api_key)
-            .is_some_and(|key| asked.api_version >= key.first_flexible);
-        let mut writer = begin_response(asked.correlation_id, flexible, 256);
-        let room = AnswerRoom::new(CONTROL_ANSWER_BYTES_MAX);
-        let codec = codec_of(response)?;
-        let written = codec
-            .get()
-            .write(response.clone(), asked.api_version, &mut writer, &room);
-        let answer = match written {
-            Ok(()) => ControlAnswer::Response(writer.bytes),
-            Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
-                "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
-            ))),
-            Err(error) => return Err(error),
-        };
-        self.answer(&core, request, answer);
+        let room = AnswerRoom::in_steps(CONTROL_ANSWER_BYTES_MAX);
+        self.respond_within(py, request, response, &room)?;
         Ok(())
     }
 
@@ -249,6 +280,39 @@ impl Requests {
             broker,
             answers: Mutex::default(),
         }
+    }
+
+    /// True: the answer has more values than are written at once, and nothing is answered.
+    fn respond_within(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        response: &Bound<'_, PyAny>,
+        room: &AnswerRoom,
+    ) -> PyResult<bool> {
+        let core = self.broker.started(py)?;
+        let asked = &request.frame;
+        let flexible = core
+            .shared
+            .context
+            .keys
+            .get(asked.api_key)
+            .is_some_and(|key| asked.api_version >= key.first_flexible);
+        let mut writer = begin_response(asked.correlation_id, flexible, 256);
+        let codec = codec_of(response)?;
+        let written = codec
+            .get()
+            .write(response.clone(), asked.api_version, &mut writer, room);
+        let answer = match written {
+            Ok(()) => ControlAnswer::Response(writer.bytes),
+            Err(_) if room.is_long() => return Ok(true),
+            Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
+                "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
+            ))),
+            Err(error) => return Err(error),
+        };
+        self.answer(&core, request, answer);
+        Ok(false)
     }
 
     fn answer(&self, core: &BrokerCore, request: &Request, answer: ControlAnswer) {

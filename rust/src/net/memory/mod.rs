@@ -99,6 +99,17 @@ impl HeldMemory {
             bytes,
         }
     }
+
+    /// Holds nothing yet, of the same memory.
+    pub fn beside(&self) -> HeldMemory {
+        HeldMemory::new(&self.memory, 0)
+    }
+
+    /// Takes so many bytes more.
+    pub fn grow(&mut self, bytes: usize) {
+        self.memory.charge(bytes);
+        self.bytes += bytes;
+    }
 }
 
 impl Drop for HeldMemory {

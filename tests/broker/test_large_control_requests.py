@@ -1,0 +1,100 @@
+"""Large requests of the keys that Python answers: others have their turns between their elements.
+
+Counted are the answers that another connection gets meanwhile, one after the other: on a slow
+machine both take longer.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import kafkalite
+from api import large_messages
+from api.raw import Connection
+from kafkalite.protocol import codes, messages
+
+ELEMENTS = 25_000
+SLOW = {"AlterConfigs", "AlterPartitionReassignments", "DescribeConfigs, known"}
+"""A fifth of the elements is enough."""
+CHEAP = {
+    "CreateAcls",
+    "CreateTopics, assignments",
+    "CreateTopics, configs",
+    "CreateTopics, made",
+    "DeleteAcls",
+    "DeleteTopics, ids",
+    "DescribeProducers, known",
+    "IncrementalAlterConfigs, keys",
+    "JoinGroup",
+    "ListConfigResources",
+    "ListGroups",
+    "ListPartitionReassignments",
+    "SyncGroup",
+}
+"""Take hardly longer than a few requests of the other connection, or too long for a test."""
+TURNS_MIN = 4
+"""Without slices there was one mostly, and three at most."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[kafkalite.Broker]:
+    with kafkalite.Broker() as broker:
+        large_messages.prepare(broker.bootstrap_servers)
+        yield broker
+
+
+def answers_of_others(broker: kafkalite.Broker, key: int, version: int, body: bytes) -> int:
+    """How many requests of another connection are answered until this one is."""
+    is_answered = threading.Event()
+    with (
+        Connection(broker.bootstrap_servers) as ours,
+        Connection(broker.bootstrap_servers) as other,
+    ):
+        frame = messages.ListGroupsRequest().encode(0)
+
+        def receive() -> None:
+            assert ours.receive_frame() is not None
+            is_answered.set()
+
+        receiver = threading.Thread(target=receive)
+        ours.send(key, version, body)
+        receiver.start()
+        count = 0
+        while not is_answered.is_set():
+            other.send(16, 0, frame)
+            assert other.receive_frame() is not None
+            count += 1
+        receiver.join()
+    return count
+
+
+@pytest.mark.parametrize("name", sorted(large_messages.CASES.keys() - CHEAP))
+def test_others_are_answered_between_the_elements(broker: kafkalite.Broker, name: str) -> None:
+    """Whatever one client asked for kept all groups waiting: 100,000 topics to be made 2.9 s."""
+    elements = ELEMENTS // 5 if name in SLOW else ELEMENTS
+    request = large_messages.body(name, 100_000, elements)
+    assert answers_of_others(broker, *request) >= TURNS_MIN
+
+
+def test_a_large_request_that_waits_for_other_clients_keeps_no_large_one_waiting(
+    broker: kafkalite.Broker,
+) -> None:
+    """Of large requests one is answered at a time, and a rebalance ends when the others join."""
+    join = messages.JoinGroupRequest(
+        group_id="large",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[("range", bytes(100_000))],
+    )
+    described = large_messages.body("DescribeGroups", 100_000, ELEMENTS)
+    with Connection(broker.bootstrap_servers) as one, Connection(broker.bootstrap_servers) as two:
+        one.send(11, 3, join.encode(3))  # answered after three seconds
+        two.send(*described)
+        answer = messages.JoinGroupResponse
+        two.socket.settimeout(2.5)
+        assert two.receive_frame() is not None
+        frame = one.receive_frame()
+        assert frame is not None
+        assert answer.decode(frame[4:], 3).error_code == codes.NONE
