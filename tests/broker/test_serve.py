@@ -855,6 +855,51 @@ def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
     assert " ERROR " not in log, "it is told once"
 
 
+def test_arrow_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
+    """They were not counted: the next segment could not be opened, and its log directory was
+    offline until the next start."""
+    partitions = 100
+    serve = shlex.join([*SERVE, "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"])
+    (port,) = free_ports(1)
+    serve += f" --config kafkalite.arrow.listener=127.0.0.1:{port}"
+    process = subprocess.Popen(
+        ["sh", "-c", f"ulimit -n 128; exec {serve}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    servers = process.stdout.readline().removeprefix(READY_PREFIX).split()[0]
+    with contextlib.ExitStack() as stack:
+        stack.callback(process.kill)
+        client = stack.enter_context(Connection(servers))
+        assert client.create_topic("t", partitions).error_code == 0
+        crowd = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(120)
+        ]
+        # Those that are served say nothing until they are asked.
+        readable, _, _ = select.select(crowd, [], [], TIMEOUT_S)
+        sentences = {b"ulimit -n" in (each.recv(1000) or b"ulimit -n") for each in readable}
+        data = messages.ProduceRequest.TopicProduceData
+        each = [
+            data.PartitionProduceData(index=index, records=batch([b"x"]))
+            for index in range(partitions)
+        ]
+        request = messages.ProduceRequest(
+            acks=-1, timeout_ms=60_000, topic_data=[data(name="t", partition_data=each)]
+        )
+        (answer,) = client.ask("Produce", 9, request).responses
+        assert {each.error_code for each in answer.partition_responses} == {0}
+        assert sentences == {True}
+        for one in crowd:
+            one.close()
+        with Connection(servers) as later:
+            assert later.create_topic("u").error_code == 0, "there is room again"
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+
+
 def test_network_threads_ask_the_scheduler_for_short_slices(tmp_path: Path) -> None:
     major, minor = map(int, platform.release().split(".")[:2])
     if (major, minor) < (6, 12) or not Path("/proc/self/sched").exists():

@@ -1,7 +1,7 @@
 //! The mailbox of each network thread: how other threads hand it connections, answers of Python and results of
 //! storage calls, and wake it.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +11,7 @@ use crate::limits::ANSWERS_GATHERED_MAX;
 use crate::net::control::queue::{ControlAnswer, ControlQueue};
 use crate::net::poller::WakeUp;
 use crate::net::storage_call::CallResult;
+use crate::net::transport::Transport;
 use crate::replica::park::{Parked, Wake};
 
 /// The search for the connection that has been used least recently, which goes from thread to thread.
@@ -25,7 +26,7 @@ pub struct Excess {
 /// A message to a network thread.
 pub enum Message {
     Accepted {
-        stream: TcpStream,
+        transport: Transport,
         peer: SocketAddr,
         listener: usize,
     },

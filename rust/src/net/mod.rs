@@ -6,7 +6,8 @@
 //! mailbox       messages of other threads to one of them
 //! shared, request_context, settings, counts   what all of them use
 //! session       one connection without its socket: request order, response slots
-//! outbox        bytes and file ranges that are to be sent      poller   epoll, eventfd, sendfile
+//! transport     what carries a connection's bytes              poller   epoll, eventfd, sendfile
+//! outbox        bytes and file ranges that are to be sent
 //! storage_call/   calls that may block: records of many requests, appended together; logs read for a fetch; a
 //!                 request that takes long to be read      storage_io/   who makes them, and where
 //! admission/    how many connections, and how soon      memory/   how much memory they take
@@ -14,7 +15,7 @@
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
 //!
-//! Imports point one way: `poller → storage_io, memory → control → session, outbox → storage_call →
+//! Imports point one way: `poller → storage_io, memory → control → session, outbox → transport → storage_call →
 //! mailbox → shared → reactor → threads → broker_core`.
 
 pub mod admission;
@@ -34,3 +35,4 @@ pub mod shared;
 mod storage_call;
 pub mod storage_io;
 mod threads;
+pub mod transport;

@@ -2,9 +2,8 @@
 //! page cache to the socket by `sendfile`. A range holds its file, so a segment may be deleted meanwhile.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::api::Chunk;
@@ -13,27 +12,12 @@ use crate::limits::{
     SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
 };
 use crate::log::directory::LogDirectory;
-use crate::net::poller;
 
 /// Where bytes go. Takes what it can; `WouldBlock` if that is nothing.
 pub trait Sink {
     fn write(&self, vectors: &[IoSlice<'_>]) -> io::Result<usize>;
     /// Up to `count` bytes of a file from `position` on; 0 means that the file is shorter.
     fn send_file(&self, file: RawFd, position: u64, count: usize) -> io::Result<usize>;
-}
-
-impl Sink for TcpStream {
-    fn write(&self, vectors: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut socket = self;
-        match vectors {
-            [only] => Write::write(&mut socket, only),
-            _ => socket.write_vectored(vectors),
-        }
-    }
-
-    fn send_file(&self, file: RawFd, position: u64, count: usize) -> io::Result<usize> {
-        poller::sendfile(self.as_raw_fd(), file, position, count)
-    }
 }
 
 /// Small answers are put together into chunks of at most this, bytes.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::arrow::serve::Descriptors;
 use crate::image::Image;
 use crate::net::admission::{Admission, ConnectionLimits};
 use crate::net::control::queue::ControlQueue;
@@ -51,5 +52,18 @@ impl Shared {
     /// Milliseconds since the start, for time-outs.
     pub fn monotonic_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
+    }
+}
+
+/// Connections of the Arrow endpoint take descriptors as those of clients do.
+impl Descriptors for Shared {
+    fn take(&self) -> bool {
+        self.admission.enter_beside()
+    }
+
+    fn give_back(&self) {
+        if self.admission.leave_beside() {
+            self.mailboxes.post(0, Message::Room);
+        }
     }
 }

@@ -17,11 +17,11 @@ use pyo3::types::PyBytes;
 use super::arrow::PythonSource;
 use super::door::enter;
 use crate::arrow::serve::{
-    ArrowServer, Home, LiveHome, LogFiles, Losses, ReadRequest, Rows, ServerSettings,
+    ArrowServer, Descriptors, Home, LiveHome, LogFiles, Losses, ReadRequest, Rows, ServerSettings,
 };
 use crate::arrow::{FetchedStream, Isolation};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::net::shared::Shared;
 
 /// An endpoint that serves until `stop`; see `_native.pyi`.
 #[pyclass(frozen, name = "ArrowServer", module = "kafkalite._native")]
@@ -48,7 +48,7 @@ impl PyArrowServer {
             answer,
             files: LogFiles::new(roots, any_path),
         };
-        start(py, listener, Box::new(home), idle_ms_max)
+        start(py, listener, Box::new(home), idle_ms_max, None)
     }
 
     /// Connections that are open.
@@ -67,12 +67,18 @@ impl PyArrowServer {
 /// The endpoint of a broker, which reads the logs of its node. Takes the descriptor over.
 pub fn serve_node(
     py: Python<'_>,
-    node: Arc<Node>,
+    shared: &Arc<Shared>,
     listener: RawFd,
     idle_ms_max: i64,
 ) -> PyResult<PyArrowServer> {
-    let home = LiveHome::new(node);
-    start(py, listener, Box::new(home), idle_ms_max)
+    let home = LiveHome::new(shared.node.clone());
+    start(
+        py,
+        listener,
+        Box::new(home),
+        idle_ms_max,
+        Some(shared.clone()),
+    )
 }
 
 /// Fetches and plans in Python; files are read without.
@@ -152,6 +158,7 @@ fn start(
     listener: RawFd,
     home: Box<dyn Home>,
     idle_ms_max: i64,
+    descriptors: Option<Arc<dyn Descriptors>>,
 ) -> PyResult<PyArrowServer> {
     // SAFETY: the caller gives up the descriptor, that of a listening TCP socket.
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(listener) });
@@ -162,6 +169,8 @@ fn start(
             .map(|idle_ms| Duration::from_millis(idle_ms.max(1))),
         ..ServerSettings::default()
     };
-    let server = enter(py, || ArrowServer::start(listener, home, settings))?;
+    let server = enter(py, || {
+        ArrowServer::start(listener, home, settings, descriptors)
+    })?;
     Ok(PyArrowServer { server })
 }

@@ -203,7 +203,8 @@ impl PyBrokerCore {
         listener: RawFd,
         idle_ms_max: i64,
     ) -> PyResult<PyArrowServer> {
-        serve_node(py, self.broker.node.clone(), listener, idle_ms_max)
+        let shared = &self.broker.started(py)?.shared;
+        serve_node(py, shared, listener, idle_ms_max)
     }
 
     /// Limits of connections from now on.

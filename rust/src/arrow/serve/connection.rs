@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn a_client_is_told_of_a_panic_and_the_next_one_is_served() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = ArrowServer::start(listener, Box::new(Panics), ServerSettings::default());
+        let server =
+            ArrowServer::start(listener, Box::new(Panics), ServerSettings::default(), None);
         let server = server.expect("a server");
         for _ in 0..2 {
             let mut stream = TcpStream::connect(server.address()).expect("a connection");

@@ -44,6 +44,14 @@ pub trait Home: Send + Sync {
     fn answer(&self, op: &str, request: &[u8]) -> Result<Vec<u8>>;
 }
 
+/// Descriptors for connections, where others need them too. Asked by the thread that accepts.
+pub trait Descriptors: Send + Sync {
+    /// Takes one for a connection, if there is one left.
+    fn take(&self) -> bool;
+    /// A connection has ended that took one.
+    fn give_back(&self);
+}
+
 /// Notes of a read that skipped something, in sentences that name the partition and the offsets.
 #[derive(Clone, Debug, Default)]
 pub struct Losses(Arc<Mutex<Vec<String>>>);

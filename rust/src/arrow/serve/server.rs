@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Home;
 use super::connection::{Connection, fail};
+use super::{Descriptors, Home};
 use crate::crash::or_end_process;
 use crate::error::{Error, Result};
 use crate::limits::{
@@ -48,6 +48,8 @@ pub struct ArrowServer {
 struct Shared {
     home: Box<dyn Home>,
     settings: ServerSettings,
+    /// `None`: nobody else needs them.
+    descriptors: Option<Arc<dyn Descriptors>>,
     is_stopping: AtomicBool,
     /// The sockets of the threads that serve.
     open: Mutex<Open>,
@@ -70,6 +72,7 @@ impl ArrowServer {
         listener: TcpListener,
         home: Box<dyn Home>,
         settings: ServerSettings,
+        descriptors: Option<Arc<dyn Descriptors>>,
     ) -> Result<ArrowServer> {
         let here = Path::new("the Arrow endpoint");
         let address = listener.local_addr().map_err(Error::io("bind", here))?;
@@ -82,6 +85,7 @@ impl ArrowServer {
         let shared = Arc::new(Shared {
             home,
             settings,
+            descriptors,
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
             left: Condvar::new(),
@@ -157,6 +161,20 @@ impl Shared {
         true
     }
 
+    /// Has the descriptors counted of a connection that is to be served. Returns why it cannot be.
+    fn refusal(&self, served: usize) -> Option<String> {
+        let limit = self.settings.connections_max;
+        if served >= limit {
+            let sentence = format!("the Arrow endpoint has {limit} connections, and takes no more");
+            return Some(sentence);
+        }
+        let is_short = self.descriptors.as_ref().is_some_and(|all| !all.take());
+        is_short.then(|| {
+            "the broker has no descriptors for more connections (ulimit -n): connect later"
+                .to_owned()
+        })
+    }
+
     /// Waits a little, less if the server stops.
     fn rest(&self) {
         let mut open = self.open.lock();
@@ -186,17 +204,19 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn admit(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let seat = {
         let mut open = shared.open.lock();
-        if open.streams.len() < shared.settings.connections_max {
-            let stream = Arc::new(stream);
-            open.given += 1;
-            let number = open.given;
-            open.streams.insert(number, stream.clone());
-            Seat::Served(number, stream)
-        } else if open.refusals < ARROW_REFUSALS_MAX {
-            open.refusals += 1;
-            Seat::Refused(stream)
-        } else {
-            return Ok(());
+        match shared.refusal(open.streams.len()) {
+            None => {
+                let stream = Arc::new(stream);
+                open.given += 1;
+                let number = open.given;
+                open.streams.insert(number, stream.clone());
+                Seat::Served(number, stream)
+            }
+            Some(sentence) if open.refusals < ARROW_REFUSALS_MAX => {
+                open.refusals += 1;
+                Seat::Refused(stream, sentence)
+            }
+            Some(_) => return Ok(()),
         }
     };
     let guest = Guest {
@@ -209,7 +229,8 @@ fn admit(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
 
 enum Seat {
     Served(u64, Arc<TcpStream>),
-    Refused(TcpStream),
+    /// With the sentence that the client is told.
+    Refused(TcpStream, String),
 }
 
 /// A thread's hold on its seat; given back when the thread ends, however it does.
@@ -229,13 +250,7 @@ impl Guest {
                 is_stopping: &|| shared.is_stopping(),
             }
             .run(),
-            Seat::Refused(stream) => {
-                let limit = shared.settings.connections_max;
-                fail(
-                    stream,
-                    &format!("the Arrow endpoint has {limit} connections, and takes no more"),
-                );
-            }
+            Seat::Refused(stream, sentence) => fail(stream, sentence),
         }
     }
 }
@@ -244,8 +259,13 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let mut open = self.shared.open.lock();
         match &self.seat {
-            Seat::Served(number, _) => drop(open.streams.remove(number)),
-            Seat::Refused(_) => open.refusals -= 1,
+            Seat::Served(number, _) => {
+                drop(open.streams.remove(number));
+                if let Some(descriptors) = &self.shared.descriptors {
+                    descriptors.give_back();
+                }
+            }
+            Seat::Refused(..) => open.refusals -= 1,
         }
         self.shared.left.notify_all();
     }

@@ -51,6 +51,8 @@ impl Default for ConnectionLimits {
 struct Counts {
     limits: ConnectionLimits,
     total: usize,
+    /// Connections of the Arrow endpoint, which `max.connections` does not count.
+    beside: usize,
     by_listener: HashMap<usize, usize>,
     by_address: HashMap<IpAddr, usize>,
     rate: Rate,
@@ -71,6 +73,7 @@ impl Admission {
     pub fn new(limits: ConnectionLimits, total_max: usize) -> Admission {
         let counts = Counts {
             total: 0,
+            beside: 0,
             by_listener: HashMap::new(),
             by_address: HashMap::new(),
             rate: Rate::new(limits.windows),
@@ -123,15 +126,35 @@ impl Admission {
         let by_listener = &counts.limits.by_listener;
         let listener_max = by_listener.get(listener).copied().unwrap_or(usize::MAX);
         let of_listener = counts.by_listener.get(&listener).copied().unwrap_or(0);
-        let total_max = counts.limits.total.min(self.total_max);
-        let has_room = counts.total < total_max && of_listener < listener_max;
+        let has_room = counts.total < counts.limits.total
+            && counts.total + counts.beside < self.total_max
+            && of_listener < listener_max;
         counts.somebody_waits |= !has_room;
         has_room
     }
 
     /// No further connection is taken, whatever the limits are: files need the descriptors that are left.
     pub fn lacks_descriptors(&self) -> bool {
-        self.count() >= self.total_max
+        let counts = self.counts.lock();
+        counts.total + counts.beside >= self.total_max
+    }
+
+    /// Counts a connection of the Arrow endpoint in. False: there are no descriptors for it; it is not counted.
+    #[must_use]
+    pub fn enter_beside(&self) -> bool {
+        let mut counts = self.counts.lock();
+        let has_room = counts.total + counts.beside < self.total_max;
+        counts.beside += usize::from(has_room);
+        has_room
+    }
+
+    /// Counts a connection of the Arrow endpoint out. True: a listener waits for that.
+    #[must_use]
+    pub fn leave_beside(&self) -> bool {
+        let mut counts = self.counts.lock();
+        assert!(counts.beside > 0, "it was counted in");
+        counts.beside -= 1;
+        std::mem::take(&mut counts.somebody_waits)
     }
 
     /// Counts a connection in. False: its address has too many; it is not counted and has to go.
@@ -265,5 +288,25 @@ mod tests {
         admission.set_limits(ConnectionLimits::default());
         assert!(!admission.has_room(0) && admission.lacks_descriptors());
         assert!(!admission.is_exceeded());
+    }
+
+    /// The Arrow endpoint's were not counted: 256 of them could take the last descriptors.
+    #[test]
+    fn connections_of_the_arrow_endpoint_take_no_descriptors_of_files() {
+        let admission = Admission::new(ConnectionLimits::default(), 2);
+        assert!(admission.enter(0, HERE) && admission.enter_beside());
+        assert!(!admission.enter_beside(), "it is told so");
+        assert!(!admission.has_room(0) && admission.lacks_descriptors());
+        assert_eq!(admission.count(), 1);
+        assert!(admission.leave_beside(), "a listener waits");
+        assert!(admission.has_room(0) && !admission.lacks_descriptors());
+        assert!(admission.enter(0, HERE) && !admission.enter_beside());
+        let limits = ConnectionLimits {
+            total: 2,
+            ..ConnectionLimits::default()
+        };
+        let admission = Admission::new(limits, 3);
+        assert!(admission.enter_beside() && admission.enter(0, HERE));
+        assert!(admission.has_room(0), "max.connections does not count it");
     }
 }

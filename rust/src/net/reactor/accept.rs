@@ -9,7 +9,7 @@
 //! ```
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +17,7 @@ use crate::limits::ACCEPTS_PER_TURN;
 use crate::net::mailbox::Message;
 use crate::net::poller::{Poller, Readiness};
 use crate::net::shared::Shared;
+use crate::net::transport::Transport;
 
 /// Token of the first listener; the others follow downwards.
 pub(super) const LISTENER_TOKEN: u64 = u64::MAX - 1;
@@ -42,7 +43,7 @@ struct Listener {
 }
 
 struct Held {
-    stream: TcpStream,
+    transport: Transport,
     peer: SocketAddr,
     until_ms: u64,
 }
@@ -96,15 +97,16 @@ impl Listeners {
             };
             match listener.socket.accept() {
                 Ok((stream, peer)) => {
+                    let transport = Transport::Plain(stream);
                     let peer = canonical(peer);
                     let wait_ms = shared.admission.wait_ms(number, now_ms);
                     if wait_ms == 0 {
-                        own.extend(self.admit(stream, peer, number, shared));
+                        own.extend(self.admit(transport, peer, number, shared));
                         continue;
                     }
                     let until_ms = now_ms + wait_ms;
                     listener.held = Some(Held {
-                        stream,
+                        transport,
                         peer,
                         until_ms,
                     });
@@ -140,7 +142,7 @@ impl Listeners {
     /// Gives a connection to the next thread. If that is the first one itself, the message is given back.
     fn admit(
         &mut self,
-        stream: TcpStream,
+        transport: Transport,
         peer: SocketAddr,
         listener: usize,
         shared: &Shared,
@@ -153,7 +155,7 @@ impl Listeners {
         let thread = self.next_thread % shared.mailboxes.len();
         self.next_thread += 1;
         let message = Message::Accepted {
-            stream,
+            transport,
             peer,
             listener,
         };
@@ -218,7 +220,7 @@ impl Listeners {
             return false;
         }
         if let Some(held) = listener.held.take() {
-            own.extend(self.admit(held.stream, held.peer, number, shared));
+            own.extend(self.admit(held.transport, held.peer, number, shared));
         }
         true
     }

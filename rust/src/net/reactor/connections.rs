@@ -1,6 +1,6 @@
 //! The connections of one network thread: opened, found by their tokens, looked after, closed.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::api::Ask;
@@ -8,10 +8,11 @@ use crate::image::Image;
 use crate::net::memory::connection::ConnectionMemory;
 use crate::net::poller::Readiness;
 use crate::net::session::Session;
+use crate::net::transport::Transport;
 
 pub struct Connection {
     /// Shared with a thread that is sending files.
-    pub stream: Arc<TcpStream>,
+    pub transport: Arc<Transport>,
     pub peer: SocketAddr,
     pub listener: usize,
     pub session: Session,
@@ -68,11 +69,6 @@ impl Connection {
     pub(super) fn progress(&self) -> u64 {
         let input = &self.session.input;
         self.traffic.received_bytes - (input.end - input.start) as u64 + self.session.oldest_slot()
-    }
-
-    /// Bytes of its client wait in the socket.
-    pub(super) fn has_come(&self) -> bool {
-        matches!(self.stream.peek(&mut [0]), Ok(1..))
     }
 }
 

@@ -294,10 +294,10 @@ impl Reactor {
     pub(super) fn on_message(&mut self, message: Message) {
         match message {
             Message::Accepted {
-                stream,
+                transport,
                 peer,
                 listener,
-            } => self.open(stream, peer, listener),
+            } => self.open(transport, peer, listener),
             Message::Woken(parked) => self.wake(parked.connection, parked.slot),
             Message::Control(parked, answer) => self.on_control_answer(parked, answer),
             Message::CallResult(done) => self.complete(done),

@@ -1,11 +1,10 @@
 //! Connections opened, ended and closed: for what the client did, for being idle, or for being one too many.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::access::Identity;
 use crate::api::k00_produce::Outcome;
 use crate::limits::{GONE_WAIT_MS, IDLE_LOOKS_PER_TURN};
 use crate::net::mailbox::{Excess, Message};
@@ -16,14 +15,12 @@ use crate::net::reactor::connections::{Connection, Traffic};
 use crate::net::reactor::timers::Timer;
 use crate::net::session::{Session, Slot};
 use crate::net::storage_call::deregister_fetch;
+use crate::net::transport::Transport;
 use crate::replica::park::Parked;
 
 impl Reactor {
-    pub(super) fn open(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
-        let is_refused = self.stop_deadline_ms.is_some()
-            || stream.set_nonblocking(true).is_err()
-            || stream.set_nodelay(true).is_err();
-        if is_refused {
+    pub(super) fn open(&mut self, transport: Transport, peer: SocketAddr, listener: usize) {
+        if self.stop_deadline_ms.is_some() || transport.open().is_err() {
             self.count_out(listener, peer);
             return;
         }
@@ -35,7 +32,7 @@ impl Reactor {
         let token = self.connections.token_of(index);
         if self
             .poller
-            .add(stream.as_raw_fd(), token, interest)
+            .add(transport.as_raw_fd(), token, interest)
             .is_err()
         {
             self.count_out(listener, peer);
@@ -43,10 +40,10 @@ impl Reactor {
             return;
         }
         let connection = Connection {
-            stream: Arc::new(stream),
+            session: Session::open(transport.identity(peer)),
+            transport: Arc::new(transport),
             peer,
             listener,
-            session: Session::open(Identity::anonymous(peer.ip())),
             interest,
             is_touched: false,
             is_blocked: false,
@@ -152,9 +149,9 @@ impl Reactor {
             self.drop_calls(token);
         }
         // The descriptor is open, and there may be a thread that sends to it still.
-        let _ = self.poller.remove(connection.stream.as_raw_fd());
+        let _ = self.poller.remove(connection.transport.as_raw_fd());
         if connection.is_sending {
-            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+            connection.transport.shut_down();
         }
         connection.memory.give_back(&self.shared.memory);
         self.buffers
@@ -207,7 +204,7 @@ impl Reactor {
         // another reason is no sign of life, and what waits for memory is as idle as in Kafka.
         let may_have_come = connection.interest.readable && !connection.memory.waits;
         let mut due_ms = connection.used_ms().saturating_add(idle_ms_max);
-        if due_ms <= now_ms && may_have_come && connection.has_come() {
+        if due_ms <= now_ms && may_have_come && connection.transport.has_come() {
             connection.traffic.last_active_ms = now_ms;
             due_ms = now_ms.saturating_add(idle_ms_max);
         }

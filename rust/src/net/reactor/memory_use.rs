@@ -1,7 +1,6 @@
 //! The rule of `net/memory` where it is kept: what connections take of the budget, which requests are not begun
 //! while memory is short, and which connections are closed then.
 
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use crate::api::k00_produce::{Outcome, Produce, ProducePartition};
@@ -9,7 +8,6 @@ use crate::error::Result;
 use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES};
 use crate::net::memory::connection::counted;
 use crate::net::memory::slow_client::{ClientProgress, SlowClientCheck};
-use crate::net::poller;
 use crate::net::reactor::Reactor;
 use crate::net::reactor::connections::Connection;
 use crate::net::shared::Shared;
@@ -225,8 +223,10 @@ impl Connection {
         let received = self.session.input.end - self.session.input.start;
         self.peer_has_closed
             && !self.has_ended
-            && poller::unread_bytes(self.stream.as_raw_fd())
-                .is_ok_and(|unread| received + unread < wanted.max(1))
+            && self
+                .transport
+                .pending_bytes()
+                .is_ok_and(|pending| received + pending < wanted.max(1))
     }
 
     /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given

@@ -88,6 +88,7 @@ mod tests {
 
     use super::*;
     use crate::net::outbox::Outbox;
+    use crate::net::transport::Transport;
 
     /// Appends were full in mid-round: one directory's batch was made and the other's was not.
     /// The next full appends went in front of that, and so did requests of a connection that were later.
@@ -95,11 +96,11 @@ mod tests {
     fn what_is_produced_later_is_appended_later_and_before_other_calls() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let stream = Arc::new(TcpStream::connect(address).expect("a connection"));
+        let stream = TcpStream::connect(address).expect("a connection");
         let mut calls = PendingCalls::default();
         calls.push(StorageCall::Send {
             connection: 0,
-            stream,
+            transport: Arc::new(Transport::Plain(stream)),
             outbox: Outbox::default(),
         });
         for directory in 0..3 {

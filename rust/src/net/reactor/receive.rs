@@ -3,7 +3,7 @@
 //! One buffer of the thread serves all frames that are whole in it, in place. What is cut off gets a
 //! buffer of its connection, which grows as the frame arrives, not by what it claims to be.
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use crate::limits::{MEMORY_FREE_BYTES, RECEIVES_PER_TURN};
@@ -65,7 +65,7 @@ impl Reactor {
         let room = input.buffer.get_mut(input.end..limit).unwrap_or_default();
         let room_bytes = room.len();
         let mut is_end = false;
-        let received = match (&*connection.stream).read(room) {
+        let received = match connection.transport.read(room) {
             Ok(0) => {
                 connection.has_ended = true;
                 is_end = true;

@@ -30,7 +30,7 @@ impl Reactor {
             let is_much = connection.memory.sending_bytes > MEMORY_FREE_BYTES;
             self.calls.push(StorageCall::Send {
                 connection: token,
-                stream: connection.stream.clone(),
+                transport: connection.transport.clone(),
                 outbox: std::mem::take(&mut connection.session.outbox),
             });
             if is_much {
@@ -40,7 +40,7 @@ impl Reactor {
         }
         let outbox = &mut connection.session.outbox;
         let before = outbox.queued_bytes();
-        let result = outbox.flush(&*connection.stream, &mut self.spare_answers);
+        let result = outbox.flush(&*connection.transport, &mut self.spare_answers);
         let sent_bytes = before - outbox.queued_bytes();
         self.after_flush(index, sent_bytes, result);
     }
@@ -106,7 +106,7 @@ impl Reactor {
         };
         if interest != connection.interest {
             connection.interest = interest;
-            let descriptor = connection.stream.as_raw_fd();
+            let descriptor = connection.transport.as_raw_fd();
             if self.poller.change(descriptor, token, interest).is_err() {
                 self.close(index);
             }

@@ -8,7 +8,6 @@ pub mod append_batch;
 pub mod large_request;
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -26,6 +25,7 @@ use crate::net::poller;
 use crate::net::storage_call::append_batch::{AppendBatch, Appended};
 use crate::net::storage_call::large_request::{LargeRead, LargeRequest};
 use crate::net::storage_io::{Here, QueueId, QueueKind, Route, StorageIo};
+use crate::net::transport::Transport;
 use crate::replica::park::Parked;
 
 pub enum StorageCall {
@@ -43,7 +43,7 @@ pub enum StorageCall {
     /// Ranges of files to a socket.
     Send {
         connection: u64,
-        stream: Arc<TcpStream>,
+        transport: Arc<Transport>,
         outbox: Outbox,
     },
 }
@@ -190,13 +190,13 @@ impl StorageCall {
             }
             StorageCall::Send {
                 connection,
-                stream,
+                transport,
                 mut outbox,
             } => {
                 let before = outbox.queued_bytes();
                 let result = match here.is_patient {
-                    true => send_patiently(&stream, &mut outbox, is_here),
-                    false => outbox.flush_from(&*stream, &mut SpareAnswers::default(), is_here),
+                    true => send_patiently(&transport, &mut outbox, is_here),
+                    false => outbox.flush_from(&*transport, &mut SpareAnswers::default(), is_here),
                 };
                 CallResult::Sent {
                     connection,
@@ -211,17 +211,17 @@ impl StorageCall {
 
 /// Sends until nothing is left here, the socket has had no room for a while, or much has gone.
 fn send_patiently(
-    stream: &TcpStream,
+    transport: &Transport,
     outbox: &mut Outbox,
     is_here: impl Fn(&Arc<LogDirectory>) -> bool,
 ) -> io::Result<Flushed> {
     let before = outbox.queued_bytes();
     loop {
-        let flushed = outbox.flush_from(stream, &mut SpareAnswers::default(), &is_here)?;
+        let flushed = outbox.flush_from(transport, &mut SpareAnswers::default(), &is_here)?;
         let has_had_its_share = before - outbox.queued_bytes() >= LONG_ANSWER_BYTES_PER_TURN;
         if flushed != Flushed::Part
             || has_had_its_share
-            || !poller::wait_for_room(stream.as_raw_fd(), LONG_ANSWER_WAIT_MS)?
+            || !poller::wait_for_room(transport.as_raw_fd(), LONG_ANSWER_WAIT_MS)?
         {
             return Ok(flushed);
         }
