@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use kafkalite::access::{Caller, Identity};
+use kafkalite::access::{Authorizer, Caller, Identity, Operation, Resource};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::large::{Kept, metadata};
 use kafkalite::api::{
@@ -25,7 +25,9 @@ pub fn requests(data: &[u8]) {
 /// The content of a frame, three times over, so that fetch sessions go on; returns how often it was
 /// answered.
 pub fn answers(data: &[u8]) -> usize {
-    let image = Arc::new(Image::new("cluster", 1));
+    let mut image = Image::new("cluster", 1);
+    image.permits.authorizer = Arc::new(EvenNames);
+    let image = Arc::new(image);
     let sessions = FetchSessions::new(2, 7);
     let mut count = 0;
     for now_ms in [0, 1, 200_000] {
@@ -39,6 +41,15 @@ pub fn answers(data: &[u8]) -> usize {
         }
     }
     count
+}
+
+/// Clients may do everything to the topics whose names have an even number of bytes.
+struct EvenNames;
+
+impl Authorizer for EvenNames {
+    fn authorize(&self, _: &Caller<'_>, _: Operation, resource: Resource<'_>) -> bool {
+        matches!(resource, Resource::Topic(name) if name.len() % 2 == 0)
+    }
 }
 
 fn known(key: i16) -> Option<&'static ApiKey> {
@@ -86,7 +97,7 @@ fn large_answer(data: &[u8], image: &Arc<Image>) -> Result<Option<Vec<u8>>> {
         }
         3 => {
             let large = metadata::Large::read(&header, reader, &kept)?;
-            match large.answer(&ask, image)? {
+            match large.answer(&ask, image, true)? {
                 Some(chunks) => chunks,
                 None => return Ok(None),
             }
@@ -165,6 +176,7 @@ fn answer(
             &header,
             reader.clone(),
             &ask,
+            true,
         )?)],
         _ => {
             let features = Features::default();

@@ -53,9 +53,12 @@ def request_frame(
 class Connection:
     """One socket, on which requests have numbers of their own."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, source: str | None = None) -> None:
+        """`source` is the address that it comes from, where that matters."""
         host, port = bootstrap_servers.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(
+            (host, int(port)), timeout=TIMEOUT_S, source_address=source and (source, 0)
+        )
         self._correlation_id = 100
 
     def __enter__(self) -> Self:

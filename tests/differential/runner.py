@@ -49,8 +49,10 @@ TABLE = read_table()
 class Runner:
     """One broker, and what the script has learned from it."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, sources: Mapping[str, str] | None = None) -> None:
+        """`sources` are the addresses that connections come from, by their names."""
         self._bootstrap_servers = bootstrap_servers
+        self._sources = sources or {}
         self._connections: dict[str, Connection] = {}
         self._kept: dict[str, Any] = {}
         self._seen: dict[Any, str] = {}
@@ -98,7 +100,7 @@ class Runner:
     def connection(self, name: str) -> Connection:
         """The connection of that name, opened when it is first asked for."""
         if name not in self._connections:
-            self._connections[name] = Connection(self._bootstrap_servers)
+            self._connections[name] = Connection(self._bootstrap_servers, self._sources.get(name))
         return self._connections[name]
 
     def send(self, case: Case) -> int:

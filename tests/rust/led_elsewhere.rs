@@ -365,7 +365,7 @@ fn metadata(image: &Image, version: i16) -> Vec<Told> {
     }
     let answer = with_ask(image, |ask| {
         let reader = Reader::new(&writer.bytes);
-        k03_metadata::answer(&header(3, version, 9), reader, ask).unwrap()
+        k03_metadata::answer(&header(3, version, 9), reader, ask, false).unwrap()
     });
     let mut reader = behind_header(&answer, false);
     if version >= 3 {

@@ -351,6 +351,27 @@ def test_every_api_key_is_one_file_with_its_test() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+ASK_NOBODY = {
+    18: "clients learn the versions before they say who they are",
+}
+"""Keys whose requests need no right, and why."""
+
+
+def test_every_key_asks_what_its_client_may_do() -> None:
+    """Each key of either language, in whichever file of its folder, by itself or by what keys that
+    deal with configs have in common."""
+    asks = re.compile(
+        r"\b(?:ask|context)\.(?:may|permitted)\(|\b(?:check_permitted|changes_of_resource)\("
+    )
+    code: dict[int, str] = {}
+    for name in product_files():
+        key = re.match(r"(?:rust/src|python/kafkalite)/api/k(\d\d)_", name)
+        if key is not None:
+            code[int(key[1])] = code.get(int(key[1]), "") + read(name)
+    silent = {key for key, text in code.items() if asks.search(text) is None}
+    assert silent == set(ASK_NOBODY)
+
+
 def test_every_module_says_why_it_exists() -> None:
     wrong = []
     for name in product_files():

@@ -36,7 +36,7 @@ SHARE_SINCE = 6
 NO_NODE = (-1, "", -1)
 
 SENTENCES = {
-    **dict(DENIALS.values()),
+    codes.CLUSTER_AUTHORIZATION_FAILED: DENIALS[CLUSTER][1],
     codes.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactions are not supported by this broker.",
     codes.INVALID_REQUEST: "There is no coordinator of this type.",
@@ -59,7 +59,8 @@ async def handle(
         code, (node_id, host, port) = _find(context, request, message.key_type, message.key)
         return kind(
             error_code=code,
-            error_message=SENTENCES.get(code, "NONE"),
+            # Kafka has no sentence for a group's where several keys are asked for.
+            error_message=SENTENCES.get(code, dict(DENIALS.values()).get(code, "NONE")),
             node_id=node_id,
             host=host,
             port=port,

@@ -25,7 +25,7 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 from collections import Counter
 
 from kafkalite import _native
-from kafkalite.access import CLUSTER, CREATE, DENIALS, DESCRIBE_CONFIGS, TOPIC
+from kafkalite.access import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
 from kafkalite.config.changes import ChangeRefusedError, check_topic
 from kafkalite.context import Context
@@ -114,7 +114,8 @@ async def _judge_each(
             if name not in asked:
                 raise ControllerError(codes.INVALID_REQUEST, "Duplicate topic name.")
             if name in denied:
-                raise ControllerError(*DENIALS[TOPIC])
+                sentence = "Authorization failed."
+                raise ControllerError(codes.TOPIC_AUTHORIZATION_FAILED, sentence)
             made.append((_judged(context, asked[name], names), result))
             names.add(name)
         except ControllerError as refusal:
@@ -189,7 +190,7 @@ async def _describe(
     described: dict[frozenset[tuple[str, str]], list[Result.CreatableTopicConfigs]] = {}
     async for wanted, result in context.tasks.sliced(judged):
         if not context.may(request, DESCRIBE_CONFIGS, TOPIC, wanted.name):
-            result.topic_config_error_code, _ = DENIALS[TOPIC]
+            result.topic_config_error_code = codes.TOPIC_AUTHORIZATION_FAILED
             continue
         result.num_partitions = wanted.partition_count
         result.replication_factor = 1

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalite import _native
-from kafkalite.access import ALTER_CONFIGS
+from kafkalite.access import ALTER_CONFIGS, CLUSTER
 from kafkalite.api.config_resources import (
     BROKER_LOGGER,
     NO_LISTS,
@@ -85,7 +85,8 @@ async def handle(
             return incremental_changes(own, operations, keys, defaults)
 
         if kind == BROKER_LOGGER:
-            check_permitted(context, request, ALTER_CONFIGS, resource)
+            if not context.may(request, ALTER_CONFIGS, CLUSTER):
+                raise ChangeRefusedError(codes.CLUSTER_AUTHORIZATION_FAILED, "")
             alter_loggers(context, name, operations, validate_only=message.validate_only)
             return None
         made = changes_of_resource(context, request, resource, changes_of)

@@ -9,8 +9,9 @@
 //!
 //! Refusals, of the whole request: INVALID_REQUEST for an id or a null name before version 12,
 //! UNKNOWN_SERVER_ERROR for neither where no topic has an id (a NullPointerException in Kafka). Per
-//! topic: INVALID_TOPIC_EXCEPTION for an illegal name; UNKNOWN_TOPIC_OR_PARTITION; UNKNOWN_TOPIC_ID
-//! for an id. Per partition: LEADER_NOT_AVAILABLE; LISTENER_NOT_FOUND (v6) where the leader lacks the
+//! topic: UNKNOWN_TOPIC_ID for an id; TOPIC_AUTHORIZATION_FAILED for who may not see it, or not have it made
+//! (where all are asked for, a topic is left out); INVALID_TOPIC_EXCEPTION for an illegal name;
+//! UNKNOWN_TOPIC_OR_PARTITION. Per partition: LEADER_NOT_AVAILABLE; LISTENER_NOT_FOUND (v6) where the leader lacks the
 //! client's; REPLICA_NOT_AVAILABLE in v0.
 //!
 //! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry the cluster's
@@ -37,12 +38,6 @@ pub const KEY: ApiKey = ApiKey {
 
 /// "Not asked for" in a field of authorized operations.
 const OPERATIONS_OMITTED: i32 = i32::MIN;
-/// Every operation a topic knows (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS,
-/// ALTER_CONFIGS), a bit each at its code: what a broker without an authorizer answers.
-const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
-/// Those of the cluster: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS,
-/// IDEMPOTENT_WRITE.
-const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;
 
 /// First version in which an id may stand for a name.
 const ALONE_SINCE: i16 = 12;
@@ -57,10 +52,12 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Its name, if it is missing and there may be such a topic.
-    pub fn missing_name(&self, image: &Image) -> Option<&'a str> {
-        self.name
-            .filter(|name| image.topic(name).is_none() && is_topic_name(name))
+    /// Its name, if it is missing, there may be such a topic, and the client may have it made.
+    pub fn missing_name(&self, ask: &Ask<'_>) -> Option<&'a str> {
+        let is_missing = |name: &&str| ask.image.topic(name).is_none() && is_topic_name(name);
+        let name = self.name.filter(is_missing)?;
+        let may_see = ask.may(Operation::Describe, Resource::Topic(name));
+        (may_see && may_create(ask, name)).then_some(name)
     }
 }
 
@@ -71,6 +68,7 @@ struct Request<'a> {
 }
 
 /// The flags that stand behind the topics.
+#[derive(Clone, Copy)]
 pub struct Flags {
     pub allows_creation: bool,
     cluster_operations: bool,
@@ -90,9 +88,20 @@ impl Flags {
     }
 
     /// The field of the operations on a topic.
-    pub fn topic_operations(&self) -> i32 {
+    pub fn topic_operations(&self, ask: &Ask<'_>, name: &str) -> i32 {
         match self.topic_operations {
-            true => TOPIC_OPERATIONS,
+            true => ask.operations(Resource::Topic(name)),
+            false => OPERATIONS_OMITTED,
+        }
+    }
+
+    /// The field of the operations on the cluster.
+    fn cluster_operations(&self, ask: &Ask<'_>) -> i32 {
+        match self.cluster_operations {
+            true if ask.may(Operation::Describe, Resource::Cluster) => {
+                ask.operations(Resource::Cluster)
+            }
+            true => 0,
             false => OPERATIONS_OMITTED,
         }
     }
@@ -102,13 +111,14 @@ impl Flags {
         &self,
         writer: &mut Writer,
         header: &RequestHeader<'_>,
+        ask: &Ask<'_>,
         refusal: Option<i16>,
     ) {
         let version = header.api_version;
         if (8..=10).contains(&version) {
-            writer.i32(match self.cluster_operations && refusal.is_none() {
-                true => CLUSTER_OPERATIONS,
-                false => OPERATIONS_OMITTED,
+            writer.i32(match refusal {
+                None => self.cluster_operations(ask),
+                Some(_) => OPERATIONS_OMITTED,
             });
         }
         if version >= 13 {
@@ -255,10 +265,10 @@ pub fn write_refused(
 pub fn missing_topics(
     header: &RequestHeader<'_>,
     mut reader: Reader<'_>,
-    image: &Image,
+    ask: &Ask<'_>,
 ) -> Result<bool> {
     let request = read(header, &mut reader)?;
-    let is_missing = |asked: &Asked<'_>| asked.missing_name(image).is_some();
+    let is_missing = |asked: &Asked<'_>| asked.missing_name(ask).is_some();
     let topics = request.topics.map(once);
     Ok(request.flags.allows_creation && topics.iter().flatten().any(is_missing))
 }
@@ -280,11 +290,12 @@ pub fn begin_answer(header: &RequestHeader<'_>, image: &Image, listener: usize) 
     writer
 }
 
-/// The whole answer.
+/// The whole answer. `creates` says that topics are made which clients name (`auto.create.topics.enable`).
 pub fn answer(
     header: &RequestHeader<'_>,
     mut reader: Reader<'_>,
     ask: &Ask<'_>,
+    creates: bool,
 ) -> Result<Vec<u8>> {
     let image = ask.image;
     let request = read(header, &mut reader)?;
@@ -297,12 +308,13 @@ pub fn answer(
         }
         request
             .flags
-            .write_tail(&mut writer, header, Some(error_code));
+            .write_tail(&mut writer, header, ask, Some(error_code));
         return Ok(writer.bytes);
     }
     let topics = request.topics.map(once);
     let mut writer = begin_answer(header, image, ask.caller.listener);
-    let operations = request.flags.topic_operations();
+    let flags = &request.flags;
+    let creates = creates && flags.allows_creation;
     let at = (image, ask.caller.listener);
     match &topics {
         None => {
@@ -311,22 +323,26 @@ pub fn answer(
                 |topic: &&Arc<Topic>| ask.may(Operation::Describe, Resource::Topic(&topic.name));
             writer.array_length(image.topics().filter(may_see).count(), flexible);
             for topic in image.topics().filter(may_see) {
+                let operations = flags.topic_operations(ask, &topic.name);
                 write_topic(&mut writer, header, topic, at, operations);
             }
         }
         Some(asked) => {
             writer.array_length(asked.len(), flexible);
             for asked in asked {
-                match find(ask, asked) {
-                    Ok(topic) => write_topic(&mut writer, header, topic, at, operations),
+                match find(ask, asked, creates) {
+                    Ok(topic) => {
+                        let operations = flags.topic_operations(ask, &topic.name);
+                        write_topic(&mut writer, header, topic, at, operations);
+                    }
                     Err(error_code) => {
-                        write_unknown(&mut writer, header, asked, error_code, operations);
+                        write_unknown(&mut writer, header, asked, error_code, (flags, ask));
                     }
                 }
             }
         }
     }
-    request.flags.write_tail(&mut writer, header, None);
+    flags.write_tail(&mut writer, header, ask, None);
     Ok(writer.bytes)
 }
 
@@ -336,17 +352,22 @@ pub fn write_unknown(
     header: &RequestHeader<'_>,
     asked: &Asked<'_>,
     error_code: i16,
-    operations: i32,
+    (flags, ask): (&Flags, &Ask<'_>),
 ) {
     // No name stands beside an id that is not known.
     let name = asked.name.filter(|_| asked.id == Uuid::ZERO);
     let told = Asked { name, ..*asked };
-    let operations = name.map_or(OPERATIONS_OMITTED, |_| operations);
+    let visible = name.filter(|_| error_code != code::TOPIC_AUTHORIZATION_FAILED);
+    let operations = visible.map_or(OPERATIONS_OMITTED, |name| flags.topic_operations(ask, name));
     write_refusal(writer, header, &told, error_code, operations);
 }
 
-/// The topic, or why it is not answered with its partitions.
-pub fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc<Topic>, i16> {
+/// The topic, or why it is not answered with its partitions. `creates`: if it is missing, it is to be made.
+pub fn find<'a>(
+    ask: &Ask<'a>,
+    asked: &Asked<'_>,
+    creates: bool,
+) -> std::result::Result<&'a Arc<Topic>, i16> {
     let may_see = |name: &str| ask.may(Operation::Describe, Resource::Topic(name));
     match asked.name.filter(|_| asked.id == Uuid::ZERO) {
         None => {
@@ -354,16 +375,22 @@ pub fn find<'a>(ask: &Ask<'a>, asked: &Asked<'_>) -> std::result::Result<&'a Arc
             let topic = topic.ok_or(code::UNKNOWN_TOPIC_ID)?;
             match may_see(&topic.name) {
                 true => Ok(topic),
-                false => Err(code::UNKNOWN_TOPIC_ID),
+                false => Err(code::TOPIC_AUTHORIZATION_FAILED),
             }
         }
         Some(name) if !may_see(name) => Err(code::TOPIC_AUTHORIZATION_FAILED),
         Some(name) if !is_topic_name(name) => Err(code::INVALID_TOPIC),
-        Some(name) => ask
-            .image
-            .topic(name)
-            .ok_or(code::UNKNOWN_TOPIC_OR_PARTITION),
+        Some(name) => match ask.image.topic(name) {
+            Some(topic) => Ok(topic),
+            None if creates && !may_create(ask, name) => Err(code::TOPIC_AUTHORIZATION_FAILED),
+            None => Err(code::UNKNOWN_TOPIC_OR_PARTITION),
+        },
     }
+}
+
+fn may_create(ask: &Ask<'_>, name: &str) -> bool {
+    ask.may(Operation::Create, Resource::Cluster)
+        || ask.may(Operation::Create, Resource::Topic(name))
 }
 
 fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image, listener: usize) {
@@ -472,7 +499,9 @@ fn write_refusal(
         writer.uuid(&asked.id);
     }
     if version >= 1 {
-        writer.bool(asked.name.is_some_and(is_internal));
+        // Who may not see a topic is not told of its kind either.
+        let is_hidden = error_code == code::TOPIC_AUTHORIZATION_FAILED;
+        writer.bool(!is_hidden && asked.name.is_some_and(is_internal));
     }
     writer.array_length(0, flexible);
     if version >= 8 {

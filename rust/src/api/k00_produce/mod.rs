@@ -10,7 +10,7 @@
 //! Refusals, as long as there are no transactions: a transactional id or batch
 //! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer), and a partition whose
 //! records begin with what is no batch (CORRUPT_MESSAGE), each for the whole request. Per partition:
-//! INVALID_TOPIC_EXCEPTION for a coordinator's topic; UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED;
+//! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for a coordinator's topic;
 //! UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
 //! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
 //! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
@@ -218,7 +218,8 @@ impl Judge {
 
     fn outcome(&self, topic: &TopicRef, may_write: bool, index: i32, records: &[u8]) -> Outcome {
         // Coordinators alone write to their topics.
-        if matches!(topic, TopicRef::Known(topic) if topic.is_internal) && !self.is_admin {
+        let is_internal = matches!(topic, TopicRef::Known(topic) if topic.is_internal);
+        if is_internal && may_write && !self.is_admin {
             return refuse(code::INVALID_TOPIC, None);
         }
         match locate(topic, may_write, index, records, self.version) {

@@ -8,8 +8,9 @@ use ahash::RandomState;
 
 use super::repetitions::{Bits, find};
 use super::{Kept, Later, Slices};
+use crate::access::{Caller, Identity};
 use crate::api::k03_metadata::{self as metadata, Asked, Flags};
-use crate::api::{Ask, Chunk, code};
+use crate::api::{Ask, Chunk};
 use crate::error::Result;
 use crate::image::Image;
 use crate::limits::{CREATED_TOPICS_MAX, REPETITIONS_BYTES_FREE, SLICE_BYTES};
@@ -95,7 +96,7 @@ impl<'a> Large<'a> {
 
     /// Tells what Python is to make before this is answered: the body of a request that names only that. `None`:
     /// nothing, or more than is made at once.
-    pub fn missing(&self, image: &Image) -> Result<Option<Vec<u8>>> {
+    pub fn missing(&self, ask: &Ask<'_>) -> Result<Option<Vec<u8>>> {
         let Some(walk) = self.walk.as_ref().filter(|_| self.flags.allows_creation) else {
             return Ok(None);
         };
@@ -105,23 +106,27 @@ impl<'a> Large<'a> {
             while missing.len() <= CREATED_TOPICS_MAX
                 && let Some((_, asked)) = walk.next(self.kept.bytes())?
             {
-                missing.extend(asked.missing_name(image));
+                missing.extend(asked.missing_name(ask));
             }
         }
         let is_made = (1..=CREATED_TOPICS_MAX).contains(&missing.len());
         Ok(is_made.then(|| metadata::request_of(&walk.header, &missing)))
     }
 
-    /// The answer; `None` where all topics are meant.
-    pub fn answer(self, ask: &Ask<'_>, image: &Arc<Image>) -> Result<Option<Vec<Chunk>>> {
+    /// The answer; `None` where all topics are meant. `creates` as in `k03_metadata::answer`.
+    pub fn answer(
+        self,
+        ask: &Ask<'_>,
+        image: &Arc<Image>,
+        creates: bool,
+    ) -> Result<Option<Vec<Chunk>>> {
         let Some(walk) = self.walk else {
             return Ok(None);
         };
         let header = walk.header;
         let content = self.kept.bytes();
-        let operations = self.flags.topic_operations();
         let mut first = Firsts::new(self.has_ids, content.len());
-        let mut denied = Vec::new();
+        let creates = creates && self.flags.allows_creation;
         let mut writer;
         if self.refusal.is_some() {
             first.mark_all(&walk, content)?;
@@ -137,31 +142,28 @@ impl<'a> Large<'a> {
                     return;
                 }
                 let asked = asked.counted(self.has_ids);
-                match metadata::find(ask, &asked) {
-                    Ok(topic) => {
-                        known.set(at);
-                        let at = (&**image, ask.caller.listener);
-                        metadata::write_topic(&mut writer, &header, topic, at, operations);
-                    }
-                    Err(code::TOPIC_AUTHORIZATION_FAILED) => denied.push(at as u32),
-                    Err(_) => {}
+                if let Ok(topic) = metadata::find(ask, &asked, creates) {
+                    known.set(at);
+                    let at = (&**image, ask.caller.listener);
+                    let operations = self.flags.topic_operations(ask, &topic.name);
+                    metadata::write_topic(&mut writer, &header, topic, at, operations);
                 }
             })?;
             first.bits.clear_all(&known);
         }
-        let memory_bytes = content.len() + first.bits.memory_bytes() + denied.capacity() * 4;
+        let memory_bytes = content.len() + first.bits.memory_bytes();
         let unknown = Unknown {
             kept: self.kept.clone(),
             marked: Arc::new(first.bits),
-            denied: denied.into(),
-            denied_at: 0,
             walk,
             has_ids: self.has_ids,
             refusal: self.refusal,
-            operations,
+            flags: self.flags,
+            creates,
+            asker: Asker::new(ask, image),
         };
         let mut tail = Writer::default();
-        self.flags.write_tail(&mut tail, &header, self.refusal);
+        self.flags.write_tail(&mut tail, &header, ask, self.refusal);
         Ok(Some(vec![
             Chunk::Bytes(writer.bytes),
             Chunk::Later(Later::new(unknown, memory_bytes)?),
@@ -245,13 +247,43 @@ impl Firsts {
 struct Unknown {
     kept: Kept,
     marked: Arc<Bits>,
-    /// Where those stand that the caller may not see; in order.
-    denied: Arc<[u32]>,
-    denied_at: usize,
     walk: Walk,
     has_ids: bool,
     refusal: Option<i16>,
-    operations: i32,
+    flags: Flags,
+    creates: bool,
+    asker: Asker,
+}
+
+/// Whoever asks, kept until the answer has left: by the image of the request it is judged the same each time.
+#[derive(Clone)]
+struct Asker {
+    image: Arc<Image>,
+    identity: Arc<Identity>,
+    client_id: Option<Arc<str>>,
+    listener: usize,
+}
+
+impl Asker {
+    fn new(ask: &Ask<'_>, image: &Arc<Image>) -> Asker {
+        Asker {
+            image: image.clone(),
+            identity: Arc::new(ask.caller.identity.clone()),
+            client_id: ask.caller.client_id.map(Into::into),
+            listener: ask.caller.listener,
+        }
+    }
+
+    fn ask(&self) -> Ask<'_> {
+        Ask {
+            image: &self.image,
+            caller: Caller {
+                identity: &self.identity,
+                client_id: self.client_id.as_deref(),
+                listener: self.listener,
+            },
+        }
+    }
 }
 
 impl Slices for Unknown {
@@ -264,7 +296,7 @@ impl Slices for Unknown {
         let mut goes_on = true;
         while goes_on && writer.bytes.len() < until.0 && self.walk.at < until.1 {
             match self.walk.next(kept.bytes())? {
-                Some((at, asked)) if self.marked.get(at) => self.write(&mut writer, at, asked),
+                Some((at, asked)) if self.marked.get(at) => self.write(&mut writer, asked),
                 Some(_) => {}
                 None => goes_on = false,
             }
@@ -275,21 +307,17 @@ impl Slices for Unknown {
 }
 
 impl Unknown {
-    fn write(&mut self, writer: &mut Writer, at: usize, asked: Asked<'_>) {
+    fn write(&self, writer: &mut Writer, asked: Asked<'_>) {
         let header = &self.walk.header;
         if let Some(error_code) = self.refusal {
             return metadata::write_refused(writer, header, &asked, error_code);
         }
         let asked = asked.counted(self.has_ids);
-        let is_denied = self.denied.get(self.denied_at) == Some(&(at as u32));
-        self.denied_at += usize::from(is_denied);
-        let error_code = match asked.name {
-            _ if is_denied => code::TOPIC_AUTHORIZATION_FAILED,
-            None => code::UNKNOWN_TOPIC_ID,
-            Some(name) if !metadata::is_topic_name(name) => code::INVALID_TOPIC,
-            Some(_) => code::UNKNOWN_TOPIC_OR_PARTITION,
+        let ask = self.asker.ask();
+        let Err(error_code) = metadata::find(&ask, &asked, self.creates) else {
+            unreachable!("a topic that there is has been answered");
         };
-        metadata::write_unknown(writer, header, &asked, error_code, self.operations);
+        metadata::write_unknown(writer, header, &asked, error_code, (&self.flags, &ask));
     }
 }
 

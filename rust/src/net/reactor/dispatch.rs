@@ -89,13 +89,13 @@ impl Reactor {
                 None => return Ok(true),
             },
             METADATA => {
-                let creates = shared.context.settings.auto_create_topics
-                    && k03_metadata::missing_topics(&header, reader.clone(), image)?;
-                if creates {
+                let creates = shared.context.settings.auto_create_topics;
+                let ask = connection.ask(image);
+                if creates && k03_metadata::missing_topics(&header, reader.clone(), &ask)? {
                     let kept = frame.to_vec();
                     return Ok(self.hand_over(index, &header, &reader, frame, kept));
                 }
-                k03_metadata::answer(&header, reader, &connection.ask(image))?
+                k03_metadata::answer(&header, reader, &ask, creates)?
             }
             API_VERSIONS => k18_api_versions::answer(
                 &header,
@@ -435,7 +435,8 @@ impl Reactor {
         }
         let mut reader = Reader::new(&content);
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
-        k03_metadata::answer(&header, reader, &connection.ask(&image)).map(Some)
+        let creates = self.shared.context.settings.auto_create_topics;
+        k03_metadata::answer(&header, reader, &connection.ask(&image), creates).map(Some)
     }
 }
 

@@ -112,13 +112,16 @@ impl LargeRequest {
                 Content::ListOffsets(Box::new(request))
             }
             METADATA => {
-                let creates = context.settings.auto_create_topics && !self.is_again;
+                let is_enabled = context.settings.auto_create_topics;
+                let creates = is_enabled && !self.is_again;
                 let large = metadata::Large::read(&header, reader.clone(), &kept)?;
-                let missing = if creates { large.missing(image)? } else { None };
+                let missing = if creates { large.missing(&ask)? } else { None };
                 match missing {
-                    None => Content::Answer(match large.answer(&ask, image)? {
+                    None => Content::Answer(match large.answer(&ask, image, is_enabled)? {
                         Some(chunks) => chunks,
-                        None => vec![Chunk::Bytes(k03_metadata::answer(&header, reader, &ask)?)],
+                        None => vec![Chunk::Bytes(k03_metadata::answer(
+                            &header, reader, &ask, is_enabled,
+                        )?)],
                     }),
                     Some(body) => {
                         let read = read(Content::Answer(Vec::new()));
