@@ -23,7 +23,7 @@ from kafkalite.client import (
     GroupOptions,
     Producer,
 )
-from kafkalite.client.network.cluster import parse_servers
+from kafkalite.client.network.servers import parse_servers
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.transactions import Transaction
 from kafkalite.errors import ConnectionFailedError

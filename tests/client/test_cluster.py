@@ -6,7 +6,7 @@ import pytest
 
 from client.fake import Close, FakeBroker
 from kafkalite.client import Admin, Cluster, Consumer, GroupAdmin, Producer
-from kafkalite.client.network.cluster import parse_servers
+from kafkalite.client.network.servers import parse_servers
 from kafkalite.errors import BrokerError, ConnectionFailedError, InvalidArgumentError
 from kafkalite.protocol import messages
 

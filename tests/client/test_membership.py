@@ -12,7 +12,8 @@ from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, values
 from kafkalite.client import Consumer
 from kafkalite.client.consumer.assignor import assign_range
-from kafkalite.client.consumer.membership import GroupOptions, Membership
+from kafkalite.client.consumer.group_options import GroupOptions
+from kafkalite.client.consumer.membership import Membership
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (

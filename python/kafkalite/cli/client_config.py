@@ -26,7 +26,7 @@ from kafkalite.cli.options import (
     servers_argument,
 )
 from kafkalite.client.admin import Admin
-from kafkalite.client.consumer.membership import GroupOptions
+from kafkalite.client.consumer.group_options import GroupOptions
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.producer.settings import (

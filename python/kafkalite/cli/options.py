@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from kafkalite.cli.console.terminal import size_text
-from kafkalite.client.network.cluster import parse_servers
+from kafkalite.client.network.servers import parse_servers
 from kafkalite.config.properties import parse_properties
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the same as in _HOMES, for type checkers and editors
     from kafkalite.client.arrow.wire import read_arrow
     from kafkalite.client.arrow.writer import Written, WrittenPartition, write_arrow
     from kafkalite.client.consumer.consumer import Consumer, Fetched, Record
-    from kafkalite.client.consumer.membership import GroupOptions
+    from kafkalite.client.consumer.group_options import GroupOptions
     from kafkalite.client.group_admin import (
         Committed,
         GroupAdmin,
@@ -71,7 +71,7 @@ _HOMES: dict[str, str] = {
     "GroupDescription": "kafkalite.client.group_admin",
     "GroupListing": "kafkalite.client.group_admin",
     "GroupMember": "kafkalite.client.group_admin",
-    "GroupOptions": "kafkalite.client.consumer.membership",
+    "GroupOptions": "kafkalite.client.consumer.group_options",
     "LATEST": "kafkalite.client.admin",
     "ListedOffset": "kafkalite.client.admin",
     "LogRecords": "kafkalite.client.arrow.records",

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 from kafkalite._native import fetched_end
 from kafkalite.client.admin import EARLIEST, EARLIEST_LOCAL, Admin
-from kafkalite.client.network.cluster import BACKOFF_MS, Cluster, Servers
+from kafkalite.client.network.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.network.connection import Closing, Connection, broker_error, check, may_pass
+from kafkalite.client.network.servers import Servers
 from kafkalite.errors import (
     BrokerError,
     ClientError,

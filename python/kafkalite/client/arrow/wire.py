@@ -25,7 +25,7 @@ from kafkalite.client.arrow.records import (
     formats_of,
     schema_of,
 )
-from kafkalite.client.network.cluster import Servers
+from kafkalite.client.network.servers import Servers
 from kafkalite.errors import InvalidArgumentError
 
 __all__ = ["read_arrow"]

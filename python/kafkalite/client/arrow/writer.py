@@ -15,8 +15,9 @@ from typing import NamedTuple, SupportsIndex
 
 from kafkalite._native import ArrowEncoder
 from kafkalite.client.arguments import short_text, wrong_type
-from kafkalite.client.network.cluster import Cluster, Servers
+from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.connection import Closing
+from kafkalite.client.network.servers import Servers
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.client.producer.settings import ProducerSettings

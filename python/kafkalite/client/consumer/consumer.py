@@ -9,7 +9,8 @@
 One thread at a time; a group's heartbeats have their own, and so has the joining of a group, which
 may take minutes: nothing is read meanwhile. `subscription_state.py` has the state of each
 partition, `position_lookup.py` finds where it is read from, `fetcher.py` fetches, `fetched.py`
-keeps what has come and was not handed out, `coordinator.py` does what concerns the group.
+keeps what has come and was not handed out, `coordinator.py` does what concerns the group;
+`loop.py` has all of them go on.
 """
 
 import re
@@ -36,12 +37,15 @@ from kafkalite.client.arguments import (
 from kafkalite.client.consumer.coordinator import ConsumerCoordinator, Listener, OnPartitions
 from kafkalite.client.consumer.fetched import Fetched, Record
 from kafkalite.client.consumer.fetcher import READ_COMMITTED, Fetcher, FetchOptions
-from kafkalite.client.consumer.membership import GroupOptions, Membership
+from kafkalite.client.consumer.group_options import GroupOptions
+from kafkalite.client.consumer.loop import ConsumerLoop
+from kafkalite.client.consumer.membership import Membership
 from kafkalite.client.consumer.position_lookup import PositionLookup
 from kafkalite.client.consumer.subscription_state import Need, Partition, SubscriptionState
-from kafkalite.client.guard import Exclusive, exclusive
-from kafkalite.client.network.cluster import BACKOFF_MS, Cluster, Servers
+from kafkalite.client.guard import exclusive
+from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.servers import Servers
 from kafkalite.client.network.wakeup import Wakeup
 from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
 
@@ -61,7 +65,7 @@ CLOSE_MS = 30_000
 EXIT_S = 1.0
 
 
-class Consumer(Exclusive):
+class Consumer(ConsumerLoop):
     """A consumer of one cluster. One thread at a time."""
 
     def __init__(
@@ -147,7 +151,6 @@ class Consumer(Exclusive):
             ISOLATION[isolation],
             self._troubles,
         )
-        self._is_woken: bool = False
         self._is_closed = False
         lifetime.watch(self)
 
@@ -243,14 +246,6 @@ class Consumer(Exclusive):
             each.close()
         lifetime.forget(self)
 
-    def wakeup(self) -> None:
-        """Lets `poll` and `fetch` return, with what is there, and ends an iterator: the call that
-        waits in another thread, or the next one. For any thread, and handlers of signals."""
-        self._is_woken = True
-        if self._coordinator is not None:
-            self._coordinator.is_woken = True
-        self._wakeup.set()
-
     # --- what to read -----------------------------------------------------------------------------
 
     @exclusive
@@ -323,10 +318,6 @@ class Consumer(Exclusive):
                 raise wrong_type(name, function, "a function of a list of partitions")
         self._fetcher.waiting.shut()
         self._coordinator.subscribe(named, Listener(*map(self._called_back, listener)))
-
-    @property
-    def _is_subscribed(self) -> bool:
-        return self._coordinator is not None and self._coordinator.is_subscribed
 
     def _called_back(self, function: OnPartitions | None) -> OnPartitions | None:
         """A function that is called within `poll`: it may use the consumer, but not to read."""
@@ -527,80 +518,6 @@ class Consumer(Exclusive):
         self._subscription_state.advance(
             pair("partition", partition), whole("offset", offset, 0, OFFSET_MAX)
         )
-
-    def _begin(self, timeout_ms: int) -> float:
-        """The caller has dealt with all that they have, and wants more: until when."""
-        deadline = time.monotonic() + int32("timeout_ms", timeout_ms, 0) / 1000
-        if self._is_called_back:
-            raise InvalidArgumentError("a rebalance listener cannot read: it is called by poll")
-        if not (self._is_subscribed or self._subscription_state):
-            raise InvalidArgumentError("nothing to read: subscribe to topics, or assign partitions")
-        self._fetcher.waiting.shut()
-        self._subscription_state.confirm()
-        return deadline
-
-    def _has_to_return(self, deadline: float) -> bool:
-        """Says whether the time is over, or `wakeup` was called, which is over then."""
-        is_woken, self._is_woken = self._is_woken, False
-        if self._coordinator is not None:
-            self._coordinator.is_woken = False
-        return is_woken or time.monotonic() >= deadline
-
-    def _collect(self, deadline: float) -> bool:
-        """Returns when something may be handed out, or the time is over; False if the group is
-        being joined then. Raises what a partition has met since the last call, and in this one if
-        there is nothing to hand out."""
-        coordinator, waiting = self._coordinator, self._fetcher.waiting
-        if coordinator is not None:
-            coordinator.commit_if_due()
-        while True:
-            if coordinator is not None and not coordinator.join_if_due(deadline):
-                return False
-            self._raise_error()
-            if waiting.is_ready:
-                # Answers stay where they are meanwhile: what has come is bounded.
-                if self._subscription_state.is_lacking:
-                    self._turn_lookups()
-                return True
-            self._turn_lookups()
-            self._send_fetches()
-            self._fetcher.take(time.monotonic())
-            if self._fetcher.waiting.is_ready:
-                self._send_fetches()
-                return True
-            self._raise_error()
-            now = time.monotonic()
-            missing = None if coordinator is None else coordinator.missing(now)
-            if missing is not None:
-                raise missing
-            if now >= deadline or self._is_woken:
-                return True
-            topics = [] if coordinator is None else coordinator.descriptors()
-            self._wait(deadline - now, self._fetcher.descriptors() + topics)
-
-    def _turn_lookups(self) -> None:
-        self._leaders.take(time.monotonic())
-        self._position_lookup.take(time.monotonic())
-        self._position_lookup.send(time.monotonic())
-        self._leaders.send(time.monotonic())
-
-    def _send_fetches(self) -> None:
-        self._fetcher.send(time.monotonic())
-        self._leaders.send(time.monotonic())
-
-    def _raise_error(self) -> None:
-        until = time.monotonic() + BACKOFF_MS / 1000
-        error = self._subscription_state.take_error(until, but=self._fetcher.waiting.has)
-        if error is not None:
-            raise error
-
-    def _wait(self, seconds: float, descriptors: list[int]) -> None:
-        """Until an answer comes, or a pause may be over."""
-        descriptors += self._position_lookup.descriptors() + self._leaders.descriptors()
-        has_pause = self._subscription_state.waits_until > time.monotonic()
-        at_most = 1.0 if descriptors and not has_pause else BACKOFF_MS / 1000
-        self._troubles.write()
-        self._wakeup.wait(min(seconds, at_most), descriptors)
 
     # --- committing -------------------------------------------------------------------------------
 

@@ -14,16 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kafkalite.client import lifetime
-from kafkalite.client.arguments import int32, short_text
 from kafkalite.client.consumer.assignor import (
     RANGE,
     assign_range,
     decode_assignment,
     encode_assignment,
 )
+from kafkalite.client.consumer.group_options import GroupOptions, check_options
 from kafkalite.client.consumer.position_lookup import (
     OFFSETS_BY_NAME,
     fetched_offsets,
@@ -35,15 +35,14 @@ from kafkalite.client.network.cluster import (
     BACKOFF_MS_MAX,
     TIMEOUT_MS,
     Cluster,
-    Servers,
 )
 from kafkalite.client.network.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
+from kafkalite.client.network.servers import Servers
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
     ClientError,
     ConnectionFailedError,
-    InvalidArgumentError,
     RequestTimedOutError,
 )
 from kafkalite.protocol import messages
@@ -58,7 +57,7 @@ from kafkalite.protocol.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 
-__all__ = ["GroupOptions", "Membership"]
+__all__ = ["Membership"]
 
 Result = TypeVar("Result")
 
@@ -78,33 +77,6 @@ GONE_S = 1.0
 """How long a consumer that closes tries to connect where nobody answers."""
 
 
-class GroupOptions(NamedTuple):
-    """Kafka's `group.id`, `group.instance.id`, `session.timeout.ms`, `heartbeat.interval.ms`,
-    `max.poll.interval.ms`, with Kafka's defaults."""
-
-    group: str
-    instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-
-
-def _check(options: GroupOptions) -> None:
-    """Raises `InvalidArgumentError`, `TypeError`."""
-    if not short_text("group", options.group).strip():
-        raise InvalidArgumentError("group is empty")
-    if options.instance_id is not None and not short_text("instance_id", options.instance_id):
-        raise InvalidArgumentError("instance_id is empty")
-    int32("session_timeout_ms", options.session_timeout_ms, 1)
-    int32("heartbeat_interval_ms", options.heartbeat_interval_ms, 1)
-    int32("max_poll_interval_ms", options.max_poll_interval_ms, 1)
-    if options.heartbeat_interval_ms >= options.session_timeout_ms:
-        raise InvalidArgumentError(
-            f"heartbeat_interval_ms={options.heartbeat_interval_ms} must be less than "
-            f"session_timeout_ms={options.session_timeout_ms}"
-        )
-
-
 class Membership:
     """One member of one group. One thread, or two that take turns; heartbeats run beside it."""
 
@@ -120,7 +92,7 @@ class Membership:
         wait_for_servers_ms: int = 0,
     ) -> None:
         """The times are those of `Cluster`; a join has as long as the group lets it take."""
-        _check(options)
+        check_options(options)
         self.options = options
         self.member_id = ""
         self.generation = -1

@@ -12,15 +12,14 @@ raised.
 
 import math
 import random
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kafkalite.client import lifetime
-from kafkalite.client.arguments import int32, short_text, texts, wrong_type
+from kafkalite.client.arguments import int32, short_text
 from kafkalite.client.network.connecting import Address, Connecting, DialOptions
 from kafkalite.client.network.connection import (
     CLIENT_ID,
@@ -43,6 +42,7 @@ from kafkalite.client.network.metadata import (
     metadata_request,
     topic_metadata,
 )
+from kafkalite.client.network.servers import Servers, parse_servers
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -56,16 +56,10 @@ from kafkalite.protocol.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 
-__all__ = ["Cluster", "ClusterClient", "parse_servers"]
+__all__ = ["Cluster", "ClusterClient"]
 
 Result = TypeVar("Result")
-Servers = str | Sequence[str]
-"""`host:port,…`, or a list of them."""
 
-# What Kafka's `Utils.getHost` passes over.
-PROTOCOL = re.compile(r"[0-9a-zA-Z\-%._]*://")
-
-PORT = 9092
 # As default.api.timeout.ms, retry.backoff.ms and retry.backoff.max.ms of Kafka's clients.
 TIMEOUT_MS = 60_000
 BACKOFF_MS = 100
@@ -75,42 +69,6 @@ UNKNOWN_TOPIC_MS = 5_000
 
 # Before it, brokers told of leader epochs that had passed (KAFKA-9212).
 LEADER_EPOCHS_SINCE = 9
-
-
-def parse_servers(bootstrap_servers: Servers) -> list[tuple[str, int]]:
-    """`host:port,[::1]:9092`, or a list of such texts, as pairs. A protocol before an address, as
-    in `PLAINTEXT://host:port`, is passed over, as Kafka's Java client does. Raises
-    `InvalidArgumentError`, `TypeError`."""
-    if isinstance(bootstrap_servers, Mapping):
-        wanted = "HOST:PORT, or several: settings are arguments by name"
-        raise wrong_type("bootstrap_servers", bootstrap_servers, wanted)
-    servers = []
-    for text in ",".join(texts("bootstrap_servers", bootstrap_servers)).split(","):
-        part = PROTOCOL.sub("", text.strip())
-        if not part:
-            continue
-        host, port = part, str(PORT)
-        if part.startswith("["):
-            host, _, behind = part[1:].partition("]")
-            port = behind.removeprefix(":") or port
-        elif part.count(":") == 1:
-            host, port = part.split(":")
-        is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
-        if not _is_host(host) or not is_port:
-            raise InvalidArgumentError(f"'{part}' is not HOST:PORT")
-        servers.append((host, int(port)))
-    if not servers:
-        raise InvalidArgumentError("bootstrap_servers names no server")
-    return servers
-
-
-def _is_host(name: str) -> bool:
-    """Says whether a resolver takes it: no label of a name is empty or too long."""
-    try:
-        encoded = name.encode("idna")
-    except UnicodeError:
-        return False
-    return bool(encoded) and b"\0" not in encoded
 
 
 class Cluster(Closing):

@@ -6,7 +6,8 @@ from typing import Any
 
 from kafkalite.client.arguments import whole, wrong_type
 from kafkalite.client.guard import alone
-from kafkalite.client.network.cluster import Cluster, Servers
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.servers import Servers
 from kafkalite.client.producer.loop import TURN_MS
 from kafkalite.client.producer.partition_queue import Batch, OnDone
 from kafkalite.client.producer.producer import Producer

@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kafkalite._native import RecordAccumulator
 from kafkalite.client import lifetime
@@ -20,13 +20,14 @@ from kafkalite.client.guard import alone
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.leaders import Leaders
 from kafkalite.client.producer.deliveries import Deliveries
+from kafkalite.client.producer.options import BatchOptions, SendOptions
 from kafkalite.client.producer.partition_queue import Batch
-from kafkalite.client.producer.sender import Sender, SendOptions
+from kafkalite.client.producer.sender import Sender
 from kafkalite.client.producer.sender_thread import AWAY_S, SenderThread
 from kafkalite.client.producer.transactions import Transaction
 from kafkalite.client.trouble import Troubles
 
-__all__ = ["TURN_MS", "BatchOptions", "ProducerLoop"]
+__all__ = ["TURN_MS", "ProducerLoop"]
 
 Result = TypeVar("Result")
 
@@ -35,14 +36,6 @@ TURN_MS = 100
 TOPICS_AGE_S = 300.0
 """Topics are looked up again after so long, as `metadata.max.age.ms` of Kafka's producer says, and
 forgotten if nothing was sent to them (`metadata.max.idle.ms`)."""
-
-
-class BatchOptions(NamedTuple):
-    """When a batch is closed, and how much may be under way."""
-
-    linger_s: float
-    batch_bytes: int
-    buffer_bytes: int
 
 
 class ProducerLoop(ABC):

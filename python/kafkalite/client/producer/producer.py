@@ -36,13 +36,14 @@ from kafkalite.client.arguments import (
     wrong_type,
 )
 from kafkalite.client.guard import alone
-from kafkalite.client.network.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster, Servers
+from kafkalite.client.network.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
 from kafkalite.client.network.connection import may_pass
 from kafkalite.client.network.leaders import draw
 from kafkalite.client.network.metadata import TopicMetadata
-from kafkalite.client.producer.loop import TURN_MS, BatchOptions, ProducerLoop
+from kafkalite.client.network.servers import Servers
+from kafkalite.client.producer.loop import TURN_MS, ProducerLoop
+from kafkalite.client.producer.options import BatchOptions, SendOptions
 from kafkalite.client.producer.partition_queue import OnDelivery
-from kafkalite.client.producer.sender import SendOptions
 from kafkalite.client.producer.settings import check_level
 from kafkalite.errors import (
     BrokerError,

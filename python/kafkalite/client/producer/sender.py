@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalite._native import stamp_producer
 from kafkalite.client.network.cluster import BACKOFF_MS, Cluster
@@ -22,6 +22,7 @@ from kafkalite.client.network.connection import Closing, Connection, broker_erro
 from kafkalite.client.network.leaders import Leaders
 from kafkalite.client.network.pending_request import PendingConnections, PendingRequest
 from kafkalite.client.producer.deliveries import Deliveries
+from kafkalite.client.producer.options import SendOptions
 from kafkalite.client.producer.partition_queue import Batch, PartitionQueue
 from kafkalite.client.producer.transactions import Transaction
 from kafkalite.client.trouble import Troubles
@@ -41,7 +42,7 @@ from kafkalite.protocol.codes import (
     UNKNOWN_PRODUCER_ID,
 )
 
-__all__ = ["SendOptions", "Sender"]
+__all__ = ["Sender"]
 
 # Later versions name topics by id, which a topic that is made anew changes.
 PRODUCE_BY_NAME = 12
@@ -50,23 +51,6 @@ PRODUCE_IN_TRANSACTION = 11
 
 EPOCH_MAX = 2**15 - 1
 """The last epoch of a producer id."""
-
-
-class SendOptions(NamedTuple):
-    """How batches are sent; `acks` as the protocol counts."""
-
-    acks: int
-    idempotent: bool | None
-    """None: if the broker can."""
-    wants_id: bool
-    codec: str
-    level: int | None
-    request_bytes_max: int
-    max_in_flight: int
-    """Requests a broker. With 1 the batches of a partition go one after the other, though it be led
-    by another broker meanwhile: they keep their order without numbers (`Sender` of Kafka's)."""
-    delivery_timeout_ms: int
-    request_timeout_ms: int
 
 
 class _Link:
