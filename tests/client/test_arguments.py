@@ -546,6 +546,8 @@ def test_what_has_been_closed_is_not_used_again(servers: str) -> None:
         lambda: producer.send("orders", b"value", partition=0),
         lambda: producer.send_batch("orders", 0, b"", 1),
         lambda: producer.topic("orders"),
+        producer.flush,
+        producer.poll,
         lambda: consumer.poll(100),
         lambda: consumer.fetch(100),
         lambda: next(iter(consumer)),
@@ -556,7 +558,6 @@ def test_what_has_been_closed_is_not_used_again(servers: str) -> None:
     for call in calls:
         with pytest.raises(ValueError, match=r"the (producer|consumer) has been closed"):
             call()
-    producer.flush()
 
 
 def test_a_producer_that_has_been_closed_waits_for_no_room(servers: str) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 import kafkalite
 from client.fake import Close, FakeBroker
+from kafkalite import Broker
 from kafkalite._native import partition_for_key, read_batches
-from kafkalite.client import Admin
+from kafkalite.client import Admin, Producer
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.partition_queue import PartitionQueue
 from kafkalite.errors import (
@@ -689,3 +690,51 @@ def test_a_partition_that_was_added_takes_records_before_the_topic_is_looked_at_
             assert producer.sent_count == 2
             with pytest.raises(InvalidArgumentError, match="no partition 3, but 0 to 2"):
                 producer.send("grows", b"nowhere", partition=3)
+
+
+def test_a_broker_that_hangs_up_on_each_request_is_said_to_take_smaller_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As Kafka does where a request is larger than socket.request.max.bytes: it was sent again for
+    two minutes, and nobody was told why."""
+    told: list[KafkaliteError | None] = []
+    handler = lambda name, _: Close() if name == "Produce" else ...  # noqa: E731
+    with FakeBroker(handler) as broker, Producer(broker.servers, delivery_timeout_ms=3_000) as each:
+        each.send("orders", b"v" * 5_000, on_delivery=lambda error, *_: told.append(error))
+        with pytest.raises(RequestTimedOutError, match=r"socket\.request\.max\.bytes"):
+            each.flush()
+    assert "socket.request.max.bytes" in str(told[0])
+    (line,) = [line for line in caplog.messages if "3 times after each other" in line]
+    assert "the request has 50" in line
+    assert "request_bytes_max" in line
+
+
+def test_a_topic_that_is_made_since_it_is_sent_to_is_told(
+    kafka_broker: Broker, kafka_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A misspelt name became a topic without a word."""
+    with Producer(kafka_broker.bootstrap_servers) as producer:
+        producer.send(kafka_topic, b"there")
+        producer.flush()
+        assert caplog.messages == []
+        producer.send(f"{kafka_topic}-misspelt", b"not there")
+        producer.flush()
+        producer.send(f"{kafka_topic}-misspelt", b"there by now")
+        producer.flush()
+    sentence = f"topic '{kafka_topic}-misspelt' is not there: the broker is asked to create it"
+    assert caplog.messages == [sentence]
+
+
+@pytest.mark.parametrize("call", [Producer.flush, Producer.poll])
+def test_what_waits_for_records_is_refused_by_a_producer_that_has_been_closed(
+    kafka_broker: Broker, kafka_topic: str, call: Callable[[Producer], None]
+) -> None:
+    """It did nothing, in silence; a callback that `close` calls may."""
+    told: list[int] = []
+    producer = Producer(kafka_broker.bootstrap_servers, linger_ms=60_000)
+    producer.send(kafka_topic, b"v", on_delivery=lambda *_: (call(producer), told.append(1))[1])
+    producer.close()
+    assert told == [1]
+    producer.close()
+    with pytest.raises(InvalidArgumentError, match="the producer has been closed"):
+        call(producer)

@@ -10,7 +10,7 @@ go on meanwhile, and so do the partitions of a topic of which only one is doubte
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kafkalite.client.network.cluster import BACKOFF_MS, BACKOFF_MS_MAX, UNKNOWN_TOPIC_MS, Cluster
@@ -101,18 +101,19 @@ class Leaders(Closing):
         self,
         cluster: Cluster,
         *,
-        allow_auto_create: bool = False,
+        on_create: Callable[[str], None] | None = None,
         troubles: Troubles | None = None,
     ) -> None:
-        """Asks nobody yet. `allow_auto_create`: a topic that is wanted may be made. `troubles` are
-        told of topics that are not there, and of a cluster that does not answer."""
+        """Asks nobody yet. `on_create`: a topic that is wanted and not there is made, by a broker
+        that does so, as often as that is so; it is told in a sentence. `troubles` are told of
+        topics that are not there, and of a cluster that does not answer."""
         self._cluster = cluster
         self._troubles = Troubles() if troubles is None else troubles
+        self._on_create = on_create
         self._creatable: set[str] = set()
         """Topics that may be made once, should they not be there."""
         self._to_create: set[str] = set()
         self._created_until: dict[str, float] = {}
-        self._allow_auto_create = allow_auto_create
         self._pending = TopicRequest(cluster)
         self._wanted: set[str] = set()
         self._asked: set[str] = set()
@@ -181,6 +182,11 @@ class Leaders(Closing):
         """Says whether a broker was asked to make it a moment ago."""
         return topic in self._to_create or now < self._created_until.get(topic, 0.0)
 
+    def _may_create(self, topic: str, now: float) -> bool:
+        if self._on_create is not None:
+            return not self.is_being_created(topic, now)
+        return topic in self._creatable
+
     def look(self, topics: Iterable[str]) -> None:
         """They are asked for again, and are what they were meanwhile."""
         self._wanted.update(topics)
@@ -198,7 +204,7 @@ class Leaders(Closing):
         """Asks for what is wanted, unless an answer is due."""
         if not (self._wanted or self._to_create) or self._pending.is_asked:
             return
-        creates = self._allow_auto_create or bool(self._to_create)
+        creates = bool(self._to_create)
         self._asked = self._to_create or self._wanted
         self._wanted, self._to_create = self._wanted - self._asked, set()
         try:
@@ -230,11 +236,12 @@ class Leaders(Closing):
                 self._troubles.end(f"topic {topic}", f"topic '{topic}' is there again")
                 continue
             refusal = answer or broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}'")
-            if topic in self._creatable and refusal.code == UNKNOWN_TOPIC_OR_PARTITION:
+            is_unknown = refusal.code == UNKNOWN_TOPIC_OR_PARTITION
+            if is_unknown and self._may_create(topic, now):
                 self._creatable.discard(topic)
                 self._to_create.add(topic)
                 self._created_until[topic] = now + UNKNOWN_TOPIC_MS / 1000
-                self._troubles.warn(creation_warning([topic]))
+                (self._on_create or self._troubles.warn)(creation_warning([topic]))
                 continue
             self._failures[topic] = self._failure(topic, refusal, now)
             if not self.is_being_created(topic, now):

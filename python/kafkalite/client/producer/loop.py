@@ -81,7 +81,7 @@ class ProducerLoop(ABC):
         self._close_timeout_ms: int | None = None
         self._troubles = Troubles()
         self._deliveries = Deliveries(self._troubles)
-        self._leaders = Leaders(self.cluster, allow_auto_create=True)
+        self._leaders = Leaders(self.cluster, on_create=self._troubles.warn)
         self._accumulator = RecordAccumulator(
             self._send_options.codec,
             level=self._send_options.level,

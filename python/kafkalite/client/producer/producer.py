@@ -270,6 +270,13 @@ class Producer(ProducerLoop):
         if self._is_closed:
             raise InvalidArgumentError("the producer has been closed")
 
+    def _refuse_shut(self) -> None:
+        """As `confluent_kafka.Consumer`, and `KafkaProducer.send` of Java's: what is called after
+        `close` is a mistake of the program's, which may believe that it has waited for something.
+        A callback that `close` calls may."""
+        if self._is_shut and not self._deliveries.is_called_back:
+            self._refuse_closed()
+
     # --- sending ----------------------------------------------------------------------------------
 
     def send(
@@ -391,6 +398,7 @@ class Producer(ProducerLoop):
         """Sends what is due and takes answers, waiting for one as long as there is nothing else to
         do: for who wants callbacks called in this thread. Raises what a callback has raised."""
         int32("timeout_ms", timeout_ms, 0)
+        self._refuse_shut()
         self._step_alone(timeout_ms)
         self._tell()
         self._deliveries.raise_callback_error()
@@ -404,6 +412,7 @@ class Producer(ProducerLoop):
         """
         if timeout_ms is not None:
             int32("timeout_ms", timeout_ms, 0)
+        self._refuse_shut()
         self._flush(timeout_ms)
         self._deliveries.raise_first()
 

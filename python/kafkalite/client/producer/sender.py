@@ -11,17 +11,17 @@ other, and were taken or found missing.
 """
 
 import time
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from kafkalite._native import stamp_producer
 from kafkalite.client.network.cluster import BACKOFF_MS, Cluster
-from kafkalite.client.network.connection import Closing, Connection, broker_error, check, may_pass
+from kafkalite.client.network.connection import Closing, broker_error, check, may_pass
 from kafkalite.client.network.leaders import Leaders
 from kafkalite.client.network.pending_request import PendingConnections, PendingRequest
 from kafkalite.client.producer.deliveries import Deliveries
+from kafkalite.client.producer.link import Link
 from kafkalite.client.producer.options import SendOptions
 from kafkalite.client.producer.partition_queue import Batch, PartitionQueue
 from kafkalite.client.producer.transactions import Transaction
@@ -29,6 +29,7 @@ from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
     ClientError,
+    ConnectionFailedError,
     KafkaliteError,
     RequestTimedOutError,
     UnsupportedVersionError,
@@ -49,22 +50,11 @@ PRODUCE_BY_NAME = 12
 # With later ones partitions join a transaction by themselves, if the cluster can (KIP-890).
 PRODUCE_IN_TRANSACTION = 11
 
+HANG_UPS = 3
+"""So often a broker may hang up on a request before that is said to be the reason."""
+
 EPOCH_MAX = 2**15 - 1
 """The last epoch of a producer id."""
-
-
-class _Link:
-    """A connection of the producer's own, and what was sent on it and not answered, oldest first,
-    each with the moment at which that is too late."""
-
-    __slots__ = ("connection", "flights", "late", "node_id")
-
-    def __init__(self, node_id: int, connection: Connection) -> None:
-        self.node_id = node_id
-        self.connection = connection
-        self.flights: deque[tuple[float, list[Batch]]] = deque()
-        self.late = float("inf")
-        """The first of those moments, or an earlier one."""
 
 
 class Sender(Closing):
@@ -103,8 +93,10 @@ class Sender(Closing):
         """Why the transaction can only be aborted."""
         self._deliveries = deliveries
         self._troubles = troubles
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, Link] = {}
         self._closed_count = 0
+        self._hung_up: dict[int, int] = {}
+        """How often, one after the other, a broker has hung up with batches unanswered."""
 
     def close(self) -> None:
         """Closes the connections."""
@@ -305,7 +297,7 @@ class Sender(Closing):
                 self._lose(link, error, now)
                 return
 
-    def _take_as_sent(self, link: _Link) -> None:
+    def _take_as_sent(self, link: Link) -> None:
         """With acks=0 that is all that there is to know."""
         while link.flights:
             for batch in link.flights.popleft()[1]:
@@ -314,7 +306,7 @@ class Sender(Closing):
                 self._taken(queue, link)
                 self._finish(batch, None, -1)
 
-    def _link(self, node_id: int, now: float) -> _Link | None:
+    def _link(self, node_id: int, now: float) -> Link | None:
         """None while it is being made. Raises `ClientError`."""
         link = self._links.get(node_id)
         if link is not None and not self._has_ended(link):
@@ -322,10 +314,10 @@ class Sender(Closing):
         made = self._connecting.take(node_id, now)
         if made is None:
             return None
-        link = self._links[node_id] = _Link(node_id, made)
+        link = self._links[node_id] = Link(node_id, made)
         return link
 
-    def _has_ended(self, link: _Link) -> bool:
+    def _has_ended(self, link: Link) -> bool:
         """Says whether the broker has hung up, as it does after `connections.max.idle.ms`. Where no
         answer is due nobody would be told, and what is sent would be gone."""
         if self._options.acks == 0 and not link.flights and link.connection.is_open:
@@ -441,7 +433,7 @@ class Sender(Closing):
                 late = RequestTimedOutError(f"no answer from {connection.peer} to Produce in time")
                 self._lose(link, late, now)
 
-    def _take_answer(self, response: Any, batches: list[Batch], link: _Link, now: float) -> None:
+    def _take_answer(self, response: Any, batches: list[Batch], link: Link, now: float) -> None:
         rows = {
             (topic.name, row.index): row
             for topic in response.responses
@@ -464,9 +456,10 @@ class Sender(Closing):
             error = broker_error(code, f"partition {batch.topic}-{batch.partition}", told)
             self._refused(queue, batch, error, now)
 
-    def _taken(self, queue: PartitionQueue, link: _Link) -> None:
+    def _taken(self, queue: PartitionQueue, link: Link) -> None:
         """Ends what was in the partition's way."""
         queue.pause_ms, queue.trouble, queue.is_unproven = BACKOFF_MS, None, False
+        self._hung_up.pop(link.node_id, None)
         if self._troubles:
             name = f"{queue.topic}-{queue.partition}"
             self._troubles.end(name, f"records of {name} are taken again")
@@ -505,8 +498,9 @@ class Sender(Closing):
         self._deliveries.split(batch, halves)
         self._put_back(queue, halves)
 
-    def _lose(self, link: _Link, error: ClientError, now: float) -> None:
+    def _lose(self, link: Link, error: ClientError, now: float) -> None:
         """The connection is gone, and with it every answer that was due."""
+        error = self._with_a_hint(link, error)
         lost: dict[PartitionQueue, list[Batch]] = {}
         for _, batches in link.flights:
             for batch in batches:
@@ -524,6 +518,18 @@ class Sender(Closing):
             row = None if known is None else known.partitions.get(partition)
             if row is not None and row.leader == link.node_id:
                 self._leaders.doubt(topic, partition)
+
+    def _with_a_hint(self, link: Link, error: ClientError) -> ClientError:
+        """A broker says in no other way that a request is larger than it takes."""
+        if not link.flights or not isinstance(error, ConnectionFailedError):
+            return error
+        times = self._hung_up[link.node_id] = self._hung_up.get(link.node_id, 0) + 1
+        if times < HANG_UPS:
+            return error
+        hinted = link.hung_up(error, times)
+        if times == HANG_UPS:
+            self._troubles.warn(str(hinted))
+        return hinted
 
     def _come_back(
         self, queue: PartitionQueue, batches: list[Batch], error: ClientError, name: str, now: float
