@@ -111,6 +111,33 @@ def test_a_handler_that_closes_in_the_midst_of_a_call_loses_nothing() -> None:
         check_close(phase)
 
 
+def test_a_handler_that_closes_as_a_wait_has_its_lock_again_is_deferred() -> None:
+    """Between the lock and the note that it was taken `close` went on at once, and took the lock
+    with it: "cannot release un-acquired lock" came out of the call that was interrupted."""
+    log, told = Log(), Counter[bytes]()
+    with FakeBroker(log) as broker, DrivenProducer(broker.servers) as producer:
+        closed: list[bool] = []
+
+        def look(frame: FrameType, event: str, called: Any) -> None:
+            is_in_wait = event == "c_return" and frame.f_code.co_name == "_wait"
+            if is_in_wait and called.__name__ == "acquire":
+                sys.setprofile(None)
+                producer.close()
+                closed.append(producer._is_shut)
+
+        for value in (b"1", b"2"):
+            producer.send("orders", value, on_delivery=lambda *_: told.update([b"told"]))
+        sys.setprofile(look)
+        try:
+            producer.flush()
+        finally:
+            sys.setprofile(None)
+        assert closed == [False]
+        assert producer._is_shut
+    assert log.values == [b"1", b"2"]
+    assert told == {b"told": 2}
+
+
 def check_close(phase: int) -> int:
     log, told, accepted = Log(), Counter[bytes](), []
     with FakeBroker(log) as broker, DrivenProducer(broker.servers, linger_ms=50) as producer:

@@ -32,8 +32,7 @@ class Alone(Protocol):
     """Whoever has methods that are `alone`."""
 
     _lock: Any
-    _is_inside: bool
-    """A call is under way that has the lock."""
+    """An RLock."""
 
 
 def alone(
@@ -44,14 +43,10 @@ def alone(
 
     @wraps(method)
     def call(self: Waiting, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if self._lock._is_owned():
+            raise _in_the_midst()
         with self._lock:
-            if self._is_inside:
-                raise _in_the_midst()
-            self._is_inside = True
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                self._is_inside = False
+            return method(self, *args, **kwargs)
 
     return call
 

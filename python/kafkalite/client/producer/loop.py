@@ -72,8 +72,6 @@ class ProducerLoop(ABC):
         """Begins with nothing under way: at first, and in the child of a fork."""
         self._is_shut = False
         """Has no connections any more."""
-        self._is_inside = False
-        """A call is under way that has the lock: a signal may come in its midst."""
         self._is_torn = False
         """A change of what is under way has not come to its end."""
         self._is_to_close = False
@@ -207,14 +205,10 @@ class ProducerLoop(ABC):
 
     def _turn_unless_inside(self) -> None:
         """Sends what is due; a handler of a signal leaves that to the call that it interrupts."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            return
         with self._lock:
-            if self._is_inside:
-                return
-            self._is_inside = True
-            try:
-                self._turn_by_the_way(time.monotonic())
-            finally:
-                self._is_inside = False
+            self._turn_by_the_way(time.monotonic())
 
     def _turn_by_the_way(self, now: float) -> None:
         """A caller who has something else to do sends and takes answers; if they do not come back
@@ -291,7 +285,6 @@ class ProducerLoop(ABC):
         for descriptor in descriptors:
             poller.register(descriptor, select.POLLIN)
         self._waiting_count += 1
-        self._is_inside = False
         try:
             self._lock.release()
             if self._tell():
@@ -311,7 +304,6 @@ class ProducerLoop(ABC):
                     self._lock.acquire()
                 except BaseException as error:  # noqa: BLE001 - raised below
                     failure = error
-            self._is_inside = True
             # From 0 if a callback has forked, in the child.
             self._waiting_count = max(self._waiting_count - 1, 0)
             if failure is not None:

@@ -208,10 +208,9 @@ class Producer(ProducerLoop):
             int32("timeout_ms", timeout_ms, 0)
         if self._is_shut:
             return
-        with self._lock:
-            if self._is_inside:
-                self._is_to_close, self._close_timeout_ms = True, timeout_ms
-                return
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            self._is_to_close, self._close_timeout_ms = True, timeout_ms
+            return
         self._is_closed = True
         try:
             self._flush(timeout_ms)
