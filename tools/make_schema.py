@@ -60,7 +60,9 @@ def field_lines(fields: list[dict], structs: dict[str, list[dict]], depth: int) 
     for field in fields:
         array, element = re.fullmatch(r"((?:\[\])?)(\w+)", field["type"]).groups()
         kind = array + (element if element in PRIMITIVES else "{" + element)
-        words = [snake(field["name"]), kind, field.get("versions", "0+")]
+        # A field with a tag is in the versions alone that tag it (`TransactionLogValue`).
+        versions = field.get("taggedVersions", field.get("versions", "0+"))
+        words = [snake(field["name"]), kind, versions]
         if field.get("nullableVersions", "none") != "none":
             words.append("nullable=" + field["nullableVersions"])
         if "tag" in field:

@@ -35,7 +35,7 @@ PYTHON_ORDER = [
     {"access", "calls", "config", "disks", "metrics", "protocol", "service", "tasks", "timers"},
     {"listeners", "metadata"},
     {"coordinator"},
-    {"groups"},
+    {"groups", "transactions"},
     {"replicas"},
     {"context"},
     {"api"},

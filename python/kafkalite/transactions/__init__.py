@@ -1,0 +1,1 @@
+"""Transactions: their coordinator, over `__transaction_state` (`kafkalite.coordinator`)."""
