@@ -210,8 +210,20 @@ class _PartitionFacts(Protocol):
     @property
     def directories(self) -> Sequence[bytes]: ...
 
-_TopicFacts: TypeAlias = tuple[bytes, bool, Mapping[str, str], Sequence[_PartitionFacts]]
-# Id, whether it is internal, configs (`Config.engine_configs`), partitions by index.
+class _TopicState(Protocol):
+    """`kafkalite.metadata.publisher.TopicState`; its partitions by index."""
+
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def is_internal(self) -> bool: ...
+    @property
+    def configs(self) -> Mapping[str, str]: ...
+    @property
+    def partitions(self) -> Sequence[_PartitionFacts]: ...
+
+_Broker: TypeAlias = tuple[int, str | None, Sequence[tuple[str, int] | None]]
+# Id, rack, and host and port for each listener of this node that the broker has.
 
 @final
 class ClaimedDirectories:
@@ -286,7 +298,7 @@ class BrokerCore:
         cls,
         *,
         claimed: ClaimedDirectories,
-        topics: Mapping[str, _TopicFacts],
+        topics: Mapping[str, _TopicState],
         settings: Mapping[str, int],
         cleaner: _CleanerSettings,
     ) -> BrokerCore:
@@ -323,17 +335,15 @@ class BrokerCore:
     def start(
         self,
         listeners: Sequence[int],
-        endpoints: Sequence[tuple[str, int]],
-        rack: str | None,
         control_keys: Sequence[tuple[int, int, int, int, int]],
         *,
         names: Sequence[str],
         limits: _ConnectionLimits,
     ) -> None:
         """Serves clients from now on. `listeners` are descriptors of listening sockets, given away;
-        `endpoints` what clients of each are told; `control_keys` (key, lowest advertised, lowest,
-        highest, first flexible version) of the keys that Python answers; `names` those of the
-        listeners, `limits` those of their connections."""
+        `control_keys` (key, lowest advertised, lowest, highest, first flexible version) of the keys
+        that Python answers; `names` those of the listeners, `limits` those of their
+        connections."""
 
     def set_connection_limits(self, limits: _ConnectionLimits) -> None:
         """Limits of connections from now on. Those that wait for room are looked at again; while
@@ -421,7 +431,7 @@ class Logs:
     def answer(self, number: int) -> Any:
         """The answer to a call, or its error; once."""
 
-    def make(self, topics: Mapping[str, _TopicFacts], number: int) -> None:
+    def make(self, topics: Mapping[str, _TopicState], number: int) -> None:
         """Makes the logs that topics lack. They survive a power cut then: all of them, or none is
         there. The answer is None, as of the following."""
 
@@ -460,8 +470,12 @@ class Topics:
         """Ids of the log directories where `count` new partitions go: not into one whose writes
         have not returned for two seconds, while there is another."""
 
-    def publish(self, topics: Mapping[str, _TopicFacts]) -> None:
-        """Has clients see topics as they are now, whose logs have been made."""
+    def publish(self, topics: Mapping[str, _TopicState]) -> None:
+        """Has clients see topics as they are now, whose logs have been made. Logs of partitions
+        that name other nodes only by now are deleted by the next `Requests.wait`."""
+
+    def set_brokers(self, brokers: Sequence[_Broker]) -> None:
+        """Has clients told of these brokers, all that are alive."""
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Gives the logs of a topic another configuration (`Config.engine_configs`)."""

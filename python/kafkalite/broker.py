@@ -22,6 +22,7 @@ from kafkalite.api import Handler, find_handlers
 from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
 from kafkalite.config import Config
 from kafkalite.config.environment import notify_socket
+from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.context import Context
 from kafkalite.errors import InvalidArgumentError, KafkaliteError, LoadStoppedError
 from kafkalite.listeners import (
@@ -215,8 +216,6 @@ def _start_core(
     ]
     core.start(
         [each.detach() for each in listening.sockets],
-        [(each.host, each.port) for each in listening.advertised],
-        config["broker.rack"],
         control_keys,
         names=listening.names,
         limits=listening.limits,
@@ -391,12 +390,11 @@ def _open(
         flush_threads=config["kafkalite.flush.threads"],
         open_segments=config["kafkalite.open.segments.max"],
     )
-    defaults = {each.name: each.value for each in config.topic_configs({})}
     registration = Registration(
         node_id=config["node.id"],
         endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port, 0) for each in advertised),
         rack=config["broker.rack"] or None,
-        min_insync_replicas=defaults["min.insync.replicas"],
+        min_insync_replicas=config.topic_value({}, MIN_INSYNC_REPLICAS),
     )
     limits = Limits(
         config["metadata.log.max.record.bytes.between.snapshots"],
@@ -432,7 +430,7 @@ def _open(
             settings=config.settings(),
             cleaner=_cleaner_settings(config),
         )
-    metadata.serve(core)
+    metadata.serve(core, [each.name for each in advertised])
     for sentence in [*repairs, *core.repairs]:
         log.warning(sentence)
     log.info(f"{len(image.topics)} topics; {len(handlers)} keys are answered by Python")

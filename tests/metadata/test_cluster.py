@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 from typing import Any
 
+from kafkalite.metadata.activation import Registration, start_records
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.fold import Fold
-from kafkalite.metadata.image import NO_LEADER, OFFSETS_TOPIC, Image
+from kafkalite.metadata.image import NO_LEADER, OFFSETS_TOPIC, Image, alive_brokers
 from kafkalite.metadata.image_records import snapshot_records
+from kafkalite.metadata.publisher import Publisher
 from kafkalite.protocol import messages
 
 HERE, THERE, GONE = 1, 2, 3
@@ -22,6 +24,7 @@ def of_three_brokers() -> Image:
             broker_id=node,
             broker_epoch=node,
             end_points=[kind.BrokerEndpoint(name="EXTERNAL", host=f"host-{node}", port=9092)],
+            rack="r",
             log_dirs=[DIRECTORIES[node]],
             fenced=node == GONE,
         )
@@ -83,6 +86,49 @@ def test_a_handler_learns_who_leads_and_coordinates() -> None:
     assert endpoint is not None and endpoint.host == "host-1"
     assert cluster.broker.endpoint("INTERNAL") is None
     assert cluster.coordinator_of(OFFSETS_TOPIC, 2) is None
-    # A node by itself knows of no other that is alive.
-    assert cluster.coordinator_of(OFFSETS_TOPIC, 1) is None
-    assert [each.id for each in cluster.brokers] == [HERE]
+    there = cluster.coordinator_of(OFFSETS_TOPIC, 1)
+    assert there is not None and there.id == THERE
+    # One that is fenced is told to nobody.
+    assert [each.id for each in cluster.brokers] == [HERE, THERE]
+    assert cluster.broker_ids == (HERE, THERE)
+
+
+def test_a_core_is_told_of_brokers_whenever_one_changes() -> None:
+    told: list[Any] = []
+    core: Any = SimpleNamespace(set_brokers=told.append, set_features=lambda *_: None)
+    fold = Fold()
+    for message in snapshot_records(of_three_brokers()):
+        fold.replay(message)
+    publisher = Publisher(lambda own: own)
+    image = fold.take_delta(1, 0, 0).image
+    publisher.serve(core, image, kraft_version=0, listener_names=["INSIDE", "EXTERNAL"])
+    here, there, gone = [
+        (node, "r", [None, (f"host-{node}", 9092)]) for node in (HERE, THERE, GONE)
+    ]
+    assert told.pop() == [here, there]
+    changes = [
+        (
+            messages.BrokerRegistrationChangeRecord(broker_id=THERE, broker_epoch=2, fenced=1),
+            [here],
+        ),
+        (messages.UnfenceBrokerRecord(id=GONE, epoch=3), [here, gone]),
+        (messages.UnregisterBrokerRecord(broker_id=GONE, broker_epoch=3), [here]),
+    ]
+    for offset, (message, expected) in enumerate(changes, 1):
+        fold.replay(message)
+        publisher.publish(fold.take_delta(1, offset, 0))
+        assert told.pop() == expected
+    fold.replay(messages.ConfigRecord(resource_type=16, resource_name="a", name="b", value="c"))
+    publisher.publish(fold.take_delta(1, 9, 0))
+    assert not told
+
+
+def test_a_node_that_starts_by_itself_fences_the_brokers_of_before() -> None:
+    image = of_three_brokers()
+    fold = Fold()
+    for message in snapshot_records(image):
+        fold.replay(message)
+    claimed: Any = SimpleNamespace(directories=[("/data", DIRECTORIES[HERE])])
+    for message in start_records(image, [], 10, Registration(HERE, (), None, "1"), claimed):
+        fold.replay(message)
+    assert [each.id for each in alive_brokers(fold.take_delta(1, 20, 0).image)] == [HERE]

@@ -94,6 +94,7 @@ class World:
         self.configs: dict[str, Mapping[str, str]] = {}
         """Those that logs were given later."""
         self.core: Any = SimpleNamespace(
+            set_brokers=lambda _: None,
             set_features=lambda *_: None,
             set_configs=self.configs.__setitem__,
             place=lambda count: [bytes([9]) * 16] * count,
@@ -112,7 +113,7 @@ class World:
         for number in range(topic_count):
             self.log.append(topic(number), 0)
         self.log.appends.clear()
-        self.metadata.serve(SimpleNamespace(moved=[], topics=self.core))  # type: ignore[arg-type]
+        self.metadata.serve(SimpleNamespace(moved=[], topics=self.core), [])  # type: ignore[arg-type]
         self.metadata.change_by(self)  # type: ignore[arg-type]
 
     @property

@@ -7,6 +7,7 @@ mod batch;
 mod checkpoint;
 mod compact;
 mod compression;
+mod config_rows;
 mod denied;
 mod directory;
 mod epochs;

@@ -77,10 +77,10 @@ impl World {
         let broker = |node_id, host: &str| Broker {
             node_id,
             rack: None,
-            endpoints: vec![Endpoint {
+            endpoints: vec![Some(Endpoint {
                 host: host.to_owned(),
                 port: 9092,
-            }],
+            })],
         };
         node.set_brokers(vec![broker(2, "two"), broker(1, "one")]);
         World {

@@ -15,6 +15,7 @@ from typing import Any
 from kafkalite import _native
 from kafkalite.access import CLUSTER, CREATE, DESCRIBE, TOPIC
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS
+from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
@@ -106,7 +107,7 @@ def _transaction_configs(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
-        "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
+        MIN_INSYNC_REPLICAS: str(config["transaction.state.log.min.isr"]),
         "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
         "unclean.leader.election.enable": "false",
     }
@@ -117,7 +118,7 @@ def _share_configs(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         "cleanup.policy": "delete",
         "compression.type": "producer",
-        "min.insync.replicas": str(config["share.coordinator.state.topic.min.isr"]),
+        MIN_INSYNC_REPLICAS: str(config["share.coordinator.state.topic.min.isr"]),
         "retention.ms": "-1",
         "segment.bytes": str(config["share.coordinator.state.topic.segment.bytes"]),
     }

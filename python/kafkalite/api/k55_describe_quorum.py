@@ -47,11 +47,12 @@ def handle(
         ]
         response.topics.append(kind.TopicData(topic_name=topic.topic_name, partitions=partitions))
     if is_known:
+        voter_id = context.cluster.controller_id
         listeners = [
             kind.Node.Listener(name=each.name, host=each.host, port=each.port)
-            for each in context.cluster.broker.endpoints
+            for each in context.image.brokers[voter_id].endpoints
         ]
-        response.nodes = [kind.Node(node_id=context.cluster.node_id, listeners=listeners)]
+        response.nodes = [kind.Node(node_id=voter_id, listeners=listeners)]
     return response
 
 
@@ -59,7 +60,7 @@ def _quorum(context: Context) -> Partition:
     quorum = context.cluster.quorum
     now_ms = context.wall_ms()
     state = Partition.ReplicaState(
-        replica_id=context.cluster.node_id,
+        replica_id=quorum.leader_id,
         replica_directory_id=quorum.voter_directory_id,
         log_end_offset=quorum.end_offset,
         last_fetch_timestamp=now_ms,
@@ -68,7 +69,7 @@ def _quorum(context: Context) -> Partition:
     return Partition(
         partition_index=0,
         error_message="",
-        leader_id=context.cluster.controller_id,
+        leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=context.image.last_offset + 1,
         current_voters=[state],

@@ -25,6 +25,7 @@ from kafkalite.client.admin import (
     TopicDescription,
     uuid_text,
 )
+from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.errors import BrokerError
 from kafkalite.protocol.codes import TOPIC_ALREADY_EXISTS
 
@@ -325,9 +326,7 @@ def _show(
     options: argparse.Namespace,
 ) -> None:
     overrides = [entry for entry in configs if not entry.is_default]
-    min_isr = next(
-        (int(c.value) for c in configs if c.name == "min.insync.replicas" and c.value), 1
-    )
+    min_isr = next((int(c.value) for c in configs if c.name == MIN_INSYNC_REPLICAS and c.value), 1)
     shown = [row for row in topic.partitions if _is_wanted(row, min_isr, alive, options)]
     is_filtered = any(
         getattr(options, name.replace("-", "_"))

@@ -193,8 +193,12 @@ class Config(Mapping[str, Any]):
         return EffectiveConfig(key.name, key.default or "", DEFAULT_SOURCE)
 
     def engine_configs(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The keys that the engine is told of a topic that has `own` set."""
-        texts = {each.name: each.value for each in self.topic_configs(own)}
+        """The keys that the engine is told of a topic that has `own` set: those that it obeys."""
+        texts = {
+            each.name: each.value
+            for each in self.topic_configs(own)
+            if self.topic_keys[each.name].support == "obeyed"
+        }
         if "internal.segment.bytes" in texts:
             # No batch fits into less.
             size = max(14, int(texts.pop("internal.segment.bytes")))

@@ -18,7 +18,7 @@ from kafkalite.config import (
     Config,
     key_of_listener,
 )
-from kafkalite.config.keys import Key, KeyTable
+from kafkalite.config.keys import MIN_INSYNC_REPLICAS, Key, KeyTable
 from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.protocol import codes
@@ -329,7 +329,7 @@ def check_broker(
 def check_replicas_in_sync(changes: Changes, *, for_all: bool) -> None:
     """Raises ChangeRefusedError for what is not allowed while a cluster tracks eligible leader
     replicas (KIP-966)."""
-    name = "min.insync.replicas"
+    name = MIN_INSYNC_REPLICAS
     if name in changes and not for_all:
         sentence = f"Broker-level {name} cannot be altered while ELR is enabled."
         raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)

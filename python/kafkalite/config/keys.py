@@ -49,6 +49,10 @@ REASONS = {
 """Why a key has no effect."""
 
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+"""A topic's and a broker's key, and, with eligible leader replicas, one of the metadata."""
+
+
 class KeyTable(Mapping[str, Key]):
     """Name -> row, in the order of the file, which is that of the alphabet."""
 

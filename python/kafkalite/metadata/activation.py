@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import _native
+from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.errors import LogDirRefusedError
 from kafkalite.metadata import reading, snapshots
 from kafkalite.metadata.features import ELR_VERSION, FEATURES, KRAFT_VERSION, own_features
@@ -86,9 +87,9 @@ def start_records(
     registration: Registration,
     claimed: _native.ClaimedDirectories,
 ) -> list[Any]:
-    """Features of a new directory, registration, unfencing, leaders. `end_offset` is that of the
-    log, by which the broker's epoch is numbered; `bootstrap` the records that the directory was
-    formatted with."""
+    """Features of a new directory, registration, unfencing, fencing of others, leaders.
+    `end_offset` is that of the log, by which the broker's epoch is numbered; `bootstrap` the
+    records that the directory was formatted with."""
     node_id = registration.node_id
     directories = [each[1] for each in claimed.directories]
     records = [] if image.features else _bootstrap_records(bootstrap, registration)
@@ -123,6 +124,12 @@ def start_records(
     )
     change = messages.BrokerRegistrationChangeRecord
     records.append(change(broker_id=node_id, broker_epoch=epoch, fenced=-1))
+    # Kafka's controller does so once it has not heard of them for broker.session.timeout.ms.
+    records += [
+        change(broker_id=each.id, broker_epoch=each.epoch, fenced=1)
+        for each in image.brokers.values()
+        if each.id != node_id and not each.is_fenced
+    ]
     online = set(directories)
     for topic in image.topics.values():
         for partition in topic.partitions:
@@ -170,7 +177,7 @@ def _bootstrap_records(bootstrap: Sequence[Any], registration: Registration) -> 
     """The records that Kafka's controller writes first into a new log."""
     records = list(bootstrap) or own_features()
     if _levels(records).get(ELR_VERSION):
-        default = config_record(BROKER, "", "min.insync.replicas", registration.min_insync_replicas)
+        default = config_record(BROKER, "", MIN_INSYNC_REPLICAS, registration.min_insync_replicas)
         return [*records, default]
     return records
 

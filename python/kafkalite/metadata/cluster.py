@@ -1,7 +1,7 @@
 """The cluster as this node knows it: who leads, who coordinates, who controls.
 
 Handlers ask here and not for their own node's id, so that none of them knows how many brokers there
-are. Of a cluster of one node the answer is always that node.
+are. Brokers are those of the image, as in the answers that Rust gives.
 
 Kafka: `KRaftMetadataCache`.
 """
@@ -9,12 +9,14 @@ Kafka: `KRaftMetadataCache`.
 from collections.abc import Collection
 from typing import Protocol
 
-from kafkalite.metadata.image import NO_LEADER, BrokerImage, Image
+from kafkalite.metadata.image import NO_LEADER, BrokerImage, Image, alive_brokers
 
 
 class QuorumView(Protocol):
     """The state of the quorum, for DescribeQuorum."""
 
+    @property
+    def leader_id(self) -> int: ...
     @property
     def leader_epoch(self) -> int: ...
     @property
@@ -54,19 +56,18 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The id of the active controller."""
-        return self.node_id
+        """The id of the active controller, which leads the quorum."""
+        return self.quorum.leader_id
 
     @property
     def broker_ids(self) -> Collection[int]:
         """The ids of the brokers that are alive, and can have replicas."""
-        return (self.node_id,)
+        return tuple(each.id for each in self.brokers)
 
     @property
     def brokers(self) -> list[BrokerImage]:
-        """The registrations of the brokers that are alive, this node's among them."""
-        registered = self.image.brokers
-        return [registered[each] for each in self.broker_ids]
+        """The registrations of the brokers that are alive, in the order of their ids."""
+        return alive_brokers(self.image)
 
     @property
     def broker(self) -> BrokerImage:
@@ -84,6 +85,5 @@ class Cluster:
     def coordinator_of(self, topic: str, partition: int) -> BrokerImage | None:
         """The broker that coordinates what a partition of `__consumer_offsets`, or another topic
         of a coordinator, holds: its leader, if that is alive."""
-        leader = self.leader_of(topic, partition)
-        alive = leader in self.broker_ids
-        return self.image.brokers[leader] if alive else None
+        leader = self.image.brokers.get(self.leader_of(topic, partition))
+        return None if leader is None or leader.is_fenced else leader

@@ -47,6 +47,7 @@ class MetadataDelta(NamedTuple):
     """The resources (type, name) whose configs were set, or removed; not those of topics that are
     gone."""
     are_features_changed: bool = False
+    are_brokers_changed: bool = False
 
 
 class Fold:
@@ -59,6 +60,7 @@ class Fold:
         self._deleted: dict[bytes, TopicImage] = {}
         self._changed_configs: set[tuple[int, str]] = set()
         self._are_features_changed = False
+        self._are_brokers_changed = False
         self._told = Image()
         """The image of the delta before."""
         self._topics: dict[str, TopicImage] = {}
@@ -122,9 +124,10 @@ class Fold:
             tuple(self._by_id[topic_id] for topic_id in self._changed),
             frozenset(self._changed_configs),
             self._are_features_changed,
+            self._are_brokers_changed,
         )
         self._changed, self._deleted, self._changed_configs = {}, {}, set()
-        self._are_features_changed = False
+        self._are_features_changed = self._are_brokers_changed = False
         self._told = image
         return delta
 
@@ -283,27 +286,34 @@ class Fold:
 
     def _register_broker(self, message: Any) -> None:
         cordoned = message.cordoned_log_dirs
-        self._brokers[message.broker_id] = BrokerImage(
-            id=message.broker_id,
-            epoch=message.broker_epoch,
-            incarnation_id=message.incarnation_id,
-            endpoints=tuple(
-                Endpoint(each.name, each.host, each.port, each.security_protocol)
-                for each in message.end_points
-            ),
-            features=tuple(
-                (each.name, each.min_supported_version, each.max_supported_version)
-                for each in message.features
-            ),
-            rack=message.rack,
-            is_fenced=message.fenced,
-            in_controlled_shutdown=message.in_controlled_shutdown,
-            directories=tuple(message.log_dirs),
-            cordoned_directories=None if cordoned is None else tuple(cordoned),
+        self._set_broker(
+            BrokerImage(
+                id=message.broker_id,
+                epoch=message.broker_epoch,
+                incarnation_id=message.incarnation_id,
+                endpoints=tuple(
+                    Endpoint(each.name, each.host, each.port, each.security_protocol)
+                    for each in message.end_points
+                ),
+                features=tuple(
+                    (each.name, each.min_supported_version, each.max_supported_version)
+                    for each in message.features
+                ),
+                rack=message.rack,
+                is_fenced=message.fenced,
+                in_controlled_shutdown=message.in_controlled_shutdown,
+                directories=tuple(message.log_dirs),
+                cordoned_directories=None if cordoned is None else tuple(cordoned),
+            )
         )
+
+    def _set_broker(self, broker: BrokerImage) -> None:
+        self._brokers[broker.id] = broker
+        self._are_brokers_changed = True
 
     def _unregister_broker(self, message: Any) -> None:
         self._brokers.pop(message.broker_id, None)
+        self._are_brokers_changed = True
 
     def _change_broker(self, message: Any) -> None:
         broker = self._broker(message.broker_id)
@@ -315,11 +325,11 @@ class Fold:
             broker = broker._replace(directories=tuple(message.log_dirs))
         if message.cordoned_log_dirs is not None:
             broker = broker._replace(cordoned_directories=tuple(message.cordoned_log_dirs))
-        self._brokers[broker.id] = broker
+        self._set_broker(broker)
 
     def _fence_broker(self, message: Any) -> None:
         is_fenced = message._name == "FenceBrokerRecord"
-        self._brokers[message.id] = self._broker(message.id)._replace(is_fenced=is_fenced)
+        self._set_broker(self._broker(message.id)._replace(is_fenced=is_fenced))
 
     def _broker(self, broker_id: int) -> BrokerImage:
         broker = self._brokers.get(broker_id)

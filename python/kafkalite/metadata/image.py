@@ -137,3 +137,10 @@ class Image(NamedTuple):
     """The quorum's, when it wrote the last record."""
     last_offset: int = -1
     last_timestamp: int = 0
+
+
+def alive_brokers(image: Image) -> list[BrokerImage]:
+    """The brokers that clients are told of, by their ids: those that are not fenced."""
+    return [
+        image.brokers[each] for each in sorted(image.brokers) if not image.brokers[each].is_fenced
+    ]

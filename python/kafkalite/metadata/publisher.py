@@ -1,4 +1,4 @@
-"""Publishes the metadata to the broker core: states of topics, configurations, features.
+"""Publishes the metadata to the broker core: brokers, states of topics, configurations, features.
 
     Image, MetadataDelta ──► TopicState of each topic ──► BrokerCore (`rust/src/node/publish.rs`)
 
@@ -17,7 +17,15 @@ from kafkalite.errors import StorageError
 from kafkalite.metadata.controller.features import finalized_features
 from kafkalite.metadata.features import FEATURES
 from kafkalite.metadata.fold import MetadataDelta
-from kafkalite.metadata.image import BROKER, TOPIC, Image, PartitionImage, TopicImage
+from kafkalite.metadata.image import (
+    BROKER,
+    TOPIC,
+    Endpoint,
+    Image,
+    PartitionImage,
+    TopicImage,
+    alive_brokers,
+)
 from kafkalite.tasks import Future
 
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -41,12 +49,23 @@ class Publisher:
         self._kraft_version = 0
         self._core: _native.Topics | None = None
         self._logs: LogCalls | None = None
+        self._listener_names: Sequence[str] = ()
         self._broker_config_watchers: list[Callable[[], object]] = []
 
-    def serve(self, core: _native.Topics, image: Image, kraft_version: int) -> None:
+    def serve(
+        self,
+        core: _native.Topics,
+        image: Image,
+        *,
+        kraft_version: int,
+        listener_names: Sequence[str],
+    ) -> None:
         """From now on changes are published to `core`, which has loaded the topics of `image`.
-        `kraft_version` is the quorum's own."""
+        `kraft_version` is the quorum's own, and the listeners are this node's: their clients are
+        told the endpoint of the same name of each broker."""
         self._core, self._kraft_version = core, kraft_version
+        self._listener_names = listener_names
+        self._publish_brokers(core, image)
         self._publish_features(core, image)
 
     def change_logs_by(self, logs: LogCalls) -> None:
@@ -97,8 +116,8 @@ class Publisher:
                 core.set_configs(name, state.configs)
 
     def publish(self, delta: MetadataDelta) -> None:
-        """Has configurations and features hold that have changed. Those of new topics hold when
-        their logs are made."""
+        """Has brokers, configurations and features hold that have changed. Those of new topics hold
+        when their logs are made."""
         core, image = self._serving(), delta.image
         if any(kind == BROKER for kind, _ in delta.configs):
             names: Sequence[str] = list(image.topics)
@@ -112,6 +131,18 @@ class Publisher:
                 core.set_configs(name, self._engine_configs(own))
         if delta.are_features_changed:
             self._publish_features(core, image)
+        if delta.are_brokers_changed:
+            self._publish_brokers(core, image)
+
+    def _publish_brokers(self, core: _native.Topics, image: Image) -> None:
+        """Has Metadata and errors that name a leader tell the brokers that are alive."""
+        names = self._listener_names
+        core.set_brokers(
+            [
+                (each.id, each.rack, [_address(each.endpoint(name)) for name in names])
+                for each in alive_brokers(image)
+            ]
+        )
 
     def _publish_features(self, core: _native.Topics, image: Image) -> None:
         """Has ApiVersions tell the features."""
@@ -128,3 +159,7 @@ class Publisher:
         if self._logs is None:
             raise StorageError("the node does not serve yet")
         return self._logs
+
+
+def _address(endpoint: Endpoint | None) -> tuple[str, int] | None:
+    return None if endpoint is None else (endpoint.host, endpoint.port)

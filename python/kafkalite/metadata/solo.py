@@ -155,9 +155,9 @@ class Metadata(NamedTuple):
     controller: Controller
     cluster: Cluster
 
-    def serve(self, core: _native.BrokerCore) -> None:
-        """From now on changes are published to `core`, which has loaded the topics. Where a
-        partition's log was found in another directory, the metadata follows."""
+    def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
+        """From now on changes are published to `core`, which has loaded the topics and has these
+        listeners. Where a partition's log was found in another directory, the metadata follows."""
         moved = [
             messages.PartitionChangeRecord(
                 topic_id=topic_id, partition_id=index, directories=[directory]
@@ -166,7 +166,12 @@ class Metadata(NamedTuple):
         ]
         if moved:
             self.writer.append_now(moved)
-        self.publisher.serve(core.topics, self.writer.image, self.writer.quorum.kraft_version)
+        self.publisher.serve(
+            core.topics,
+            self.writer.image,
+            kraft_version=self.writer.quorum.kraft_version,
+            listener_names=listener_names,
+        )
 
     def change_by(self, thread: ControlThread) -> None:
         """From now on there can be changes."""

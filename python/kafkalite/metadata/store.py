@@ -124,6 +124,11 @@ class MetadataLog:
         return self._found.bootstrap
 
     @property
+    def leader_id(self) -> int:
+        """The id of the node that leads the quorum: the only voter."""
+        return self._node_id
+
+    @property
     def voter_directory_id(self) -> bytes:
         """The directory's id as DescribeQuorum shows it: all zeros before kraft.version 1."""
         return self._directory_id if self._quorum.kraft_version else bytes(16)

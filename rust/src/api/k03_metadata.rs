@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::{ApiKey, Ask, code};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
-use crate::image::{Broker, Image, NO_LEADER, PartitionRegistration, Topic};
+use crate::image::{Image, NO_LEADER, PartitionRegistration, Topic};
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, RequestHeader, Writer};
@@ -395,10 +395,10 @@ fn may_create(ask: &Ask<'_>, name: &str) -> bool {
 
 fn write_brokers(writer: &mut Writer, header: &RequestHeader<'_>, image: &Image, listener: usize) {
     let (version, flexible) = (header.api_version, header.flexible);
-    let reachable = |broker: &&Broker| broker.endpoints.len() > listener;
-    writer.array_length(image.brokers().iter().filter(reachable).count(), flexible);
-    for broker in image.brokers().iter().filter(reachable) {
-        let endpoint = &broker.endpoints[listener];
+    let brokers = image.brokers().iter();
+    let reachable = brokers.filter_map(|broker| Some((broker, broker.endpoint(listener)?)));
+    writer.array_length(reachable.clone().count(), flexible);
+    for (broker, endpoint) in reachable {
         writer.i32(broker.node_id);
         writer.string(&endpoint.host, flexible);
         writer.i32(endpoint.port);

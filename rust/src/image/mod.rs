@@ -82,7 +82,7 @@ impl Image {
     /// Finds a live broker that has the listener: one that clients of this listener can reach.
     pub fn reachable(&self, node_id: i32, listener: usize) -> Option<(&Broker, &Endpoint)> {
         let broker = self.broker(node_id)?;
-        Some((broker, broker.endpoints.get(listener)?))
+        Some((broker, broker.endpoint(listener)?))
     }
 
     pub fn topic(&self, name: &str) -> Option<&Arc<Topic>> {

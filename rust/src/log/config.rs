@@ -135,21 +135,6 @@ impl LogConfig {
     }
 }
 
-/// Keys of a topic's configuration that other parts read, or that mean nothing without tiered
-/// storage, which kafkalite does not have.
-const KEYS_OF_OTHERS: [&str; 10] = [
-    "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas",
-    "local.retention.bytes",
-    "local.retention.ms",
-    "message.downconversion.enable",
-    "min.insync.replicas",
-    "remote.log.copy.disable",
-    "remote.log.delete.on.disable",
-    "remote.storage.enable",
-    "unclean.leader.election.enable",
-];
-
 /// `compression.type` and the levels, which name one thing together.
 #[derive(Default)]
 struct CompressionRows {
@@ -183,7 +168,7 @@ impl LogConfig {
         }
         for (key, value) in properties {
             let value = value.trim();
-            if !KEYS_OF_OTHERS.contains(&key) && !rows.set(key, value)? {
+            if !rows.set(key, value)? {
                 config.assign(key, value)?;
             }
         }
@@ -353,7 +338,6 @@ mod tests {
             ("min.cleanable.dirty.ratio", "0.01"),
             ("preallocate", "TRUE"),
             ("message.timestamp.type", "LogAppendTime"),
-            ("min.insync.replicas", "2"),
             ("kafkalite.acks.fsync", "none"),
         ])
         .expect("all are good");

@@ -257,7 +257,8 @@ impl Log {
     /// (`Partition.makeLeader`); a start takes it out again where it has no record
     /// (`LogLoader.load`), so that only the first record needs it there.
     pub fn lead(&self, epoch: i32) {
-        self.leading_epoch.store(epoch, Ordering::Release);
+        let before = self.leading_epoch.swap(epoch, Ordering::AcqRel);
+        assert!(epoch == -1 || epoch >= before, "{before} → {epoch}");
     }
 
     /// A copy of the producer state, for DescribeProducers and tests.

@@ -20,11 +20,10 @@ use super::door::{enter, raise};
 use super::figures::Figures;
 use super::log_calls::Logs;
 use super::requests::Requests;
-use super::topics::{TopicFacts, Topics, topic_plans};
+use super::topics::{GivenTopic, Topics, topic_plans};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::codec::Message;
 use crate::error::{Error, Result};
-use crate::image::{Broker, Endpoint};
 use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
@@ -74,7 +73,7 @@ impl PyBrokerCore {
     fn new(
         py: Python<'_>,
         claimed: &ClaimedDirectories,
-        topics: HashMap<String, TopicFacts>,
+        topics: HashMap<String, GivenTopic>,
         settings: HashMap<String, i64>,
         cleaner: GivenCleaner,
     ) -> PyResult<PyBrokerCore> {
@@ -137,14 +136,11 @@ impl PyBrokerCore {
     /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
     /// flexible version) of the keys that Python answers; `names` those of the listeners, and `limits`
     /// those of their connections.
-    #[pyo3(signature = (listeners, endpoints, rack, control_keys, *, names, limits))]
-    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[pyo3(signature = (listeners, control_keys, *, names, limits))]
     fn start(
         &self,
         py: Python<'_>,
         listeners: Vec<RawFd>,
-        endpoints: Vec<(String, i32)>,
-        rack: Option<String>,
         control_keys: Vec<(i16, i16, i16, i16, i16)>,
         names: Vec<String>,
         limits: GivenLimits,
@@ -171,14 +167,6 @@ impl PyBrokerCore {
             });
         let keys = keys.collect();
         enter(py, || {
-            self.broker.node.set_brokers(vec![Broker {
-                node_id: self.broker.node.node_id(),
-                rack,
-                endpoints: endpoints
-                    .into_iter()
-                    .map(|(host, port)| Endpoint { host, port })
-                    .collect(),
-            }]);
             let mut core = self.broker.core.lock();
             if core.is_some() {
                 return Err(Error::InvalidArgument(

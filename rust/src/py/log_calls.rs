@@ -13,7 +13,7 @@ use pyo3::types::PyTuple;
 use super::broker::BrokerState;
 use super::door::{enter, raise};
 use super::engine::{Log, ProducerEntry};
-use super::topics::{TopicFacts, topic_plans};
+use super::topics::{GivenTopic, topic_plans};
 use crate::error::{Error, Result};
 use crate::log::log::Log as PartitionLog;
 use crate::net::control::answer::{Answer, Kept};
@@ -75,7 +75,7 @@ impl Logs {
     fn make(
         &self,
         py: Python<'_>,
-        topics: HashMap<String, TopicFacts>,
+        topics: HashMap<String, GivenTopic>,
         number: u64,
     ) -> PyResult<()> {
         enter(py, || {
@@ -117,7 +117,7 @@ impl Logs {
                 .broker
                 .node
                 .publish(MetadataDelta { deleted, changed })?;
-            log_lifecycle::delete_logs(gone, number, &self.broker.mailboxes.control);
+            log_lifecycle::delete_logs(gone, Some(number), &self.broker.mailboxes.control);
             Ok(())
         })
     }

@@ -1,4 +1,4 @@
-//! Topics as Python gives them: where their partitions go, and what clients see of them.
+//! Topics and brokers as Python gives them: where their partitions go, and what clients see of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,24 @@ use super::broker::BrokerState;
 use super::door::enter;
 use super::engine::{Configs, log_config};
 use crate::error::Result;
-use crate::image::{Features, PartitionRegistration};
+use crate::image::{Broker, Endpoint, Features, PartitionRegistration};
 use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
+use crate::net::control::log_lifecycle;
 use crate::node::{MetadataDelta, TopicPlan};
 use crate::uuid::Uuid;
 
-/// Id, whether it is internal, configs, partitions.
-pub type TopicFacts = ([u8; 16], bool, Configs, Vec<GivenPartition>);
+/// `kafkalite.metadata.publisher.TopicState`.
+#[derive(FromPyObject)]
+pub struct GivenTopic {
+    id: [u8; 16],
+    is_internal: bool,
+    configs: Configs,
+    partitions: Vec<GivenPartition>,
+}
+
+/// Id, rack, and host and port for each listener of this node that the broker has.
+type GivenBroker = (i32, Option<String>, Vec<Option<(String, i32)>>);
 
 /// `kafkalite.metadata.image.PartitionImage`.
 #[derive(FromPyObject)]
@@ -62,16 +72,35 @@ impl Topics {
         Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())
     }
 
-    /// Has clients see topics as they are now, with those partitions whose logs have been made.
-    fn publish(&self, py: Python<'_>, topics: HashMap<String, TopicFacts>) -> PyResult<()> {
+    /// Has clients see topics as they are now, with those partitions whose logs have been made. Logs of
+    /// partitions that name other nodes only by now are deleted by the next `wait`, as Kafka does
+    /// (`ReplicaManager.stopPartitions`); a directory where that fails is offline.
+    fn publish(&self, py: Python<'_>, topics: HashMap<String, GivenTopic>) -> PyResult<()> {
         enter(py, || {
             let (deleted, changed) = (&[][..], &*topic_plans(topics)?);
-            // A log that is out of use stays: the next start calls it stray.
-            self.broker
+            let gone = self
+                .broker
                 .node
                 .publish(MetadataDelta { deleted, changed })?;
+            if !gone.is_empty() {
+                log_lifecycle::delete_logs(gone, None, &self.broker.mailboxes.control);
+            }
             Ok(())
         })
+    }
+
+    /// Has clients told of these brokers, all that are alive.
+    fn set_brokers(&self, brokers: Vec<GivenBroker>) {
+        let brokers = brokers.into_iter().map(|(node_id, rack, addresses)| {
+            let endpoint = |(host, port)| Endpoint { host, port };
+            let endpoints = addresses.into_iter().map(|each| each.map(endpoint));
+            Broker {
+                node_id,
+                rack,
+                endpoints: endpoints.collect(),
+            }
+        });
+        self.broker.node.set_brokers(brokers.collect());
     }
 
     /// Gives the logs of a topic another configuration.
@@ -105,21 +134,18 @@ impl Topics {
     }
 }
 
-pub fn topic_plans(topics: HashMap<String, TopicFacts>) -> Result<Vec<TopicPlan>> {
+pub fn topic_plans(topics: HashMap<String, GivenTopic>) -> Result<Vec<TopicPlan>> {
     let plans = topics.into_iter();
     plans.map(|(name, facts)| topic_plan(name, facts)).collect()
 }
 
-fn topic_plan(
-    name: String,
-    (id, is_internal, configs, partitions): TopicFacts,
-) -> Result<TopicPlan> {
-    let partitions = partitions.into_iter();
+fn topic_plan(name: String, given: GivenTopic) -> Result<TopicPlan> {
+    let partitions = given.partitions.into_iter();
     Ok(TopicPlan {
-        config: log_config(&LogConfig::default(), &configs)?,
+        config: log_config(&LogConfig::default(), &given.configs)?,
         name,
-        id: Uuid(id),
-        is_internal,
+        id: Uuid(given.id),
+        is_internal: given.is_internal,
         partitions: partitions.map(PartitionRegistration::from).collect(),
     })
 }

@@ -39,8 +39,8 @@ enum What {
 
 /// The state that all parts of a change share.
 struct Change {
-    /// By which Python knows it.
-    number: u64,
+    /// By which Python knows it, if it is to be told.
+    number: Option<u64>,
     /// Parts that are not through.
     left: AtomicUsize,
     /// The first one.
@@ -60,12 +60,12 @@ pub fn make_logs(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueu
     for (directory, logs) in &wanted {
         directory.expect_logs(logs.len());
     }
-    begin(parts_of(wanted, What::Make), number, None, control);
+    begin(parts_of(wanted, What::Make), Some(number), None, control);
 }
 
 /// Has the logs of partitions that nobody sees any more deleted, with one sync of each directory. A
 /// directory where that fails is offline then; the others have their turn all the same.
-pub fn delete_logs(gone: ByDirectory<Arc<Partition>>, number: u64, control: &ControlQueue) {
+pub fn delete_logs(gone: ByDirectory<Arc<Partition>>, number: Option<u64>, control: &ControlQueue) {
     begin(parts_of(gone, What::Delete), number, None, control);
 }
 
@@ -87,7 +87,7 @@ fn parts_of<T>(
 
 fn begin(
     parts: Vec<(Arc<LogDirectory>, What)>,
-    number: u64,
+    number: Option<u64>,
     failure: Option<Error>,
     control: &ControlQueue,
 ) {
@@ -152,9 +152,11 @@ impl Change {
             return begin(parts_of(made, What::Discard), self.number, failure, control);
         }
         let result = failure.map_or(Ok(()), Err);
-        // Before Python can be woken.
-        control.answer(self.number, LogAnswer::done(result));
-        control.wake(self.number);
+        if let Some(number) = self.number {
+            // Before Python can be woken.
+            control.answer(number, LogAnswer::done(result));
+            control.wake(number);
+        }
     }
 }
 
