@@ -10,13 +10,15 @@ takes; a call that cannot even begin is a future that has failed. Used by the co
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.tasks import Future, TimedOutError
 
 T = TypeVar("T")
+
+CallName = Literal["append", "delete_records", "describe_producers"]
 
 STOP_NUMBER = 0
 """Wakes the control thread for the stop (`Requests.wake`); those of calls are higher."""
@@ -68,18 +70,29 @@ class LogCalls:
         self._logs = logs
         self._begin = calls.begin
 
-    def ask(self, topic: str, partition: int, call: str, *arguments: Any) -> Future[Any]:
+    def ask(self, topic: str, partition: int, call: CallName, *arguments: object) -> Future[Any]:
         """Makes a call of `rust/src/py/log_calls.rs`, by its name there."""
         logs = self._logs
         return self._begin(lambda number: logs.ask(number, topic, partition, call, *arguments))
 
-    def ask_for_client(self, topic: str, partition: int, call: str, *arguments: Any) -> Future[Any]:
-        """As `ask`. TimedOutError where too many requests wait for the log directory already."""
+    def _ask_for_client(
+        self, topic: str, partition: int, call: CallName, *arguments: object
+    ) -> Future[Any]:
         if self._logs.is_held_up(topic, partition):
             refused = Future[Any]()
             refused.fail(TimedOutError(SILENCE))
             return refused
         return self.ask(topic, partition, call, *arguments)
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> Future[int]:
+        """Deletes the records below an offset, for a client: the log start offset then.
+        TimedOutError where too many requests wait for the log directory already."""
+        return self._ask_for_client(topic, partition, "delete_records", offset)
+
+    def describe_producers(self, topic: str, partition: int) -> Future[list[_native.ProducerEntry]]:
+        """The producers that a log knows, for a client, by their ids. TimedOutError as of
+        `delete_records`."""
+        return self._ask_for_client(topic, partition, "describe_producers")
 
     def append(self, topic: str, partition: int, records: bytes) -> Future[int]:
         """Appends batches of a coordinator: the offset of the first record, once all are

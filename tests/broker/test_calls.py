@@ -49,7 +49,7 @@ def core() -> Core:
 
 
 def delete_records(logs: LogCalls, topic: str, partition: int, offset: int) -> Future[int]:
-    return logs.ask_for_client(topic, partition, "delete_records", offset)
+    return logs.delete_records(topic, partition, offset)
 
 
 def calls_of(core: Any) -> tuple[Calls, LogCalls, Background]:

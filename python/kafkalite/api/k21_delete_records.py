@@ -61,9 +61,7 @@ async def handle(
                 continue
             row.error_code, offset = _judge(context, name, index, offset)
             if row.error_code == codes.NONE:
-                deleting.append(
-                    (name, row, context.logs.ask_for_client(name, index, "delete_records", offset))
-                )
+                deleting.append((name, row, context.logs.delete_records(name, index, offset)))
     wait_ms = max(message.timeout_ms, WAIT_MS_MIN)
     await in_time(context, request, wait_ms, [asked for _, _, asked in deleting])
     async for name, row, start in sliced(deleting):

@@ -47,9 +47,7 @@ async def handle(
                 known[topic.name, index] = row
                 _judge(context, request, topic.name, row)
                 if row.error_code == codes.NONE:
-                    describing.append(
-                        (row, context.logs.ask_for_client(topic.name, index, "describe_producers"))
-                    )
+                    describing.append((row, context.logs.describe_producers(topic.name, index)))
             described.partitions.append(row)
     await in_time(context, request, WAIT_MS, [asked for _, asked in describing])
     async for row, asked in sliced(describing):
