@@ -152,10 +152,12 @@ def test_an_older_image_stays_what_it_was(written: list[Any]) -> None:
 
 
 def told(before: Image, after: Image) -> tuple[Any, ...]:
-    """What a delta says of two images, seen by comparing everything in them."""
+    """Says what a delta has to say of two images, by comparing everything in them. The configs of a
+    topic that was removed and made again under its name are a new topic's, and have not changed."""
     old, new = before.topics_by_id, after.topics_by_id
     resources = {*before.configs, *after.configs}
-    alive = {TOPIC: after.topics}
+    remade = {each.name for topic_id, each in new.items() if topic_id not in old}
+    alive = {TOPIC: after.topics.keys() - (remade & before.topics.keys())}
     return (
         {each for each in old if each not in new},
         {each for each, topic in new.items() if old.get(each) != topic},
@@ -166,6 +168,7 @@ def told(before: Image, after: Image) -> tuple[Any, ...]:
             and each[1] in alive.get(each[0], {each[1]})
         },
         before.features != after.features,
+        before.brokers != after.brokers,
     )
 
 
@@ -181,7 +184,9 @@ def test_a_delta_tells_all_that_two_images_differ_in(
         if number not in delta_after or is_growing:
             continue
         delta = fold.take_delta(1, number, 0)
-        deleted, changed, configs, are_features_changed = told(before, delta.image)
+        deleted, changed, configs, are_features_changed, are_brokers_changed = told(
+            before, delta.image
+        )
         assert delta.before == before
         assert {each.id: each for each in delta.deleted_topics} == {
             topic_id: before.topics_by_id[topic_id] for topic_id in deleted
@@ -191,6 +196,7 @@ def test_a_delta_tells_all_that_two_images_differ_in(
         assert configs <= delta.configs
         assert all(name in delta.image.topics for kind, name in delta.configs if kind == TOPIC)
         assert delta.are_features_changed or not are_features_changed
+        assert delta.are_brokers_changed or not are_brokers_changed
         before = delta.image
     last = fold.take_delta(1, len(written), 0)
     assert fold.take_delta(1, len(written), 0)[2:] == MetadataDelta(last.image, last.image)[2:]
