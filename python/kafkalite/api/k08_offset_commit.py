@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from kafkalite import _native
 from kafkalite.access import GROUP, READ, TOPIC
-from kafkalite.api.topics_of_answer import Judged, Row, put_together
+from kafkalite.api.topics_of_answer import Judged, Row, merged, put_together, with_results
 from kafkalite.context import Context
 from kafkalite.groups.events import CommitRequest, OffsetToCommit
 from kafkalite.metadata.image import TopicImage
@@ -81,7 +81,8 @@ async def _commit_in_slices(
         context.groups.commit(message.group_id, commit, committed.set)
         results += await committed
         await context.tasks.yield_now()
-    return _response(judged, request.api_version >= 10, results)
+    sliced = context.tasks.sliced(with_results(judged, results))
+    return _response(merged([each async for each in sliced]), request.api_version >= 10)
 
 
 def _pieces(
@@ -155,14 +156,10 @@ def _reply(
     by_id: bool,
     results: list[int],
 ) -> None:
-    context.core.requests.respond(request, _response(judged, by_id, results))
+    topics = put_together(judged, results)
+    context.core.requests.respond(request, _response(topics, by_id))
 
 
-def _response(
-    judged: list[Judged], by_id: bool, results: list[int]
-) -> messages.OffsetCommitResponse:
-    answered: list[Any] = [
-        ("", key, rows) if by_id else (key, NO_ID, rows)
-        for key, rows in put_together(judged, results)
-    ]
+def _response(topics: list[tuple[Any, list[Row]]], by_id: bool) -> messages.OffsetCommitResponse:
+    answered: list[Any] = [("", key, rows) if by_id else (key, NO_ID, rows) for key, rows in topics]
     return messages.OffsetCommitResponse(topics=answered)

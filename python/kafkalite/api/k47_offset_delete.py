@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kafkalite import _native
 from kafkalite.access import DELETE, GROUP, READ, TOPIC
-from kafkalite.api.topics_of_answer import Judged, put_together
+from kafkalite.api.topics_of_answer import Judged, merged, with_results
 from kafkalite.context import Context
 from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import codes, messages
@@ -60,5 +60,7 @@ async def handle(
         results += answers
         if first + OFFSETS_AT_ONCE < len(known):
             await context.tasks.yield_now()
-    topics: Any = put_together(judged, results) if code == codes.NONE else []
+    if code != codes.NONE:
+        return messages.OffsetDeleteResponse(error_code=code)
+    topics: Any = merged([each async for each in sliced(with_results(judged, results))])
     return messages.OffsetDeleteResponse(error_code=code, topics=topics)
