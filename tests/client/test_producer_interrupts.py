@@ -97,6 +97,7 @@ def test_a_call_that_is_broken_off_anywhere_loses_nothing(settings: dict[str, An
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("settings", [{"batch_bytes": 1}, {"batch_bytes": 90, "codec": "gzip"}])
 def test_a_call_that_is_broken_off_at_each_place_loses_nothing(settings: dict[str, Any]) -> None:
     for phase in range(1, check_phase(0, **settings)):
