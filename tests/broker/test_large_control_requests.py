@@ -15,7 +15,7 @@ from api.raw import Connection
 from kafkalite.protocol import codes, messages
 
 ELEMENTS = 25_000
-SLOW = {"AlterConfigs", "AlterPartitionReassignments", "DescribeConfigs, known"}
+SLOW = {"AlterConfigs", "DescribeConfigs, known"}
 """A fifth of the elements is enough."""
 CHEAP = {
     "CreateAcls",
