@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,8 @@ PRODUCT = ("rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jv
 SUFFIXES = {".rs", ".py", ".pyi", ".java"}
 LINES_LONG = 500
 FUNCTION_LINES_MAX = 70
+ARM_LINES_MAX = 16
+"""Of a match over an enum, whose arms do not make a function long."""
 RIDDLES = ("What ", "Whether ", "Of ", "As well", "The same")
 """First words of a doc line that names neither its subject nor its verb."""
 
@@ -98,15 +101,42 @@ def _code(text: str) -> str:
 
 
 def _rust_functions(tree: Tree) -> Iterator[tuple[str, int]]:
-    """Each function that rustfmt has laid out, by the indentation of its closing brace."""
+    """Each function that rustfmt has laid out. Arms of a match over an enum do not count."""
     for name, code in tree.rust():
         lines = code.split("\n")
         for at, line in enumerate(lines):
             found = re.match(r"( *)(?:pub(?:\([\w: ]+\))? )?(?:const |unsafe )*fn (\w+)", line)
             if found:
-                end = f"{found[1]}}}"
-                ends = (to for to in range(at + 1, len(lines)) if lines[to].rstrip() == end)
-                yield f"{name}::{found[2]}", next(ends, at) - at + 1
+                body = lines[at : _end_of_function(lines, at, found[1]) + 1]
+                yield f"{name}::{found[2]}", len(body) - _enum_arms(body, found[1])
+
+
+def _end_of_function(lines: list[str], at: int, indent: str) -> int:
+    """Its last line: a declaration in a trait ends with its signature."""
+    opened = next(to for to in range(at, len(lines)) if re.search(r"[{};]$", lines[to].rstrip()))
+    if not lines[opened].rstrip().endswith("{"):
+        return opened
+    closed = (to for to in range(opened, len(lines)) if lines[to].rstrip() == f"{indent}}}")
+    return next(closed, opened)
+
+
+def _enum_arms(body: list[str], indent: str) -> int:
+    """Lines of the arms of a match in the body itself, each a variant by its path and short."""
+    inner = f"{indent}    "
+    for at, line in enumerate(body):
+        if not re.match(rf"{inner}(?:\S.*= )?match .*{{$", line):
+            continue
+        end = next((to for to in range(at, len(body)) if body[to].startswith(f"{inner}}}")), at)
+        arms = body[at + 1 : end]
+        starts = [to for to, arm in enumerate(arms) if re.match(rf"{inner}    [^\s|}})]", arm)]
+        are_variants = all(re.match(r" *[A-Z]\w*::[A-Z]", arms[to]) for to in starts)
+        lengths = [
+            sum(1 for _ in dropwhile(lambda row: "=>" not in row, arms[now:then]))
+            for now, then in pairwise([*starts, len(arms)])
+        ]
+        if are_variants and max(lengths, default=0) <= ARM_LINES_MAX:
+            return len(arms)
+    return 0
 
 
 def _python_functions(tree: Tree) -> Iterator[tuple[str, int]]:

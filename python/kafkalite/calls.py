@@ -71,7 +71,7 @@ class LogCalls:
         self._begin = calls.begin
 
     def ask(self, topic: str, partition: int, call: CallName, *arguments: object) -> Future[Any]:
-        """Makes a call of `rust/src/py/log_calls.rs`, by its name there."""
+        """Makes a call of `rust/src/py/broker/log_calls.rs`, by its name there."""
         logs = self._logs
         return self._begin(lambda number: logs.ask(number, topic, partition, call, *arguments))
 

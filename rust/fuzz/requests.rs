@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kafkalite::access::{Authorizer, Caller, Identity, Operation, Resource};
 use kafkalite::api::fetch_sessions::FetchSessions;
-use kafkalite::api::large::{Kept, metadata};
+use kafkalite::api::large::Kept;
 use kafkalite::api::{
     self, ApiKey, Ask, Chunk, HOT_KEYS, k00_produce, k01_fetch, k02_list_offsets, k03_metadata,
     k18_api_versions,
@@ -96,7 +96,7 @@ fn large_answer(data: &[u8], image: &Arc<Image>) -> Result<Option<Vec<u8>>> {
             request.answer()
         }
         3 => {
-            let large = metadata::Large::read(&header, reader, &kept)?;
+            let large = k03_metadata::Large::read(&header, reader, &kept)?;
             match large.answer(&ask, image, true)? {
                 Some(chunks) => chunks,
                 None => return Ok(None),

@@ -168,6 +168,22 @@ impl Error {
     }
 }
 
+impl fmt::Display for RefusedRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records of the batch were refused", self.errors_count)?;
+        let mut separator = ": ";
+        for error in self.errors.iter().take(3) {
+            write!(
+                f,
+                "{separator}record {}: {}",
+                error.batch_index, error.message
+            )?;
+            separator = "; ";
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -208,23 +224,7 @@ impl fmt::Display for Error {
             }
             Error::CorruptMessage(reason) => write!(f, "corrupt message: {reason}"),
             Error::InvalidRecord(reason) => write!(f, "invalid record: {reason}"),
-            Error::RecordsRefused(refused) => {
-                write!(
-                    f,
-                    "{} records of the batch were refused",
-                    refused.errors_count
-                )?;
-                let mut separator = ": ";
-                for error in refused.errors.iter().take(3) {
-                    write!(
-                        f,
-                        "{separator}record {}: {}",
-                        error.batch_index, error.message
-                    )?;
-                    separator = "; ";
-                }
-                Ok(())
-            }
+            Error::RecordsRefused(refused) => refused.fmt(f),
             Error::InvalidTimestamp(reason) => write!(f, "invalid timestamp: {reason}"),
             Error::MessageTooLarge {
                 size_bytes,

@@ -27,11 +27,7 @@ pub mod wire;
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use crate::py::accumulator::RecordAccumulator;
-    #[pymodule_export]
     use crate::py::arrow::{PyFetchRead, PyLogRead};
-    #[pymodule_export]
-    use crate::py::arrow_encoder::ArrowEncoder;
     #[pymodule_export]
     use crate::py::arrow_server::PyArrowServer;
     #[pymodule_export]
@@ -39,7 +35,19 @@ mod _native {
     #[pymodule_export]
     use crate::py::broker::PyBrokerCore;
     #[pymodule_export]
-    use crate::py::claim::ClaimedDirectories;
+    use crate::py::broker::claim::ClaimedDirectories;
+    #[pymodule_export]
+    use crate::py::broker::figures::{Figures, PartitionFigures};
+    #[pymodule_export]
+    use crate::py::broker::log_calls::Logs;
+    #[pymodule_export]
+    use crate::py::broker::requests::{Request, Requests};
+    #[pymodule_export]
+    use crate::py::broker::topics::Topics;
+    #[pymodule_export]
+    use crate::py::client::accumulator::RecordAccumulator;
+    #[pymodule_export]
+    use crate::py::client::arrow_encoder::ArrowEncoder;
     #[pymodule_export]
     use crate::py::client::{
         LoadRecords, count_fetched, fetched_end, fetched_tail, partition_for_key, read_fetched,
@@ -53,17 +61,9 @@ mod _native {
         SegmentInfo,
     };
     #[pymodule_export]
-    use crate::py::figures::{Figures, PartitionFigures};
-    #[pymodule_export]
     use crate::py::log::{
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };
-    #[pymodule_export]
-    use crate::py::log_calls::Logs;
-    #[pymodule_export]
-    use crate::py::requests::{Request, Requests};
-    #[pymodule_export]
-    use crate::py::topics::Topics;
     #[pymodule_export]
     use crate::py::uuid::{random_uuid_bytes, random_uuid_text};
 

@@ -14,8 +14,10 @@ from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan import logs as plan_logs
 from kafkalite.spark.plan import planner
-from kafkalite.spark.plan.planner import DataLossError, Logs, answer
+from kafkalite.spark.plan.answers import Logs, answer
+from kafkalite.spark.plan.planner import DataLossError
 from kafkalite.spark.plan.ranges import Cut
 
 COUNT = 100
@@ -216,7 +218,7 @@ def test_a_micro_batch_with_a_topic_that_is_gone_by_now_fails_or_goes_on_without
 def test_a_partition_that_goes_while_a_query_is_planned_is_named() -> None:
     """It was a KeyError."""
 
-    class Log(planner.FileLog):
+    class Log(plan_logs.FileLog):
         def last(self, partitions: Any) -> Any:
             return {each: 1 for each in partitions if each != ("t", 1)}
 
@@ -297,7 +299,7 @@ def test_an_endpoint_that_is_not_this_clusters_is_not_read_from(
                 asked.append((address, cluster_id))
                 return is_here
 
-            monkeypatch.setattr(planner, "serves_cluster", serves)
+            monkeypatch.setattr(plan_logs, "serves_cluster", serves)
             with Logs() as logs:
                 plans = [answer({"op": "batch", "options": servers}, logs) for _ in range(2)]
             address, cluster_id = asked[-1]

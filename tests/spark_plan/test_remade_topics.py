@@ -8,7 +8,8 @@ import pytest
 
 import kafkalite
 from kafkalite.client import Admin, Producer
-from kafkalite.spark.plan.planner import DataLossError, Logs, answer
+from kafkalite.spark.plan.answers import Logs, answer
+from kafkalite.spark.plan.planner import DataLossError
 from kafkalite.spark.plan.ranges import Position
 
 Json = dict[str, Any]

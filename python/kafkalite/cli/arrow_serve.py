@@ -2,7 +2,7 @@
 
 What it reads lies with brokers, any that speak Kafka's protocol, or in log files. The columnar
 engine of Spark starts one beside each JVM, as its child; requests that are no reads are what its
-driver plans with (`kafkalite.spark.plan.planner`).
+driver plans with (`kafkalite.spark.plan.answers`).
 
 Rust has the sockets, a thread a connection, the columns and the files; Python fetches and plans, on
 those threads.
@@ -35,7 +35,7 @@ from kafkalite.listeners import (
 from kafkalite.service.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from kafkalite.spark.plan.planner import Logs
+    from kafkalite.spark.plan.answers import Logs
 
 READY_PREFIX = "kafkalite arrow ready endpoint="
 IDLE_MS_MAX = 600_000
@@ -189,7 +189,7 @@ class Home:
     def answer(self, request: bytes) -> bytes:
         """A plan, JSON for JSON. Raises `KafkaliteError`."""
         try:
-            from kafkalite.spark.plan import planner
+            from kafkalite.spark.plan import answers
         except ModuleNotFoundError as error:
             raise KafkaliteError(f"plans need kafkalite[spark]: {error}") from error
         asked = json.loads(request)
@@ -199,7 +199,7 @@ class Home:
             )
         logs = self._take_planner()
         try:
-            answer = planner.answer(asked, logs)
+            answer = answers.answer(asked, logs)
         except BaseException:
             # Its connections may be in any state.
             logs.close()
@@ -215,7 +215,7 @@ class Home:
             logs.close()
 
     def _take_planner(self) -> "Logs":
-        from kafkalite.spark.plan.planner import Logs
+        from kafkalite.spark.plan.answers import Logs
 
         with self._lock:
             return self._planners.pop() if self._planners else Logs()

@@ -17,7 +17,8 @@ from kafkalite.client.arrow.range_source import RangeSource
 from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.filters import push
-from kafkalite.spark.plan.planner import open_log, plan_batch, tell
+from kafkalite.spark.plan.logs import open_log
+from kafkalite.spark.plan.planner import plan_batch, tell
 from kafkalite.spark.plan.ranges import Cut, Range, name_of, within
 from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.workers import settle_for_rows

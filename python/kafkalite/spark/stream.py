@@ -25,12 +25,11 @@ from pyspark.sql.types import StructType
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.batch import RangePartition, check_schema, read_range
 from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
-    Log,
     initial_offsets,
     latest_offsets,
     next_offsets,
-    open_log,
     plan_between,
     repeated_start,
     tell,

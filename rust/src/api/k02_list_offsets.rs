@@ -20,9 +20,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::chunk::{Chunk, put_rest};
+use super::code;
+use super::handler::{ApiKey, Ask};
 use super::large::Kept;
 use super::large::partitions::{Customs, Grammar, Marked, Marks, Rest, Rule};
-use super::{ApiKey, Ask, Chunk, TopicRef, code, leader, put_rest};
+use super::leader::leader;
+use super::topic_ref::TopicRef;
 use crate::access::{Operation, Resource};
 use crate::error::Result;
 use crate::image::Image;
@@ -146,15 +150,7 @@ pub fn read(
     let (version, flexible) = (header.api_version, header.flexible);
     let replica_id = reader.i32()?;
     let isolation = if version >= 2 { reader.i8()? } else { 0 };
-    let mut request = ListOffsets {
-        version,
-        flexible,
-        correlation_id: header.correlation_id,
-        topics: Vec::new(),
-        partitions: Vec::new(),
-        rest: None,
-        rest_bytes: 0,
-    };
+    let mut request = ListOffsets::new(header);
     let mut seen = HashMap::new();
     let mut places: HashMap<Arc<str>, usize> = HashMap::new();
     for _ in 0..reader.array_length(flexible)? {
@@ -163,36 +159,30 @@ pub fn read(
         let name: Arc<str> = topic.name().into();
         let may_see = ask.may(Operation::Describe, Resource::Topic(&name));
         // One that comes twice is answered once.
-        let place_of_topic = places.get(&name).copied();
-        let place_of_topic = place_of_topic.unwrap_or(request.topics.len());
+        let place_of_topic = places.get(&name).map_or(request.topics.len(), |at| *at);
         if let Some(marks) = marks.as_mut().filter(|_| !may_see) {
             marks.deny(topic_at);
         }
         for _ in 0..reader.array_length(flexible)? {
             let partition_at = reader.position();
-            let index = reader.i32()?;
-            let current_leader_epoch = if version >= 4 { reader.i32()? } else { -1 };
-            let timestamp = reader.i64()?;
-            reader.skip_tags(flexible)?;
+            let (index, current_leader_epoch, timestamp) = read_partition(reader, header)?;
             if let Some(marks) = marks.as_mut().filter(|_| !topic.has(index)) {
                 marks.mark(partition_at);
                 continue;
             }
             // One that is named twice is answered once, with an error.
-            let first = seen.entry((name.clone(), index));
-            let first = first.or_insert(request.partitions.len());
+            let place_of_first = request.partitions.len();
+            let first = seen.entry((name.clone(), index)).or_insert(place_of_first);
             if let Some(repeated) = request.partitions.get_mut(*first) {
                 if may_see {
                     repeated.place = Err(code::INVALID_REQUEST);
                 }
                 continue;
             }
-            let place = if !may_see {
-                Err(code::TOPIC_AUTHORIZATION_FAILED)
-            } else if !knows(version, timestamp) {
-                Err(code::UNSUPPORTED_VERSION)
-            } else {
-                locate(&topic, index, current_leader_epoch, replica_id, isolation)
+            let place = match may_see {
+                false => Err(code::TOPIC_AUTHORIZATION_FAILED),
+                true if !knows(version, timestamp) => Err(code::UNSUPPORTED_VERSION),
+                true => locate(&topic, index, current_leader_epoch, replica_id, isolation),
             };
             request.partitions.push(Asked {
                 topic: place_of_topic,
@@ -217,7 +207,30 @@ pub fn read(
     Ok(request)
 }
 
+/// Reads a partition: its index, the leader epoch that the client knows, and the time that it asks for.
+fn read_partition(reader: &mut Reader<'_>, header: &RequestHeader<'_>) -> Result<(i32, i32, i64)> {
+    let index = reader.i32()?;
+    let has_epoch = header.api_version >= 4;
+    let current_leader_epoch = if has_epoch { reader.i32()? } else { -1 };
+    let timestamp = reader.i64()?;
+    reader.skip_tags(header.flexible)?;
+    Ok((index, current_leader_epoch, timestamp))
+}
+
 impl ListOffsets {
+    /// A request that names nothing yet.
+    fn new(header: &RequestHeader<'_>) -> ListOffsets {
+        ListOffsets {
+            version: header.api_version,
+            flexible: header.flexible,
+            correlation_id: header.correlation_id,
+            topics: Vec::new(),
+            partitions: Vec::new(),
+            rest: None,
+            rest_bytes: 0,
+        }
+    }
+
     /// Bytes of memory that the request takes while it waits.
     pub fn memory_bytes(&self) -> usize {
         let names = self.topics.iter().map(|topic| topic.name().len());

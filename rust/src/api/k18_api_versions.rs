@@ -11,7 +11,8 @@
 //! Version notes: the response header is version 0 in every version (KIP-511). Before version 4 a
 //! supported feature whose lowest level is 0 is left out (KIP-584, KAFKA-17011).
 
-use super::{ApiKey, code};
+use super::code;
+use super::handler::ApiKey;
 use crate::error::Result;
 use crate::image::Features;
 use crate::wire::{Reader, RequestHeader, Writer};

@@ -141,25 +141,7 @@ impl Shape {
         };
         let key = typed("key", &formats.key, &formats, fields_of(Column::Key))?;
         let value = typed("value", &formats.value, &formats, value_fields)?;
-        if outputs.contains(&Output::Corrupt) && key.is_none() && value.is_none() {
-            return refuse(format!(
-                "the schema has '{}' but no field: which records are bad depends on the fields",
-                formats.corrupt_column
-            ));
-        }
-        let sides = [
-            (Column::Key, formats.key.format, &key),
-            (Column::Value, formats.value.format, &value),
-        ];
-        for (column, format, typed) in sides {
-            let is_output = outputs.contains(&Output::Column(column));
-            if is_output && format.is_typed() && typed.is_none() {
-                return refuse(format!(
-                    "column '{}' is a struct of no field",
-                    column.name()
-                ));
-            }
-        }
+        check_fields(&outputs, &formats, key.as_ref(), value.as_ref())?;
         Ok(Shape {
             schema: Arc::new(Schema::new(chosen)),
             outputs,
@@ -461,6 +443,35 @@ fn is_same_type(built: &DataType, wanted: &DataType) -> bool {
         }
         _ => built == wanted,
     }
+}
+
+/// Checks that there are fields where the schema has something that depends on them.
+fn check_fields(
+    outputs: &[Output],
+    formats: &Formats,
+    key: Option<&Typed>,
+    value: Option<&Typed>,
+) -> Result<()> {
+    if outputs.contains(&Output::Corrupt) && key.is_none() && value.is_none() {
+        return refuse(format!(
+            "the schema has '{}' but no field: which records are bad depends on the fields",
+            formats.corrupt_column
+        ));
+    }
+    let sides = [
+        (Column::Key, formats.key.format, key),
+        (Column::Value, formats.value.format, value),
+    ];
+    for (column, format, typed) in sides {
+        let is_output = outputs.contains(&Output::Column(column));
+        if is_output && format.is_typed() && typed.is_none() {
+            return refuse(format!(
+                "column '{}' is a struct of no field",
+                column.name()
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn refuse<T>(sentence: String) -> Result<T> {

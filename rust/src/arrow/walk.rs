@@ -16,6 +16,7 @@
 use std::ops::Range;
 
 use super::columns::ColumnBuilder;
+use super::shape::Wanted;
 use crate::batch::header::TimestampType;
 use crate::batch::varint::{read_varint, read_varlong};
 use crate::batch::{BatchHeader, Record};
@@ -55,10 +56,8 @@ pub fn append_records(
 ) -> Result<Walked, &'static str> {
     let count = header.records_count as usize;
     let wanted = builder.wanted;
-    let append_time = match header.timestamp_type() {
-        TimestampType::LogAppendTime => Some(header.max_timestamp),
-        TimestampType::CreateTime => None,
-    };
+    let is_append_time = header.timestamp_type() == TimestampType::LogAppendTime;
+    let append_time = is_append_time.then_some(header.max_timestamp);
     reserve(builder, count - cursor.passed, records.len() - cursor.at);
     let walked = loop {
         if cursor.passed == count {
@@ -69,20 +68,17 @@ pub fn append_records(
         }
         let mut at = cursor.at;
         let length = read_varint(records, &mut at).ok_or("its length is cut off")?;
-        let end = usize::try_from(length)
-            .ok()
-            .and_then(|length| at.checked_add(length))
-            .ok_or("its length is negative")?;
+        let length = usize::try_from(length).ok();
+        let end = length.and_then(|length| at.checked_add(length));
+        let end = end.ok_or("its length is negative")?;
         let record = records.get(..end).ok_or("it ends behind its batch")?;
         at += 1;
         let timestamp_delta = read_varlong(record, &mut at).ok_or("its timestamp is cut off")?;
         let offset_delta = read_varint(record, &mut at).ok_or("its offset is cut off")?;
         let offset = header.base_offset.wrapping_add(i64::from(offset_delta));
         if offset < start {
-            *cursor = RecordCursor {
-                at: end,
-                passed: cursor.passed + 1,
-            };
+            cursor.at = end;
+            cursor.passed += 1;
             continue;
         }
         if offset >= stop {
@@ -104,22 +100,7 @@ pub fn append_records(
             break Walked::Full;
         }
         builder.bytes += bytes;
-        builder.rows += 1;
-        if wanted.key {
-            builder.keys.push_nullable(key);
-        }
-        if wanted.value {
-            builder.values.push_nullable(value);
-        }
-        if wanted.key_size {
-            builder.key_sizes.push(key);
-        }
-        if wanted.value_size {
-            builder.value_sizes.push(value);
-        }
-        if wanted.offset {
-            builder.offsets.push(offset);
-        }
+        push_row(builder, wanted, offset, key, value);
         if wanted.timestamp {
             let created = header.base_timestamp.wrapping_add(timestamp_delta);
             builder.push_timestamp(append_time.unwrap_or(created));
@@ -127,13 +108,38 @@ pub fn append_records(
         if wanted.headers {
             append_headers(builder, &record[at..])?;
         }
-        *cursor = RecordCursor {
-            at: end,
-            passed: cursor.passed + 1,
-        };
+        cursor.at = end;
+        cursor.passed += 1;
     };
     builder.append_timestamp_type(header.timestamp_type() as i32);
     Ok(walked)
+}
+
+/// Adds a row that has room, but for its timestamp and headers.
+#[inline(always)]
+fn push_row(
+    builder: &mut ColumnBuilder,
+    wanted: Wanted,
+    offset: i64,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+) {
+    builder.rows += 1;
+    if wanted.key {
+        builder.keys.push_nullable(key);
+    }
+    if wanted.value {
+        builder.values.push_nullable(value);
+    }
+    if wanted.key_size {
+        builder.key_sizes.push(key);
+    }
+    if wanted.value_size {
+        builder.value_sizes.push(value);
+    }
+    if wanted.offset {
+        builder.offsets.push(offset);
+    }
 }
 
 /// True if the header says all that is wanted of a batch: its records lie within `range`, and only

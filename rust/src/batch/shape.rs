@@ -1,7 +1,7 @@
 //! The shape of a partition's part of a Produce request from outside, by sizes, magic and
 //! attributes alone: one batch of magic 2 (`ProduceRequest.validateRecords`). `k00_produce/` asks
 //! before it is known which log the records are for, since Kafka refuses in that order, and without
-//! a sentence where Kafka has none; `validate.rs` asks for whoever appends in another way.
+//! a sentence where Kafka has none; `validate/` asks for whoever appends in another way.
 
 use super::compression::Codec;
 use super::header::{

@@ -2,20 +2,13 @@
 //! `python`. Every function here converts arguments, goes through `door::enter`, converts the
 //! result; a decision belongs to the engine or to Python.
 
-pub mod accumulator;
 pub mod arrow;
-pub mod arrow_encoder;
 pub mod arrow_server;
 pub mod batch;
 pub mod broker;
-pub mod claim;
 pub mod client;
 pub mod codec;
 pub mod door;
 pub mod engine;
-pub mod figures;
 pub mod log;
-pub mod log_calls;
-pub mod requests;
-pub mod topics;
 pub mod uuid;

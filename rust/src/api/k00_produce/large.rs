@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Judge, Produce, ProducePartition, Spare, TOPIC_IDS_SINCE, read, refuse, write_partition,
 };
-use crate::api::Ask;
+use crate::api::handler::Ask;
 use crate::api::large::Kept;
 use crate::api::large::partitions::{Customs, Grammar, Marked, Marks, Rule};
 use crate::error::Result;

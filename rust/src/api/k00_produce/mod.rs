@@ -13,7 +13,7 @@
 //! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for a coordinator's topic;
 //! UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
 //! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
-//! `batch/validate.rs` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
+//! `batch/validate/` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS does not come up
 //! on one node: `min.insync.replicas` counts for no more than the replicas that a partition has
 //! (`Partition.effectiveMinIsr`).
 //!
@@ -27,12 +27,13 @@ use std::sync::Arc;
 
 pub use large::{names_much, read_large};
 
+use super::chunk::{Chunk, put_rest};
+use super::code;
+use super::handler::{ApiKey, Ask};
 use super::large::Kept;
 use super::large::partitions::{Marks, Rest};
-use super::{
-    ApiKey, Ask, Chunk, TopicRef, code, current_leader, leader, put_rest, write_current_leader,
-    write_node_endpoints,
-};
+use super::leader::{current_leader, leader, write_current_leader, write_node_endpoints};
+use super::topic_ref::TopicRef;
 use crate::access::{Operation, Resource};
 use crate::batch::shape::{self, Leading, Misshapen, check_produced};
 use crate::error::{Error, RecordError, Result};

@@ -1,10 +1,10 @@
 //! The answer to a Fetch request: chunks in order, the records being ranges of segment files.
 
-use super::{Fetch, FetchPartition, Looked, Part};
+use super::fetch::{Fetch, FetchPartition, Looked, Part};
+use crate::api::chunk::{Chunk, put_rest};
+use crate::api::code;
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
-use crate::api::{
-    Chunk, code, current_leader, put_rest, write_current_leader, write_node_endpoints,
-};
+use crate::api::leader::{current_leader, write_current_leader, write_node_endpoints};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{ANSWER_BYTES_MAX, BATCH_BYTES_MAX};
@@ -24,9 +24,6 @@ const NODE_ENDPOINTS_TAG: u32 = 0;
 const PARTITION_BYTES: u64 = 72;
 const TOPIC_BYTES: u64 = 32;
 const ENVELOPE_BYTES: u64 = 64 * 1024;
-/// An aborted transaction.
-pub(super) const ABORTED_BYTES: u64 = 17;
-
 /// Bytes that an answer of these partitions takes at most, without what it says of their contents.
 pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
     let mut frame_bytes = ENVELOPE_BYTES + partitions.len() as u64 * PARTITION_BYTES;

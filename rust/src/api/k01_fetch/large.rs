@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Fetch, KEY, Part, answer, begin, may_replicate, read, request};
+use super::fetch::{Fetch, Part};
+use super::{KEY, answer, begin, may_replicate, read, request};
+use crate::api::code;
 use crate::api::fetch_sessions::{Context, FetchSessions};
+use crate::api::handler::Ask;
 use crate::api::large::Kept;
 use crate::api::large::partitions::{Customs, Marked, Marks, Rule};
-use crate::api::{Ask, code};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::FETCH_UNKNOWN_MAX;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::PARTITION_BYTES;
+use super::fetch::PARTITION_BYTES;
 use crate::access::{Operation, Resource};
-use crate::api::Ask;
 use crate::api::fetch_sessions::{
     FetchSessions, Member, NO_SESSION, PartitionKey, SessionRequest, TopicKey, Wanted,
 };
+use crate::api::handler::Ask;
 use crate::api::large::partitions::{Grammar, Marks};
 use crate::error::{Error, Result};
 use crate::image::{Image, Topic};

@@ -12,7 +12,6 @@
 //! `Later` is the chunk of an answer that is made in slices: it is gone through once to know its size, which
 //! stands in front of the answer, and once more while it is sent.
 
-pub mod metadata;
 pub mod partitions;
 pub mod repetitions;
 

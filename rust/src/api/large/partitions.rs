@@ -8,7 +8,7 @@ use ahash::RandomState;
 
 use super::repetitions::{Bits, find};
 use super::{Kept, Later, Slices};
-use crate::api::TopicRef;
+use crate::api::topic_ref::TopicRef;
 use crate::error::Result;
 use crate::image::Image;
 use crate::limits::{REPETITIONS_BYTES_FREE, SLICE_BYTES};

@@ -1,4 +1,4 @@
-//! Calls of logs for Python: appends of its coordinators, and whatever `rust/src/py/log_calls.rs` asks. Python is
+//! Calls of logs for Python: appends of its coordinators, and whatever `rust/src/py/broker/log_calls.rs` asks. Python is
 //! woken by the number of a call once there is an answer, that of an append once its records are committed,
 //! or will never be.
 

@@ -8,7 +8,7 @@ use crate::access::{Caller, Identity};
 use crate::api::k00_produce::{self, Produce};
 use crate::api::k01_fetch::{self, Fetch};
 use crate::api::k02_list_offsets::{self, ListOffsets};
-use crate::api::large::{Kept, metadata};
+use crate::api::large::Kept;
 use crate::api::{Ask, Chunk, k03_metadata, k18_api_versions};
 use crate::error::Result;
 use crate::image::Image;
@@ -114,7 +114,7 @@ impl LargeRequest {
             METADATA => {
                 let is_enabled = context.settings.auto_create_topics;
                 let creates = is_enabled && !self.is_again;
-                let large = metadata::Large::read(&header, reader.clone(), &kept)?;
+                let large = k03_metadata::Large::read(&header, reader.clone(), &kept)?;
                 let missing = if creates { large.missing(&ask)? } else { None };
                 match missing {
                     None => Content::Answer(match large.answer(&ask, image, is_enabled)? {

@@ -6,9 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use super::broker::BrokerState;
-use super::codec::{AnswerRoom, ElementRoom, MessageCodec};
-use super::door::{enter, raise};
+use super::state::BrokerState;
 use crate::access::{Caller, Operation, Resource};
 use crate::error::Error;
 use crate::limits::{
@@ -20,6 +18,8 @@ use crate::net::control::queue::{ControlAnswer, ControlFrame, Notices};
 use crate::net::control::wait::wait;
 use crate::net::mailbox::Answers;
 use crate::net::memory::HeldMemory;
+use crate::py::codec::{AnswerRoom, ElementRoom, MessageCodec};
+use crate::py::door::{enter, raise};
 use crate::wire::header::begin_response;
 
 /// For the log: errors of ours, and warnings of what clients do.

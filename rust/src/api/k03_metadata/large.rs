@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::repetitions::{Bits, find};
-use super::{Kept, Later, Slices};
+use super::answer;
+use super::request::{self, Asked, Flags};
 use crate::access::{Caller, Identity};
-use crate::api::k03_metadata::{self as metadata, Asked, Flags};
-use crate::api::{Ask, Chunk};
+use crate::api::chunk::Chunk;
+use crate::api::handler::Ask;
+use crate::api::large::repetitions::{Bits, find};
+use crate::api::large::{Kept, Later, Slices};
 use crate::error::Result;
 use crate::image::Image;
 use crate::limits::{CREATED_TOPICS_MAX, REPETITIONS_BYTES_FREE, SLICE_BYTES};
-use crate::uuid::Uuid;
 use crate::wire::{Reader, RequestHeader, Writer};
 
 /// Goes through the topics of a request.
@@ -33,7 +34,7 @@ impl Walk {
         }
         let at = self.at;
         let mut reader = Reader::at(content, at);
-        let asked = metadata::read_topic(&self.header, &mut reader)?;
+        let asked = request::read_topic(&self.header, &mut reader)?;
         (self.at, self.left) = (reader.position(), self.left - 1);
         Ok(Some((at, asked)))
     }
@@ -73,7 +74,7 @@ impl<'a> Large<'a> {
         };
         let mut walk = None;
         let (mut has_ids, mut is_early_nothing, mut has_nothing) = (false, false, false);
-        if let Some(left) = metadata::read_count(&header, &mut reader)? {
+        if let Some(left) = request::read_count(&header, &mut reader)? {
             let at = reader.position();
             let mut going = walk.insert(Walk { header, at, left }).clone();
             while let Some((_, asked)) = going.next(kept.bytes())? {
@@ -84,7 +85,7 @@ impl<'a> Large<'a> {
             reader = kept.reader_at(going.at);
         }
         let flags = Flags::read(&header, &mut reader)?;
-        let refusal = metadata::refusal_of(&header, is_early_nothing, has_ids, has_nothing);
+        let refusal = request::refusal_of(&header, is_early_nothing, has_ids, has_nothing);
         Ok(Large {
             kept,
             walk,
@@ -110,7 +111,7 @@ impl<'a> Large<'a> {
             }
         }
         let is_made = (1..=CREATED_TOPICS_MAX).contains(&missing.len());
-        Ok(is_made.then(|| metadata::request_of(&walk.header, &missing)))
+        Ok(is_made.then(|| request::request_of(&walk.header, &missing)))
     }
 
     /// The answer; `None` where all topics are meant. `creates` as in `k03_metadata::answer`.
@@ -130,10 +131,10 @@ impl<'a> Large<'a> {
         let mut writer;
         if self.refusal.is_some() {
             first.mark_all(&walk, content)?;
-            writer = metadata::begin_refusal(&header, first.count);
+            writer = answer::begin_refusal(&header, first.count);
         } else {
             first.mark(&walk, content)?;
-            writer = metadata::begin_answer(&header, image, ask.caller.listener);
+            writer = answer::begin_answer(&header, image, ask.caller.listener);
             writer.array_length(first.count, header.flexible);
             // What is answered here is not left for later.
             let mut known = Bits::new(content.len());
@@ -142,11 +143,11 @@ impl<'a> Large<'a> {
                     return;
                 }
                 let asked = asked.counted(self.has_ids);
-                if let Ok(topic) = metadata::find(ask, &asked, creates) {
+                if let Ok(topic) = super::find(ask, &asked, creates) {
                     known.set(at);
                     let at = (&**image, ask.caller.listener);
                     let operations = self.flags.topic_operations(ask, &topic.name);
-                    metadata::write_topic(&mut writer, &header, topic, at, operations);
+                    answer::write_topic(&mut writer, &header, topic, at, operations);
                 }
             })?;
             first.bits.clear_all(&known);
@@ -214,7 +215,7 @@ impl Firsts {
         };
         let topic_at = |place: u64| {
             let mut reader = Reader::at(content, place as usize);
-            let asked = metadata::read_topic(&walk.header, &mut reader);
+            let asked = request::read_topic(&walk.header, &mut reader);
             asked.map(|asked| asked.counted(self.has_ids)).ok()
         };
         let mut dropped = 0;
@@ -310,27 +311,13 @@ impl Unknown {
     fn write(&self, writer: &mut Writer, asked: Asked<'_>) {
         let header = &self.walk.header;
         if let Some(error_code) = self.refusal {
-            return metadata::write_refused(writer, header, &asked, error_code);
+            return answer::write_refused(writer, header, &asked, error_code);
         }
         let asked = asked.counted(self.has_ids);
         let ask = self.asker.ask();
-        let Err(error_code) = metadata::find(&ask, &asked, self.creates) else {
+        let Err(error_code) = super::find(&ask, &asked, self.creates) else {
             unreachable!("a topic that there is has been answered");
         };
-        metadata::write_unknown(writer, header, &asked, error_code, (&self.flags, &ask));
-    }
-}
-
-impl Asked<'_> {
-    fn has_id(&self) -> bool {
-        self.id != Uuid::ZERO
-    }
-
-    /// The part of it that counts, where only ids do.
-    fn counted(self, only_ids: bool) -> Self {
-        match only_ids {
-            true => Asked { name: None, ..self },
-            false => self,
-        }
+        answer::write_unknown(writer, header, &asked, error_code, (&self.flags, &ask));
     }
 }

@@ -10,9 +10,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::broker::BrokerState;
-use super::door::{enter, raise};
-use super::engine::{Log, ProducerEntry};
+use super::state::BrokerState;
 use super::topics::{GivenTopic, topic_plans};
 use crate::error::{Error, Result};
 use crate::log::log::Log as PartitionLog;
@@ -21,6 +19,8 @@ use crate::net::control::log_calls::{LogCall, LogOperation};
 use crate::net::control::{log_lifecycle, metadata_append};
 use crate::net::storage_io::{QueueId, QueueKind};
 use crate::node::MetadataDelta;
+use crate::py::door::{enter, raise};
+use crate::py::engine::{Log, ProducerEntry};
 use crate::replica::Partition;
 
 /// Makes the answer of a call an object.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::broker::BrokerState;
-use super::door::enter;
-use super::engine::{Configs, log_config};
+use super::state::BrokerState;
 use crate::error::Result;
 use crate::image::{Broker, Endpoint, Features, PartitionRegistration};
 use crate::log::config::LogConfig;
 use crate::log::directory::LogDirectory;
 use crate::net::control::log_lifecycle;
 use crate::node::{MetadataDelta, TopicPlan};
+use crate::py::door::enter;
+use crate::py::engine::{Configs, log_config};
 use crate::uuid::Uuid;
 
 /// `kafkalite.metadata.publisher.TopicState`.

@@ -1,16 +1,19 @@
 //! The parts of the client in Python (`kafkalite.client`) that are Rust: records out of fetched bytes,
 //! batches for a load, the partition of a key.
 
+pub mod accumulator;
+pub mod arrow_encoder;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use super::batch::{BatchBuilder, finished};
-use super::door::{self, raise};
 use crate::batch::RecordReader;
 use crate::batch::build;
 use crate::client::load::{self, Payload};
 use crate::client::{FetchedBatches, fetched, partitioner};
 use crate::error::{Error, Result};
+use crate::py::batch::{BatchBuilder, finished};
+use crate::py::door::{self, raise};
 
 /// See `_native.pyi`.
 #[pyfunction]

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 
-use super::door::{self, raise};
 use crate::batch::Codec;
 use crate::client::{self, EncodeOptions, EncodedBatch};
 use crate::error::{Error, Result};
+use crate::py::door::{self, raise};
 
 /// The source of the rows of one call.
 enum Input {

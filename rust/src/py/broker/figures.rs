@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
-use super::door::enter;
 use crate::net::broker_core::BrokerCore;
 use crate::net::shared::Shared;
 use crate::node::Node;
+use crate::py::door::enter;
 use crate::replica::park::WaitFor;
 
 /// The figures of one node, while it runs and after.

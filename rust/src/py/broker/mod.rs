@@ -4,49 +4,40 @@
     reason = "Python hands over listening sockets as descriptors"
 )]
 
+pub mod claim;
+pub mod figures;
+pub mod log_calls;
+pub mod requests;
+mod settings;
+mod state;
+pub mod topics;
+
 use std::collections::HashMap;
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::arrow_server::{PyArrowServer, serve_node};
-use super::claim::ClaimedDirectories;
-use super::door::{enter, raise};
-use super::figures::Figures;
-use super::log_calls::Logs;
-use super::requests::Requests;
-use super::topics::{GivenTopic, Topics, topic_plans};
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::codec::Message;
-use crate::error::{Error, Result};
-use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
-use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::error::Error;
 use crate::net::admission::ConnectionLimits;
-use crate::net::admission::rate::Windows;
 use crate::net::broker_core::BrokerCore;
 use crate::net::mailbox::Mailboxes;
 use crate::net::settings::Settings;
 use crate::node::{Loaded, Moved, Node};
-
-/// The node, and from `start` on what serves it: shared by the objects of one `BrokerCore`.
-pub struct BrokerState {
-    pub node: Arc<Node>,
-    pub mailboxes: Arc<Mailboxes>,
-    pub core: Mutex<Option<Arc<BrokerCore>>>,
-}
-
-impl BrokerState {
-    pub fn started(&self, py: Python<'_>) -> PyResult<Arc<BrokerCore>> {
-        let not_started = || Error::InvalidArgument("the node has not started".to_owned());
-        let core = self.core.lock().clone();
-        core.ok_or_else(|| raise(py, &not_started()))
-    }
-}
+use crate::py::arrow_server::{PyArrowServer, serve_node};
+use crate::py::door::{enter, raise};
+use claim::ClaimedDirectories;
+use figures::Figures;
+use log_calls::Logs;
+use requests::Requests;
+use settings::{GivenCleaner, GivenLimits, settings_of};
+use state::BrokerState;
+use topics::{GivenTopic, Topics, topic_plans};
 
 /// One node: its log directories, and from `start` to `stop` its network threads.
 #[pyclass(frozen, name = "BrokerCore", module = "kafkalite._native")]
@@ -254,108 +245,4 @@ impl PyBrokerCore {
                 .collect())
         })
     }
-}
-
-/// The settings of a broker's integers and flags, by their keys.
-fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Result<Settings> {
-    let setting = |key: &str| match given.get(key) {
-        Some(value) => Ok(*value),
-        None => Err(Error::InvalidArgument(format!(
-            "the setting {key} is missing"
-        ))),
-    };
-    let count = |key: &str| Ok(usize::try_from(setting(key)?).unwrap_or(usize::MAX));
-    let count_or = |key: &str, default: usize| {
-        let value = given.get(key);
-        value.map_or(default, |value| usize::try_from(*value).unwrap_or(default))
-    };
-    Ok(Settings {
-        network_threads: count("num.network.threads")?,
-        busy_poll: Duration::from_micros(count_or("kafkalite.busy.poll.us", 0) as u64),
-        request_bytes_max: count("socket.request.max.bytes")?,
-        answer_bytes_max: ANSWER_BYTES_MAX,
-        listener_names: Vec::new(),
-        connections: ConnectionLimits {
-            windows: Windows {
-                window_ms: 1_000 * count("quota.window.size.seconds")?.max(1) as u64,
-                count: count("quota.window.num")?.max(1) as u64,
-            },
-            ..ConnectionLimits::default()
-        },
-        queued_bytes_max: given.get("queued.max.request.bytes").copied().unwrap_or(-1),
-        // A negative limit is none, as in Kafka.
-        idle_ms_max: u64::try_from(setting("connections.max.idle.ms")?).unwrap_or(u64::MAX),
-        fetch_bytes_max: given
-            .get("fetch.max.bytes")
-            .map_or(FETCH_BYTES_MAX, |bytes| u64::try_from(*bytes).unwrap_or(0)),
-        fetch_sessions_max: given
-            .get("max.incremental.fetch.session.cache.slots")
-            .map_or(FETCH_SESSIONS_MAX, |slots| {
-                usize::try_from(*slots).unwrap_or(0)
-            }),
-        auto_create_topics: setting("auto.create.topics.enable")? != 0,
-        intervals: Intervals {
-            retention_check_ms: setting("log.retention.check.interval.ms")?,
-            first_retention_check_ms: setting("log.initial.task.delay.ms")?,
-            flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
-            checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
-            producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
-        },
-        cleaner,
-    })
-}
-
-/// `kafkalite.listeners.ConnectionLimits`.
-#[derive(FromPyObject)]
-struct GivenLimits {
-    total: usize,
-    by_listener: Vec<usize>,
-    rate: i64,
-    rate_by_listener: Vec<i64>,
-    per_address: usize,
-    by_address: HashMap<String, usize>,
-}
-
-impl GivenLimits {
-    fn parsed(self) -> Result<ConnectionLimits> {
-        let by_address = self.by_address.into_iter().map(|(address, limit)| {
-            let parsed: IpAddr = address
-                .parse()
-                .map_err(|_| Error::InvalidArgument(format!("{address} is no address")))?;
-            // As those of connections are.
-            Ok((parsed.to_canonical(), limit))
-        });
-        Ok(ConnectionLimits {
-            total: self.total,
-            by_listener: self.by_listener,
-            rate: per_second(self.rate),
-            rate_by_listener: self.rate_by_listener.into_iter().map(per_second).collect(),
-            per_address: self.per_address,
-            by_address: by_address.collect::<Result<_>>()?,
-            ..ConnectionLimits::default()
-        })
-    }
-}
-
-/// `kafkalite.broker.CleanerSettings`.
-#[derive(FromPyObject)]
-struct GivenCleaner {
-    dedupe_buffer_bytes: i64,
-    load_factor: f64,
-    backoff_ms: i64,
-}
-
-impl From<GivenCleaner> for CleanerSettings {
-    fn from(given: GivenCleaner) -> CleanerSettings {
-        CleanerSettings {
-            dedupe_buffer_bytes: usize::try_from(given.dedupe_buffer_bytes).unwrap_or_default(),
-            load_factor: given.load_factor,
-            backoff_ms: given.backoff_ms,
-        }
-    }
-}
-
-/// A rate of connections; beyond what a number of Kafka's may be, there is none.
-fn per_second(rate: i64) -> u32 {
-    u32::try_from(rate).unwrap_or(u32::MAX)
 }

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::door::enter;
-use super::engine::{Configs, Log, log_config};
 use crate::clock::wall_ms;
 use crate::error::{Error, Result};
 use crate::log::config::LogConfig;
 use crate::node::{Claimed, LoadProgress, NodeOptions};
+use crate::py::door::enter;
+use crate::py::engine::{Configs, Log, log_config};
 use crate::uuid::Uuid;
 
 /// Log directories of this process; `BrokerCore` takes them over.

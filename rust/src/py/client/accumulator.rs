@@ -13,12 +13,12 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 
-use super::batch::BatchBuilder;
-use super::door::raise;
 use crate::batch::{BatchOptions, Codec};
 use crate::client::accumulator::{Accumulator, AccumulatorOptions, Appended, NewRecord};
 use crate::clock::wall_ms;
 use crate::error::Error;
+use crate::py::batch::BatchBuilder;
+use crate::py::door::raise;
 
 const APPENDED: u8 = 0;
 const APPENDED_AND_DUE: u8 = 1;

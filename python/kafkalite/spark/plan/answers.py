@@ -1,0 +1,229 @@
+"""Planning as JSON in, JSON out: what `kafkalite arrow serve` gives the columnar engine in the JVM.
+ Offsets are as in the connector's JSON, those of a stream with the ids of topics
+(`ranges.Position`), by which it notices one that was deleted and made anew; a range is
+`[topic, partition, start, stop]`, from files with the partition's directory as a fifth.
+
+    {"op": "batch",   "options": {…}, …}                         ranges
+        "cut": {"tests": […], "start": n, "stop": n, "timestamp": ms}
+                                                                 what filters leave; may be missing
+            ["partition", "<", [3]]                              a test, of `topic` or `partition`
+    {"op": "initial", "options": {…}}                            offsets
+    {"op": "latest",  "options": {…}, "start": {…}, …}           offsets, latest, delayed
+        "limit": {"maxRows": n, "minRows": n}                    as the op schema says; or null
+        "sinceMs": n                                             since an answer was not delayed
+        "target": {…}                                            Trigger.AvailableNow: not beyond
+    {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
+    {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
+    {"op": "endpoint", "options": {…}}                           endpoint
+
+`batch` and `initial` take the `schema` of the rows, as a read request has it, and refuse one that
+records cannot have. Where there are ranges, there are also `endpoint` (host:port of the broker's
+Arrow listener, if it answers here, or null), `read` (what a read request has beside range and
+schema) and `warnings`.
+A refusal is a `KafkaliteError` with one sentence.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from kafkalite._native import FetchRead
+from kafkalite.client.network.connection import Closing
+from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
+from kafkalite.spark.plan import ranges as decide
+from kafkalite.spark.plan.logs import Log, open_log
+from kafkalite.spark.plan.planner import (
+    Plan,
+    initial_offsets,
+    latest_offsets,
+    next_offsets,
+    plan_batch,
+    plan_between,
+    with_ids,
+)
+from kafkalite.spark.plan.ranges import (
+    OPERATORS,
+    Cut,
+    PartitionTest,
+    Position,
+)
+
+
+class Logs(Closing):
+    """Logs that stay open from answer to answer. One thread at a time."""
+
+    def __init__(self) -> None:
+        """Opens nothing yet."""
+        self._open: dict[tuple[ClientOptions, Topics | None], Log] = {}
+
+    def log(self, options: ReadOptions) -> Log:
+        """The log that the options name."""
+        key = (options.client, options.topics if options.topics.kind == "path" else None)
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = open_log(options)
+        return found
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for log in self._open.values():
+            log.close()
+        self._open.clear()
+
+
+def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
+    """See the module. Raises `KafkaliteError` and nothing else for a request of any content."""
+    op = request.get("op")
+    if op == "schema":
+        is_known = isinstance(request.get("streaming"), bool)
+        return _schema(
+            ReadOptions.of(_options(request), streaming=request["streaming"] if is_known else None)
+        )
+    options = ReadOptions.of(_options(request), streaming=op in ("initial", "latest", "between"))
+    log = logs.log(options)
+    if op in ("batch", "initial"):
+        _check_schema(request, options)
+    if op == "batch":
+        return _ranges(options, log, plan_batch(options, log, _cut(request)))
+    if op == "between":
+        start, stop = _position(request, "start"), _position(request, "end")
+        return _ranges(options, log, plan_between(options, log, start, stop))
+    if op == "initial":
+        return {"offsets": with_ids(log, initial_offsets(options, log).offsets).to_json()}
+    if op == "latest":
+        return _latest(request, options, log)
+    if op == "endpoint":
+        endpoint = log.endpoint()
+        return {"endpoint": endpoint and endpoint.address}
+    raise InvalidArgumentError(f"unknown op {op!r}")
+
+
+def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
+    start = _position(request, "start")
+    is_bounded = request.get("target") is not None
+    latest = _position(request, "target") if is_bounded else latest_offsets(options, log, start)
+    limit = request.get("limit") or {}
+    rows_max, rows_min = _count(limit, "maxRows"), _count(limit, "minRows")
+    since_ms = _count(request, "sinceMs") or 0
+    begin = decide.same_topics(start, latest.ids)
+    is_delayed = rows_min is not None and decide.is_delayed(
+        begin, latest.offsets, rows_min, options.delay_ms_max, since_ms
+    )
+    end = start if is_delayed else next_offsets(log, start, latest, rows_max)
+    return {"offsets": end.to_json(), "latest": latest.to_json(), "delayed": is_delayed}
+
+
+def _schema(options: ReadOptions) -> dict[str, Any]:
+    from kafkalite.spark.schema import ddl
+
+    limit = {"maxRows": options.rows_max, "minRows": options.rows_min}
+    return {
+        "schema": ddl(options),
+        "limit": {name: rows for name, rows in limit.items() if rows is not None} or None,
+        "engine": options.engine,
+        "warnings": list(options.warnings),
+    }
+
+
+def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
+    rows = []
+    for each in plan.ranges:
+        directory = log.directory((each.topic, each.partition))
+        rows.append([*each] if directory is None else [*each, directory])
+    endpoint, read = log.endpoint(), read_request(options)
+    if endpoint is not None:
+        read["cluster.id"] = endpoint.cluster_id
+    return {
+        "ranges": rows,
+        "endpoint": endpoint and endpoint.address,
+        "read": read,
+        "warnings": [*options.warnings, *plan.warnings],
+    }
+
+
+def read_request(options: ReadOptions) -> dict[str, Any]:
+    """The fields of a request to an Arrow endpoint beside the range and the schema."""
+    client = options.client
+    request: dict[str, Any] = {
+        "isolation": client.fetch.isolation,
+        "formats": dict(options.formats),
+        "batch.rows": options.batch_rows,
+        "batch.bytes": options.batch_bytes,
+        "fail.on.data.loss": options.fail_on_data_loss,
+    }
+    if options.topics.kind != "path":
+        request["bootstrap.servers"] = client.bootstrap_servers
+        request["client"] = client.fetch.to_json()
+    return request
+
+
+def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
+    """Raises `InvalidArgumentError` for a schema that records cannot have."""
+    text = request.get("schema")
+    if text is None:
+        return
+    import pyarrow  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(base64.b64decode(str(text))))
+        names = schema.names
+    except (ValueError, OSError) as error:
+        raise InvalidArgumentError(f"schema is no schema message of Arrow IPC: {error}") from error
+    if not names:
+        return  # rows are counted
+    FetchRead(
+        lambda: iter(()),  # nothing is read
+        ranges=[],
+        columns=None,
+        schema=schema,
+        formats=dict(options.formats),
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+    )
+
+
+def _cut(request: Mapping[str, Any]) -> Cut:
+    found = request.get("cut")
+    if found is None:
+        return Cut()
+    numbers = []
+    for name in ("start", "stop", "timestamp"):
+        number = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise InvalidArgumentError(f"cut must have {name} as a whole number")
+        numbers.append(number)
+    tests = found.get("tests", [])
+    if not isinstance(tests, list):
+        raise InvalidArgumentError("cut must have tests as a list")
+    return Cut(tuple(map(_test, tests)), *numbers)
+
+
+def _test(found: Any) -> PartitionTest:
+    match found:
+        case ["topic" | "partition" as column, str(operator), [_, *_] as values]:
+            kind = str if column == "topic" else int
+            if operator in OPERATORS and all(type(each) is kind for each in values):
+                return PartitionTest(column, operator, tuple(values))
+    raise InvalidArgumentError(f"cut has a test that is none: {found!r}")
+
+
+def _options(request: Mapping[str, Any]) -> dict[str, str]:
+    given = request.get("options")
+    if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+        raise InvalidArgumentError("options must be an object of strings")
+    return given
+
+
+def _position(request: Mapping[str, Any], name: str) -> Position:
+    try:
+        return Position.from_json(request.get(name))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{name} must be offsets by topic and partition") from error
+
+
+def _count(found: Any, name: str) -> int | None:
+    number = found.get(name) if isinstance(found, dict) else None
+    if number is not None and (not isinstance(number, int) or number < 0):
+        raise InvalidArgumentError(f"{name} must be a whole number")
+    return number

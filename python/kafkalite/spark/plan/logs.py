@@ -1,0 +1,256 @@
+"""The logs that planning asks: topics of a cluster over the wire, or partitions in files."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from kafkalite._native import LogRead
+from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin, uuid_text
+from kafkalite.client.arguments import OffsetOfTime
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.connection import Closing
+from kafkalite.client.network.metadata import TopicMetadata
+from kafkalite.errors import BrokerError, InvalidArgumentError
+from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.spark.options.java_regex import java_pattern
+from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
+from kafkalite.spark.plan import ranges as decide
+from kafkalite.spark.plan.endpoint import serves_cluster
+from kafkalite.spark.plan.ranges import (
+    Offsets,
+    Partition,
+    Range,
+)
+
+ARROW_LISTENER = "kafkalite.arrow.listener"
+
+
+class Endpoint(NamedTuple):
+    """An Arrow endpoint, and whose it is."""
+
+    address: str
+    cluster_id: str
+
+
+class Log(Protocol):
+    """A log as planning asks it."""
+
+    def partitions(self, topics: Topics) -> list[Partition]:
+        """Those that there are now, in order. Raises `KafkaliteError` for what is not there."""
+
+    def first(self, partitions: Iterable[Partition]) -> Offsets:
+        """Log starts; partitions that are gone are missing."""
+
+    def last(self, partitions: Iterable[Partition]) -> Offsets:
+        """High watermarks, or last stable offsets."""
+
+    def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
+        """The first offset at or after a timestamp; -1 for none."""
+
+    def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
+        """The ids of topics, where they are known, as of the last `partitions`, or of now."""
+
+    def endpoint(self) -> "Endpoint | None":
+        """Where the broker serves Arrow on this machine, if it does."""
+
+    def directory(self, partition: Partition) -> str | None:
+        """Where the files of a partition are, if they are read in place of a broker."""
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+
+
+class WireLog(Closing):
+    """Topics of a cluster."""
+
+    def __init__(self, client: ClientOptions) -> None:
+        """Connects when it is first asked."""
+        self._committed = client.fetch.isolation == "read_committed"
+        self._cluster = Cluster(
+            client.bootstrap_servers,
+            client_id=client.fetch.client_id,
+            timeout_ms=client.api_timeout_ms,
+            request_timeout_ms=client.fetch.request_timeout_ms,
+        )
+        self._admin = Admin(self._cluster)
+        self._endpoint: list[Endpoint | None] = []
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._cluster.close()
+
+    def partitions(self, topics: Topics) -> list[Partition]:
+        """See `Log`."""
+        if topics.kind == "subscribePattern":
+            pattern = java_pattern(topics.names[0])
+            listed = self._admin.list_topics(include_internal=False)
+            names = [each.name for each in listed if pattern.search(each.name)]
+        elif topics.kind == "assign":
+            names = sorted({topic for topic, _ in topics.partitions})
+        else:
+            names = sorted(topics.names)
+        self._cluster.forget()
+        found = [(name, partition) for name in names for partition in self._topic(name).partitions]
+        if topics.kind != "assign":
+            return found
+        missing = set(topics.partitions) - set(found)
+        if missing:
+            raise InvalidArgumentError(
+                f"assign names partitions that there are not: {decide.names_of(missing)}"
+            )
+        return list(topics.partitions)
+
+    def first(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        wanted = list(partitions)
+        names = sorted({name for name, _ in wanted})
+        # What is remembered of them may have gone since.
+        self._cluster.retry(lambda: self._cluster.refresh(names))
+        known = {name: self._numbers_of(name) for name in names}
+        there = [(name, each) for name, each in wanted if each in known[name]]
+        return self._listed(dict.fromkeys(there, EARLIEST))
+
+    def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
+        """See `Log`. Brokers before 2.8 do not tell."""
+        names = sorted(topics)
+        if ask:
+            found = self._cluster.retry(lambda: self._cluster.refresh(names))
+        else:
+            found = {name: self._topic(name) for name in names}
+        return {name: uuid_text(topic.id) for name, topic in found.items() if any(topic.id)}
+
+    def _numbers_of(self, topic: str) -> Collection[int]:
+        """The numbers of a topic's partitions; none if there is no such topic."""
+        try:
+            return self._topic(topic).partitions.keys()
+        except BrokerError as error:
+            if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return ()
+
+    def last(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        return self._listed(dict.fromkeys(partitions, LATEST))
+
+    def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
+        """See `Log`."""
+        return self._listed(timestamps)
+
+    def _topic(self, name: str) -> TopicMetadata:
+        """Tried again: a broker that was restarted since has closed the connection."""
+        return self._cluster.retry(lambda: self._cluster.topic(name))
+
+    def _listed(self, timestamps: Mapping[Partition, int]) -> dict[Partition, int]:
+        found = self._admin.list_offsets(timestamps, committed=self._committed)
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    def endpoint(self) -> Endpoint | None:
+        """See `Log`. The one broker's: a partition of another broker would be refused there."""
+        known = self._endpoint[0] if self._endpoint else None
+        is_stale = known is not None and not serves_cluster(*known)
+        if is_stale or not self._endpoint:
+            found = self._told_endpoint()
+            is_here = found is not None and serves_cluster(*found)
+            self._endpoint = [found if is_here else None]
+        return self._endpoint[0]
+
+    def _told_endpoint(self) -> Endpoint | None:
+        nodes, cluster_id = self._cluster.nodes, self._cluster.cluster_id
+        if len(nodes) != 1 or cluster_id is None:
+            return None
+        (node_id,) = nodes
+        configs = self._admin.describe_configs(BROKER, str(node_id), synonyms=False)
+        address = {each.name: each.value for each in configs}.get(ARROW_LISTENER)
+        return Endpoint(address, cluster_id) if address else None
+
+    def directory(self, partition: Partition) -> str | None:
+        """None: brokers are asked."""
+        del partition
+        return None
+
+
+class FileLog:
+    """Partitions of log directories, without a broker."""
+
+    def __init__(self, paths: Sequence[str], isolation: str) -> None:
+        """Reads nothing yet."""
+        self._paths = paths
+        self._isolation = isolation
+        self._directories: dict[Partition, str] = {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def partitions(self, topics: Topics) -> list[Partition]:
+        """See `Log`."""
+        del topics
+        self._look()
+        return sorted(self._directories)
+
+    def first(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        found = self._look()
+        return {each: found[each].start for each in partitions if each in found}
+
+    def last(self, partitions: Iterable[Partition]) -> Offsets:
+        """See `Log`."""
+        found = self._look()
+        return {each: found[each].stop for each in partitions if each in found}
+
+    def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
+        """See `Log`. As a broker looks them up: by the time index, then headers, then one batch."""
+        return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
+
+    def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
+        """None: files may be copies, which keep an id, and restored ones, which may not."""
+        del topics, ask
+        return {}
+
+    def endpoint(self) -> Endpoint | None:
+        """None: nobody serves."""
+
+    def directory(self, partition: Partition) -> str | None:
+        """See `Log`."""
+        if partition not in self._directories:
+            self._look()
+        return self._directories.get(partition)
+
+    def _look(self) -> dict[Partition, Range]:
+        self._directories = {}
+        found: dict[Partition, Range] = {}
+        for path in self._paths:
+            for topic, partition, start, stop in self._read(path).ranges:
+                place = (topic, partition)
+                if place in found:
+                    raise InvalidArgumentError(f"{decide.name_of(place)} is in several paths")
+                found[place] = Range(topic, partition, start, stop)
+                name = decide.name_of(place)
+                real = Path(path).resolve()
+                self._directories[place] = str(real if real.name == name else real / name)
+        return found
+
+    def _find(self, partition: Partition, timestamp_ms: int) -> int:
+        read = self._read(self.directory(partition) or "", OffsetOfTime(timestamp_ms))
+        ((_, _, start, stop),) = read.ranges
+        return decide.LATEST if start == stop else start
+
+    def _read(self, path: str, start: OffsetOfTime | None = None) -> LogRead:
+        return LogRead(
+            [path],
+            topic=None,
+            start=start,
+            start_by_partition={},
+            stop=None,
+            stop_by_partition={},
+            columns=["offset"],
+            isolation=self._isolation,
+            batch_rows=32_768,
+            batch_bytes=4 << 20,
+        )
+
+
+def open_log(options: ReadOptions) -> Log:
+    """The brokers or the files that the options name; the caller closes it."""
+    if options.topics.kind == "path":
+        return FileLog(options.topics.names, options.client.fetch.isolation)
+    return WireLog(options.client)

@@ -1,0 +1,361 @@
+//! A Fetch request while it is answered: what it asks for, and the logs as it found them.
+
+use std::sync::Arc;
+
+use crate::api::code;
+use crate::api::fetch_sessions::{Context, Member, Said, Wanted};
+use crate::api::large::partitions::Rest;
+use crate::api::leader::leads_still;
+use crate::error::{Error, Result};
+use crate::log::directory::LogDirectory;
+use crate::log::read::{FetchedRange, ReadIsolation};
+use crate::log::state::producers::AbortedTransaction;
+use crate::replica::Partition;
+use crate::replica::park::{Parked, WaitFor};
+
+/// From here on a client knows KAFKA_STORAGE_ERROR.
+const STORAGE_ERROR_SINCE: i16 = 6;
+
+/// An aborted transaction.
+const ABORTED_BYTES: u64 = 17;
+
+pub struct Fetch {
+    pub(super) version: i16,
+    pub(super) flexible: bool,
+    pub(super) correlation_id: i32,
+    pub max_wait_ms: i32,
+    pub(super) min_bytes: u64,
+    pub(super) max_bytes: u64,
+    /// The room that a frame has for records and lists of aborted transactions.
+    pub(super) content_bytes_max: u64,
+    pub(super) isolation: ReadIsolation,
+    pub(super) listener: usize,
+    pub(super) context: Context,
+    /// Those that a log is asked for first, then those that are refused without.
+    pub(super) partitions: Vec<FetchPartition>,
+    /// How many of `partitions` a log is asked for.
+    pub(super) readable: usize,
+    /// It is registered at its partitions, or has been woken there.
+    pub is_parked: bool,
+    /// Bytes of the request, in which names of unknown topics may be.
+    pub(super) body_bytes: usize,
+    /// The partitions of a large one that there are not.
+    pub(super) rest: Option<Rest>,
+    pub(super) rest_bytes: usize,
+}
+
+pub(super) struct FetchPartition {
+    pub(super) member: Member,
+    /// The refusal that is known before the log is read.
+    pub(super) error_code: i16,
+    pub(super) partition: Option<Arc<Partition>>,
+}
+
+/// Bytes of memory that a partition of a request that waits takes, with its place among those who wait at
+/// the partition.
+pub(super) const PARTITION_BYTES: usize =
+    size_of::<FetchPartition>() + size_of::<(Parked, WaitFor)>();
+
+/// The logs as a request found them at one moment, partition by partition in its order, as far as they
+/// were looked at.
+#[derive(Default)]
+pub struct Looked {
+    pub(super) parts: Vec<Part>,
+    /// Bytes of records.
+    pub(super) size_bytes: u64,
+    /// Bytes of lists of aborted transactions, in the answer.
+    pub(super) aborted_bytes: u64,
+    pub(super) must_be_told: bool,
+    /// A reader is on a segment that will not grow (`DelayedFetch`, case F).
+    pub(super) is_on_older_segment: bool,
+}
+
+impl Looked {
+    /// As if nothing had been looked at.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+        let parts = std::mem::take(&mut self.parts);
+        *self = Looked {
+            parts,
+            ..Looked::default()
+        };
+    }
+}
+
+pub(super) struct Part {
+    pub(super) error_code: i16,
+    /// In which the log was led when it was looked at.
+    pub(super) leading_epoch: i32,
+    pub(super) high_watermark: i64,
+    pub(super) last_stable_offset: i64,
+    pub(super) log_start_offset: i64,
+    /// Leader epoch and end offset from which on the client's log is another one.
+    pub(super) diverging: Option<(i32, i64)>,
+    pub(super) aborted: Option<Vec<AbortedTransaction>>,
+    pub(super) range: Option<FetchedRange>,
+}
+
+impl Part {
+    pub(super) fn refused(error_code: i16) -> Part {
+        Part {
+            error_code,
+            leading_epoch: -1,
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            diverging: None,
+            aborted: None,
+            range: None,
+        }
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.range.as_ref().map_or(0, |range| range.length_bytes)
+    }
+
+    /// Bytes of the list of aborted transactions in the answer.
+    pub(super) fn aborted_bytes(&self) -> u64 {
+        let count = self.aborted.as_ref().map_or(0, Vec::len);
+        count as u64 * ABORTED_BYTES
+    }
+
+    pub(super) fn said(&self) -> Said {
+        Said {
+            error_code: self.error_code,
+            high_watermark: self.high_watermark,
+            log_start_offset: self.log_start_offset,
+            has_records: self.size_bytes() > 0,
+            has_diverged: self.diverging.is_some(),
+        }
+    }
+}
+
+/// The code for a log that cannot be read, as a client of this version knows it.
+pub(super) fn storage_error(version: i16) -> i16 {
+    if version < STORAGE_ERROR_SINCE {
+        return code::NOT_LEADER_OR_FOLLOWER;
+    }
+    code::KAFKA_STORAGE_ERROR
+}
+
+impl Fetch {
+    /// Those whose logs are asked.
+    pub(super) fn readable(&self) -> &[FetchPartition] {
+        self.partitions.get(..self.readable).unwrap_or_default()
+    }
+
+    /// Goes on reading the logs, in which it may block: it reads indexes and headers of segments. Cheap
+    /// where nothing is new: a few comparisons a partition. False: the next one has records in a log
+    /// directory that `may_read` does not allow.
+    pub fn look(&self, looked: &mut Looked, may_read: impl Fn(&Arc<LogDirectory>) -> bool) -> bool {
+        if looked.parts.is_empty() {
+            looked.parts.reserve_exact(self.partitions.len());
+        }
+        let mut here = None;
+        for asked in self.readable().iter().skip(looked.parts.len()) {
+            if let Some(directory) = asked.partition.as_ref().map(|each| &each.directory)
+                && here.is_none_or(|here| !Arc::ptr_eq(here, directory))
+            {
+                if may_read(directory) {
+                    here = Some(directory);
+                } else if self.has_records(asked) {
+                    return false;
+                }
+            }
+            let part = match (asked.error_code, &asked.partition) {
+                (code::NONE, Some(partition)) => self
+                    .read_partition(&asked.member.wanted, partition, looked)
+                    .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
+                (error_code, _) => Part::refused(error_code),
+            };
+            looked.must_be_told |= part.error_code != code::NONE || part.diverging.is_some();
+            let range = part.range.as_ref();
+            looked.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
+            looked.size_bytes += part.size_bytes();
+            looked.aborted_bytes += part.aborted_bytes();
+            looked.parts.push(part);
+        }
+        let refused = self.partitions.iter().skip(self.readable);
+        looked.parts.extend(refused.map(|asked| Part {
+            aborted: Some(Vec::new()),
+            ..Part::refused(asked.error_code)
+        }));
+        true
+    }
+
+    /// The log directory in which `look` has to read next.
+    pub fn next_directory(&self, looked: &Looked) -> Option<&Arc<LogDirectory>> {
+        let mut left = self.readable().iter().skip(looked.parts.len());
+        let next = left.find(|asked| self.has_records(asked))?;
+        next.partition
+            .as_ref()
+            .map(|partition| &partition.directory)
+    }
+
+    /// There is something to read, or an offset that may be none: all else is in memory.
+    fn has_records(&self, asked: &FetchPartition) -> bool {
+        let (code::NONE, Some(partition)) = (asked.error_code, &asked.partition) else {
+            return false;
+        };
+        let offsets = partition.log.offsets();
+        let end = match self.isolation {
+            ReadIsolation::LastStable => offsets.last_stable_offset,
+            _ => offsets.high_watermark,
+        };
+        asked.member.wanted.fetch_offset < end
+    }
+
+    fn error_code(&self, error: &Error) -> i16 {
+        match error.kafka_code() {
+            code::KAFKA_STORAGE_ERROR => storage_error(self.version),
+            error_code => error_code,
+        }
+    }
+
+    fn read_partition(
+        &self,
+        wanted: &Wanted,
+        partition: &Partition,
+        looked: &Looked,
+    ) -> Result<Part> {
+        // It may have failed while the request waited.
+        partition.directory.health().check()?;
+        let leading_epoch = partition.log.leading_epoch();
+        match leads_still(partition, wanted.current_leader_epoch) {
+            code::NONE => {}
+            error_code => return Ok(Part::refused(error_code)),
+        }
+        let offsets = partition.log.offsets();
+        let mut part = Part {
+            leading_epoch,
+            high_watermark: offsets.high_watermark,
+            last_stable_offset: offsets.last_stable_offset,
+            log_start_offset: offsets.log_start_offset,
+            ..Part::refused(code::NONE)
+        };
+        if wanted.last_fetched_epoch >= 0 {
+            part.diverging = diverging(wanted, partition)?;
+            if part.diverging.is_some() {
+                return Ok(part);
+            }
+        }
+        let room_bytes = self.content_bytes_max - looked.size_bytes - looked.aborted_bytes;
+        let mut max_bytes = self.max_bytes.saturating_sub(looked.size_bytes);
+        max_bytes = max_bytes.min(wanted.max_bytes).min(room_bytes);
+        let mut min_one_batch = looked.size_bytes == 0;
+        loop {
+            self.read_records(&mut part, wanted, partition, max_bytes, min_one_batch)?;
+            let (size_bytes, aborted_bytes) = (part.size_bytes(), part.aborted_bytes());
+            if size_bytes + aborted_bytes <= room_bytes {
+                return Ok(part);
+            }
+            // Of fewer records the list is no longer, unless a transaction has ended meanwhile.
+            let left_bytes = room_bytes.saturating_sub(aborted_bytes);
+            max_bytes = left_bytes.min(size_bytes.saturating_sub(1));
+            min_one_batch = false;
+        }
+    }
+
+    /// Reads the records of a partition, and which of their transactions are aborted.
+    fn read_records(
+        &self,
+        part: &mut Part,
+        wanted: &Wanted,
+        partition: &Partition,
+        max_bytes: u64,
+        min_one_batch: bool,
+    ) -> Result<()> {
+        let (log, from) = (&partition.log, wanted.fetch_offset);
+        let mut range = log.read(from, max_bytes, min_one_batch, self.isolation)?;
+        if range.first_batch_is_cut {
+            range = FetchedRange::empty(from);
+        }
+        part.aborted = match self.isolation {
+            ReadIsolation::LastStable if range.is_empty() => Some(Vec::new()),
+            ReadIsolation::LastStable => {
+                let end = log.upper_bound_offset(&range)?;
+                Some(log.aborted_transactions(from, end)?)
+            }
+            _ => None,
+        };
+        part.range = Some(range);
+        Ok(())
+    }
+
+    /// The answer must not wait.
+    pub fn is_due(&self, looked: &Looked) -> bool {
+        looked.must_be_told
+            || self.max_wait_ms == 0
+            || looked.size_bytes >= self.min_bytes
+            || looked.is_on_older_segment
+            || self.readable == 0
+    }
+
+    /// Bytes of memory that the request takes while it waits.
+    pub fn memory_bytes(&self) -> usize {
+        self.body_bytes + self.rest_bytes + self.partitions.len() * PARTITION_BYTES
+    }
+
+    /// Bytes of records in the answer: what a quota counts.
+    pub fn size_bytes(&self, looked: &Looked) -> usize {
+        looked.size_bytes as usize
+    }
+
+    /// Partitions to wait at, each with the event for which it waits after `looked`.
+    pub fn wait_for<'a>(
+        &'a self,
+        looked: &'a Looked,
+    ) -> impl Iterator<Item = (&'a Arc<Partition>, WaitFor)> {
+        self.seen(looked).map(|(partition, part)| {
+            let wait_for = match self.isolation {
+                ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
+                _ => WaitFor::HighWatermark(part.high_watermark),
+            };
+            (partition, wait_for)
+        })
+    }
+
+    fn seen<'a>(
+        &'a self,
+        looked: &'a Looked,
+    ) -> impl Iterator<Item = (&'a Arc<Partition>, &'a Part)> {
+        let seen = self.readable().iter().zip(&looked.parts);
+        seen.filter_map(|(asked, part)| Some((asked.partition.as_ref()?, part)))
+    }
+
+    /// A partition at which the request waits has something that `looked` had not.
+    pub fn has_moved(&self, looked: &Looked) -> bool {
+        let is_led_anew = |(partition, part): (&Arc<Partition>, &Part)| {
+            partition.log.leading_epoch() != part.leading_epoch
+        };
+        let has_come = |(partition, wait_for): (&Arc<Partition>, WaitFor)| {
+            wait_for.is_met(&partition.log.offsets()) || partition.waiters.has_failed()
+        };
+        self.seen(looked).any(is_led_anew) || self.wait_for(looked).any(has_come)
+    }
+
+    /// The partitions at which the request may be parked.
+    pub fn parked_at(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        self.readable()
+            .iter()
+            .filter_map(|asked| asked.partition.as_ref())
+    }
+}
+
+/// Where the client's log, whose last record is of `last_fetched_epoch`, ceased to be ours (KIP-595).
+/// Errors: `OffsetOutOfRange` where that cannot be said.
+fn diverging(wanted: &Wanted, partition: &Partition) -> Result<Option<(i32, i64)>> {
+    let offsets = partition.log.offsets();
+    match partition.log.end_of_epoch(wanted.last_fetched_epoch) {
+        Some(end) if wanted.fetch_offset >= offsets.log_start_offset => {
+            let has_diverged = end.leader_epoch < wanted.last_fetched_epoch
+                || end.end_offset < wanted.fetch_offset;
+            Ok(has_diverged.then_some((end.leader_epoch, end.end_offset)))
+        }
+        _ => Err(Error::OffsetOutOfRange {
+            offset: wanted.fetch_offset,
+            log_start_offset: offsets.log_start_offset,
+            log_end_offset: offsets.log_end_offset,
+        }),
+    }
+}

@@ -1,0 +1,118 @@
+//! Settings of the node as Python gives them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
+use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::net::admission::ConnectionLimits;
+use crate::net::admission::rate::Windows;
+use crate::net::settings::Settings;
+
+/// The settings of a broker's integers and flags, by their keys.
+pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Result<Settings> {
+    let setting = |key: &str| match given.get(key) {
+        Some(value) => Ok(*value),
+        None => Err(Error::InvalidArgument(format!(
+            "the setting {key} is missing"
+        ))),
+    };
+    let count = |key: &str| Ok(usize::try_from(setting(key)?).unwrap_or(usize::MAX));
+    let count_or = |key: &str, default: usize| {
+        let value = given.get(key);
+        value.map_or(default, |value| usize::try_from(*value).unwrap_or(default))
+    };
+    Ok(Settings {
+        network_threads: count("num.network.threads")?,
+        busy_poll: Duration::from_micros(count_or("kafkalite.busy.poll.us", 0) as u64),
+        request_bytes_max: count("socket.request.max.bytes")?,
+        answer_bytes_max: ANSWER_BYTES_MAX,
+        listener_names: Vec::new(),
+        connections: ConnectionLimits {
+            windows: Windows {
+                window_ms: 1_000 * count("quota.window.size.seconds")?.max(1) as u64,
+                count: count("quota.window.num")?.max(1) as u64,
+            },
+            ..ConnectionLimits::default()
+        },
+        queued_bytes_max: given.get("queued.max.request.bytes").copied().unwrap_or(-1),
+        // A negative limit is none, as in Kafka.
+        idle_ms_max: u64::try_from(setting("connections.max.idle.ms")?).unwrap_or(u64::MAX),
+        fetch_bytes_max: given
+            .get("fetch.max.bytes")
+            .map_or(FETCH_BYTES_MAX, |bytes| u64::try_from(*bytes).unwrap_or(0)),
+        fetch_sessions_max: given
+            .get("max.incremental.fetch.session.cache.slots")
+            .map_or(FETCH_SESSIONS_MAX, |slots| {
+                usize::try_from(*slots).unwrap_or(0)
+            }),
+        auto_create_topics: setting("auto.create.topics.enable")? != 0,
+        intervals: Intervals {
+            retention_check_ms: setting("log.retention.check.interval.ms")?,
+            first_retention_check_ms: setting("log.initial.task.delay.ms")?,
+            flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
+            checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
+            producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
+        },
+        cleaner,
+    })
+}
+
+/// `kafkalite.listeners.ConnectionLimits`.
+#[derive(FromPyObject)]
+pub struct GivenLimits {
+    total: usize,
+    by_listener: Vec<usize>,
+    rate: i64,
+    rate_by_listener: Vec<i64>,
+    per_address: usize,
+    by_address: HashMap<String, usize>,
+}
+
+impl GivenLimits {
+    pub fn parsed(self) -> Result<ConnectionLimits> {
+        let by_address = self.by_address.into_iter().map(|(address, limit)| {
+            let parsed: IpAddr = address
+                .parse()
+                .map_err(|_| Error::InvalidArgument(format!("{address} is no address")))?;
+            // As those of connections are.
+            Ok((parsed.to_canonical(), limit))
+        });
+        Ok(ConnectionLimits {
+            total: self.total,
+            by_listener: self.by_listener,
+            rate: per_second(self.rate),
+            rate_by_listener: self.rate_by_listener.into_iter().map(per_second).collect(),
+            per_address: self.per_address,
+            by_address: by_address.collect::<Result<_>>()?,
+            ..ConnectionLimits::default()
+        })
+    }
+}
+
+/// `kafkalite.broker.CleanerSettings`.
+#[derive(FromPyObject)]
+pub struct GivenCleaner {
+    dedupe_buffer_bytes: i64,
+    load_factor: f64,
+    backoff_ms: i64,
+}
+
+impl From<GivenCleaner> for CleanerSettings {
+    fn from(given: GivenCleaner) -> CleanerSettings {
+        CleanerSettings {
+            dedupe_buffer_bytes: usize::try_from(given.dedupe_buffer_bytes).unwrap_or_default(),
+            load_factor: given.load_factor,
+            backoff_ms: given.backoff_ms,
+        }
+    }
+}
+
+/// A rate of connections; beyond what a number of Kafka's may be, there is none.
+fn per_second(rate: i64) -> u32 {
+    u32::try_from(rate).unwrap_or(u32::MAX)
+}
