@@ -30,6 +30,7 @@ CHEAP = {
     "ListConfigResources",
     "ListGroups",
     "ListPartitionReassignments",
+    "OffsetCommit",
     "SyncGroup",
     "UpdateFeatures",
 }
