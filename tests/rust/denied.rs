@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kafkalite::access::{Authorizer, Caller, Identity, Operation, Resource};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::k01_fetch::Looked;
-use kafkalite::api::large::{Kept, metadata as large_metadata};
+use kafkalite::api::large::Kept;
 use kafkalite::api::{Ask, Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
 use kafkalite::image::{Image, Permits};
 use kafkalite::uuid::Uuid;
@@ -288,7 +288,7 @@ fn told(
     let kept = Kept::new(writer.bytes.clone(), 0..writer.bytes.len());
     let (answer, large) = with_ask(image, |ask| {
         let reader = Reader::new(&writer.bytes);
-        let large = large_metadata::Large::read(&header, reader.clone(), &kept).unwrap();
+        let large = k03_metadata::Large::read(&header, reader.clone(), &kept).unwrap();
         let large = large.answer(ask, image, true).unwrap();
         (
             k03_metadata::answer(&header, reader, ask, true).unwrap(),
@@ -422,7 +422,7 @@ fn topics_are_made_for_those_who_may_see_and_make_them() {
         with_ask(&image, |ask| {
             let reader = Reader::new(&writer.bytes);
             let missing = k03_metadata::missing_topics(&header, reader.clone(), ask).unwrap();
-            let large = large_metadata::Large::read(&header, reader, &kept).unwrap();
+            let large = k03_metadata::Large::read(&header, reader, &kept).unwrap();
             assert_eq!(
                 (missing, large.missing(ask).unwrap().is_some()),
                 (is_made, is_made)
