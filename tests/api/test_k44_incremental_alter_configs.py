@@ -7,6 +7,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.config_cases import (
+    APPEND,
     BROKER,
     CASES,
     CLIENT_METRICS,
@@ -45,7 +46,7 @@ def test_patterns_of_clients_neither_take_long_nor_warn(
     of a pattern went to the broker's log."""
     each = "[^\u0001-\U0010fffe]"
     resource = (CLIENT_METRICS, "slow-patterns")
-    for text in ("client_id=(?i)" + 3_000 * each, 3_000 * f"client_id={each}," + "client_id=x"):
+    for text in ("client_id=(?i)" + 3_000 * each, 1_500 * f"client_id={each}," + "client_id=x"):
         ((code, sentence),) = change(connection, (*resource, [("match", SET, text)]))
         assert (code, sentence) == (40, "Client matching patterns of more than 1000 characters")
     check_client_metrics({"match": "client_id=[[a]b||c]"})
@@ -234,6 +235,46 @@ def test_a_pattern_that_is_nested_too_deeply_is_refused(connection: Connection) 
     pattern = "client_id=" + "(" * 490 + ")" * 490
     answer = change(connection, (CLIENT_METRICS, "too-deep", [("match", SET, pattern)]))
     assert answer == [(40, f"Illegal client matching pattern: {pattern}")]
+
+
+TOO_LONG_SENTENCE = (
+    "The configuration value cannot be added because it exceeds the maximum value size of 32767 "
+    "bytes."
+)
+TOO_LONG = 40, TOO_LONG_SENTENCE
+
+
+def test_a_value_is_no_longer_than_kafkas_metadata_takes(connection: Connection) -> None:
+    """A topic took one of 30 MB, which the metadata kept and the log repeated."""
+    key = "leader.replication.throttled.replicas"
+    fits, too_long = "1:1," * 8_191 + "1:1", "1:1," * 8_191 + "12:1"
+    assert (len(fits), len(too_long)) == (32_767, 32_768)
+    assert connection.create_topic("long-values", **{key: fits}).error_code == 0
+    made = connection.create_topic("longer-values", **{key: too_long})
+    assert (made.error_code, made.error_message) == TOO_LONG
+    for kind, name, each in (
+        (TOPIC, "long-values", key),
+        (BROKER, "1", "my.reporter.text"),
+        (BROKER, "", "my.reporter.text"),
+        (GROUP, "some", "consumer.session.timeout.ms"),
+        (CLIENT_METRICS, "some", "match"),
+    ):
+        assert change(connection, (kind, name, [(each, SET, too_long)])) == [TOO_LONG]
+        assert replace(connection, (kind, name, [(each, too_long)])) == [TOO_LONG]
+    # Java counts a character beyond the basic plane twice.
+    assert change(connection, (BROKER, "", [("x", SET, "\U0001f600" * 16_384)])) == [TOO_LONG]
+    assert change(connection, (BROKER, "", [("x", SET, "\U0001f600" * 8_000)])) == [(0, None)]
+    assert change(connection, (BROKER, "", [("x", DELETE, None)])) == [(0, None)]
+    assert change(connection, (TOPIC, "long-values", [(key, APPEND, "12:1")])) == [TOO_LONG]
+    assert own(connection, TOPIC, "long-values") == {key: fits}
+
+
+def test_what_the_log_says_of_a_change_is_short() -> None:
+    key = "leader.replication.throttled.replicas"
+    with kafkalite.Broker() as broker, Connection(broker.bootstrap_servers) as connection:
+        connection.create_topic("told")
+        set_topic(connection, "told", **{key: "1:1," * 8_000 + "1:1"})
+        assert f"{key}={'1:1,' * 50}… (32003 characters)" in broker.log_tail()
 
 
 def test_what_the_log_says_of_a_change_keeps_secrets() -> None:

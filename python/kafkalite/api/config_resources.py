@@ -14,7 +14,7 @@ from typing import Any
 from kafkalite import _native, access
 from kafkalite.api.deadline import CHANGE_WAIT_MS, may_change
 from kafkalite.config import changes, key_of_listener
-from kafkalite.config.changes import ChangeRefusedError, Changes
+from kafkalite.config.changes import ChangeRefusedError, Changes, DefaultOf
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.configs import config_records
@@ -26,6 +26,8 @@ from kafkalite.tasks import TimedOutError
 
 BROKER_LOGGER = 8
 
+LOGGED_CHARACTERS_MAX = 200
+"""So much of a value the log shows."""
 
 ROOT_LOGGER = "root"
 """The only logger."""
@@ -46,7 +48,7 @@ RIGHTS_OF = {TOPIC: access.TOPIC, GROUP: access.GROUP}
 Operations = Sequence[tuple[str, int, str | None]]
 """Key, operation (`changes.SET` and so on), text."""
 
-ChangesOf = Callable[[Mapping[str, str], Mapping[str, Any], Mapping[str, str | None]], Changes]
+ChangesOf = Callable[[Mapping[str, str], Mapping[str, Any], DefaultOf], Changes]
 """(what is set, the rows of the keys, the defaults of lists) -> changes."""
 
 NO_LISTS: Mapping[str, Any] = {}
@@ -181,15 +183,15 @@ def changes_of_resource(
 
 def _topic_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
     own = own_configs(context, TOPIC, name)
-    keys = context.config.topic_keys
-    defaults = {each.name: each.value for each in context.config.topic_configs({})}
-    made = changes_of(own, keys, defaults)
+    config = context.config
+    made = changes_of(own, config.topic_keys, config.topic_default)
+    changes.check_lengths(own, made)
     if not name:
         raise ChangeRefusedError(codes.INVALID_REQUEST, "Default topic resources are not allowed.")
     refusal = name_refusal(name)
     if refusal:
         raise ChangeRefusedError(codes.INVALID_TOPIC_EXCEPTION, refusal)
-    changes.check_topic(context.config, changes.merged(own, made))
+    changes.check_topic(config, changes.merged(own, made))
     if name not in context.image.topics:
         sentence = f"The topic '{name}' does not exist."
         raise ChangeRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, sentence)
@@ -201,10 +203,10 @@ def _broker_changes(context: Context, name: str, changes_of: ChangesOf) -> Chang
         check_node_id(context, name)
     config = context.config
     own = own_configs(context, BROKER, name)
-    defaults = {each: config.text(each) for each in config.broker_keys}
-    made = changes_of(own, config.broker_keys, defaults)
+    made = changes_of(own, config.broker_keys, config.text)
     after = changes.merged(own, made)
     changes.check_broker(config, after, made, for_all=not name)
+    changes.check_lengths(own, made)
     if context.image.features.get(ELR_FEATURE, 0) > 0:
         changes.check_replicas_in_sync(made, for_all=not name)
     return made
@@ -212,7 +214,8 @@ def _broker_changes(context: Context, name: str, changes_of: ChangesOf) -> Chang
 
 def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
     own = own_configs(context, GROUP, name)
-    made = changes_of(own, NO_LISTS, {})
+    made = changes_of(own, NO_LISTS, NO_LISTS.get)
+    changes.check_lengths(own, made)
     if not name:
         raise ChangeRefusedError(codes.INVALID_REQUEST, "Default group resources are not allowed.")
     changes.check_group(context.config, changes.merged(own, made))
@@ -221,7 +224,8 @@ def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Change
 
 def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
     own = own_configs(context, CLIENT_METRICS, name)
-    made = changes_of(own, NO_LISTS, {})
+    made = changes_of(own, NO_LISTS, NO_LISTS.get)
+    changes.check_lengths(own, made)
     if not name:
         raise ChangeRefusedError(codes.INVALID_REQUEST, "Subscription name can't be empty")
     changes.check_client_metrics(changes.merged(own, made))
@@ -293,7 +297,12 @@ def _sentence(context: Context, kind: int, made: Changes) -> str:
         # A broker's key without a row may be a password (`KafkaConfigSchema.isSensitive`).
         key = key_of_listener(name) or name
         is_secret = kind == BROKER and (key not in keys or keys[key].is_sensitive)
-        words.append(
-            f"{name} unset" if text is None else f"{name}={'[hidden]' if is_secret else text}"
-        )
+        value = "[hidden]" if is_secret else _shortened(text or "")
+        words.append(f"{name} unset" if text is None else f"{name}={value}")
     return ", ".join(words) or "no change"
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LOGGED_CHARACTERS_MAX:
+        return text
+    return f"{text[:LOGGED_CHARACTERS_MAX]}… ({len(text)} characters)"

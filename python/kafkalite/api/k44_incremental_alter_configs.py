@@ -10,7 +10,8 @@ and changes nothing.
 Refusals, per resource, in Kafka's order (`ConfigAdminManager`, `ConfigurationControlManager`):
 INVALID_REQUEST for a resource or a key that comes twice, for a null value and for another broker's
 id; TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, of a broker's configs after all that follows
-here; INVALID_CONFIG for appending to what is no list of a topic or broker; INVALID_REQUEST or
+here; INVALID_CONFIG for appending to what is no list of a topic or broker, and for a value that is
+longer than 32,767 (of a broker after all others); INVALID_REQUEST or
 INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: INVALID_REQUEST) for a
 key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
 while it runs is INVALID_REQUEST. An operation that there is none of is INVALID_REQUEST for a broker
@@ -39,6 +40,7 @@ from kafkalite.config.changes import (
     OPERATIONS,
     ChangeRefusedError,
     Changes,
+    DefaultOf,
     check_broker_lists,
     check_texts,
     incremental_changes,
@@ -74,7 +76,7 @@ async def handle(
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
 
         def changes_of(
-            own: Mapping[str, str], keys: Mapping[str, Key], defaults: Mapping[str, str | None]
+            own: Mapping[str, str], keys: Mapping[str, Key], default_of: DefaultOf
         ) -> Changes:
             unknown = [what for _, what, _ in operations if what not in OPERATIONS]
             if unknown and kind == BROKER:
@@ -82,7 +84,7 @@ async def handle(
                 raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
             if kind == BROKER:
                 check_broker_lists(operations, keys)
-            return incremental_changes(own, operations, keys, defaults)
+            return incremental_changes(own, operations, keys, default_of)
 
         if kind == BROKER_LOGGER:
             if not context.may(request, ALTER_CONFIGS, CLUSTER):
@@ -111,7 +113,7 @@ def _breaks(context: Context, request: _native.Request, resource: Any) -> bool:
     try:
         check_texts(_operations(resource))
         check_permitted(context, request, ALTER_CONFIGS, resource)
-        incremental_changes({}, _operations(resource), keys, {})
+        incremental_changes({}, _operations(resource), keys, NO_LISTS.get)
     except ChangeRefusedError as refusal:
         return refusal.code == codes.UNKNOWN_SERVER_ERROR
     return False

@@ -182,6 +182,11 @@ class Config(Mapping[str, Any]):
             return canonical(key, own[name]) or ""
         return self._inherited(key).value
 
+    def topic_default(self, name: str) -> str | None:
+        """One key of a topic that has nothing set."""
+        key = self.topic_keys[name]
+        return None if key.default is None else self._inherited(key).value
+
     def _inherited(self, key: Key) -> EffectiveConfig:
         for source, layer in self.layers():
             for synonym, factor in key.synonyms:

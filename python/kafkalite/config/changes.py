@@ -22,10 +22,14 @@ from kafkalite.config.keys import MIN_INSYNC_REPLICAS, Key, KeyTable
 from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.protocol import codes
+from kafkalite.protocol.java import java_length
 
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)
 
 Changes = dict[str, str | None]
+
+DefaultOf = Callable[[str], str | None]
+"""Key -> what is taken for a value that is not set."""
 
 # A group's key, and the broker's keys that bound it (`GroupConfig.validateValues`).
 _GROUP_BOUNDS = {
@@ -68,6 +72,10 @@ _THREAD_COUNTS = (
 PATTERNS_CHARACTERS_MAX = 1_000
 """Length of all patterns of a client metrics subscription: Python takes up to a millisecond for
 each character of one."""
+
+VALUE_LENGTH_MAX = 32_767
+"""UTF-16 units of a value that is set (`ConfigurationControlManager`); Kafka's sentence calls them
+bytes."""
 
 CLEANER_THREAD_BYTES_MIN = 1 << 20
 
@@ -138,10 +146,10 @@ def incremental_changes(
     own: Mapping[str, str],
     operations: Sequence[tuple[str, int, str | None]],
     keys: Mapping[str, Key],
-    defaults: Mapping[str, str | None],
+    default_of: DefaultOf,
 ) -> Changes:
-    """Applies each (key, operation, text) to `own`; `check_texts` has passed them. `defaults` is
-    what a list is taken to be that is not set. Raises ChangeRefusedError."""
+    """Applies each (key, operation, text) to `own`; `check_texts` has passed them. `default_of`
+    gives what a list is taken to be that is not set. Raises ChangeRefusedError."""
     changes: Changes = {}
     for name, kind, text in operations:
         if kind == DELETE:
@@ -149,21 +157,22 @@ def incremental_changes(
         elif kind == SET:
             changes[name] = text
         elif kind in (APPEND, SUBTRACT):
-            changes[name] = _changed_list(
-                name, kind, text or "", own.get(name, defaults.get(name)), keys
-            )
+            _check_list(name, kind, keys)
+            current = own[name] if name in own else default_of(name)
+            changes[name] = _changed_list(kind, text or "", current)
         else:
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
     return changes
 
 
-def _changed_list(
-    name: str, kind: int, text: str, current: str | None, keys: Mapping[str, Key]
-) -> str:
+def _check_list(name: str, kind: int, keys: Mapping[str, Key]) -> None:
     if name not in keys or keys[name].kind != "list":
         verb = "APPEND" if kind == APPEND else "SUBTRACT"
         sentence = f"Can't {verb} to key {name} because its type is not LIST."
         raise ChangeRefusedError(codes.INVALID_CONFIG, sentence)
+
+
+def _changed_list(kind: int, text: str, current: str | None) -> str:
     elements = [each.strip() for each in (current or "").split(",") if each.strip()]
     words = [each.strip() for each in text.split(",")]
     if kind == APPEND:
@@ -190,6 +199,18 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
     """Gives what is set after the changes."""
     both = {**own, **changes}
     return {name: text for name, text in both.items() if text is not None}
+
+
+def check_lengths(own: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+    """Raises ChangeRefusedError where a value is to be set that is too long, for any resource."""
+    for name, text in changes.items():
+        if text is None or text == own.get(name) or java_length(text) <= VALUE_LENGTH_MAX:
+            continue
+        raise ChangeRefusedError(
+            codes.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{VALUE_LENGTH_MAX} bytes.",
+        )
 
 
 def check_topic(config: Config, after: Mapping[str, str]) -> None:
