@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Writes docs/FILES.md: `python3 tools/file_map.py`.
 
-Each file of the product has a row: the first sentence of its module doc, so that there is one text
-of it. tests/tidy holds the page against the tree. After a merge that mixed it up, run it again.
+Each file of the product has a row below the heading of its folder: the first sentence of its module
+doc, so that there is one text of it. tests/tidy holds the page against the tree. After a merge that
+mixed it up, run it again.
 """
 
 import re
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,12 +22,14 @@ def main() -> None:
 
 
 def page() -> str:
-    """The page as it is to be: its introduction as it is, and a row a file."""
-    introduction = PAGE.read_text().split("\n| ", 1)[0].strip("\n")
+    """The page as it is to be: its introduction as it is, and a table for each folder."""
+    introduction = PAGE.read_text().split("\n## ", 1)[0].strip("\n")
     files = [name for name in _files() if (ROOT / name).read_text().strip()]
-    rows = [f"| `{name}` | {_sentence(name)} |" for name in files]
-    table = "\n".join(["| File | What it is for |", "|---|---|", *rows])
-    return f"{introduction}\n\n{table}\n"
+    parts = [introduction]
+    for folder, names in groupby(files, key=lambda name: str(Path(name).parent)):
+        rows = [f"| `{name}` | {_sentence(name)} |" for name in names]
+        parts.append("\n".join([f"## {folder}\n", "| File | Its purpose |", "|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _files() -> list[str]:

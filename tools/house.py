@@ -86,7 +86,7 @@ def measures(tree: Tree) -> dict[str, str]:
         f"functions over {FUNCTION_LINES_MAX} lines": f"{len(too_long)}{longest_function}",
         "files in the fullest folder (api aside)": f"{folders[fullest]} ({fullest})",
         "import circles within folders, files in each": ", ".join(_circles(tree)) or "none",
-        "rooms of rust/src on the way of Produce": _rooms_of_produce(tree.root),
+        "Produce, as ARCHITECTURE's walk names it": _rooms_of_produce(tree.root),
         "nested functions in api/ and metadata/": str(_nested_functions(tree)),
         "asserts in rust/src; of constants": f"{asserts}; {constant}",
         "files that name a config key, at most": f"{keys[most_named]} ({most_named})",
@@ -184,7 +184,7 @@ def _rooms_of_produce(root: Path) -> str:
     walk = page.split("## Produce, file by file", 1)[1].split("\n## ", 1)[0]
     rooms = len(re.findall(r"^\| `", walk, re.MULTILINE))
     files = len(set(re.findall(r"`(rust/src/[\w/]+\.rs)`", walk)))
-    return f"{rooms}, with {files} files"
+    return f"{rooms} rooms, {files} files"
 
 
 def _places_of_keys(tree: Tree) -> dict[str, int]:

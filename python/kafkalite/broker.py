@@ -1,4 +1,5 @@
-"""Puts a broker together: sockets, log directories, handlers, threads. The only place that does.
+"""Puts a broker together: sockets, log directories, handlers, threads. No other place does; the
+parts of the metadata among each other are put together by `metadata/solo.py` (`start`).
 
 `run` is the broker itself, in this process, from start to clean stop; `child.py` has one in a child
 process.

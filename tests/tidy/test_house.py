@@ -306,6 +306,26 @@ def test_every_file_that_the_documents_name_exists() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_link_of_the_documents_leads_to_a_file() -> None:
+    """docs/ARROW.md named docs/TYPED_VALUES.md, which is docs/docs/TYPED_VALUES.md from there."""
+    wrong = []
+    for document in tracked(".md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", read(document)):
+            path, _, heading = target.partition("#")
+            if "://" in path or path.startswith("mailto:"):
+                continue
+            file = (ROOT / document).parent / path if path else ROOT / document
+            if not file.exists() or (heading and heading not in _anchors(file)):
+                wrong.append(f"{document}: {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _anchors(document: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
 def _exists(name: str) -> bool:
     return "kNN" in name or (ROOT / name).exists()
 

@@ -5,8 +5,11 @@
     stop ──► append_now ──► the log is closed                      (`activation.py`: which records)
 
 While the node serves nothing here waits for a disk, which may not answer: `submit` is awaited
-(`rust/src/net/control/metadata_append.rs`). A quorum of several nodes, or ZooKeeper, is another
-`Writer` with the same face.
+(`rust/src/net/control/metadata_append.rs`). A quorum of several nodes is another `Writer` with the
+same methods.
+
+`start` also makes the other parts of the metadata, for `broker.py`: publisher, write lock,
+controller, cluster (`Metadata`).
 
 Kafka: `KafkaRaftClient` with one voter, `QuorumController.appendWriteEvent`.
 """

@@ -1,5 +1,8 @@
-"""A refusal is told by its sentence: PySpark prints a traceback before it, and the way that a wrong
-option took through this package is of no use to who wrote it."""
+"""Has errors that Spark's callbacks raise told as one sentence, without a traceback.
+
+PySpark prints a traceback before the message; the way that a wrong option took through this package
+is of no use to who wrote it.
+"""
 
 from collections.abc import Callable
 from functools import wraps

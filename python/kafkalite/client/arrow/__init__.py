@@ -1,1 +1,2 @@
-"""Reads and writes records as Arrow columns, without a Python object per record."""
+"""Arrow columns from log files (`records.py`), from brokers (`wire.py`), and into topics
+(`writer.py`). No Python object is made per record."""

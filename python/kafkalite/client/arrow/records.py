@@ -1,4 +1,4 @@
-"""Records as Arrow columns, without a Python object per record.
+"""`read_log`: the files of a partition as Arrow columns; `LogRecords`: what readers give.
 
     import kafkalite, polars
     records = kafkalite.read_log("/var/kafka-logs/orders-0", columns=["offset", "value"])

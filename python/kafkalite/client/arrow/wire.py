@@ -1,4 +1,4 @@
-"""Topics as Arrow columns, over the wire, without a Python object per record.
+"""`read_arrow`: topics as Arrow columns, fetched from brokers.
 
     import kafkalite, polars
     orders = kafkalite.read_arrow("orders", "broker:9092", columns=["key", "value"])

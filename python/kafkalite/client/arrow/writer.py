@@ -1,4 +1,4 @@
-"""Arrow rows into topics, without a Python object per record.
+"""`write_arrow`: the rows of an Arrow table into topics.
 
     import kafkalite, polars
     kafkalite.write_arrow(polars.DataFrame(...), "orders", "broker:9092", compression_type="zstd")
