@@ -97,7 +97,11 @@ class WriteLock:
         try:
             await place[1]
         except BaseException:
-            self._queue.remove(place)
+            if place in self._queue:
+                self._queue.remove(place)
+            else:
+                # It has been given the lock since it was interrupted.
+                self._let_go(hold)
             raise
 
     def _let_go(self, hold: "Hold") -> None:
