@@ -130,8 +130,7 @@ class Context:
         if not isinstance(error, KafkaliteError):
             import traceback
 
-            sentence = "".join(traceback.format_exception(error))
-            self.log.error(f"a task failed:\n{sentence}")
+            self.log.error("a task failed:", "".join(traceback.format_exception(error)))
 
     def on_stop(self, callback: Callable[[], None]) -> None:
         """`callback()` when the broker begins to stop, at once if it has begun: requests that wait

@@ -107,7 +107,7 @@ class ControlServer:
         except Exception:  # noqa: BLE001 - one bad callback must not end the broker
             import traceback
 
-            self._context.log.error(f"a callback failed:\n{traceback.format_exc()}")
+            self._context.log.error("a callback failed:", traceback.format_exc())
 
     def _answer(self, request: _native.Request) -> None:
         """A request that cannot be read, or whose handler fails, closes its connection."""
@@ -186,7 +186,7 @@ class ControlServer:
             import traceback
 
             described = "".join(traceback.format_exception(error))
-            context.log.error(f"{handler.name} of {request.peer} failed:\n{described}")
+            context.log.error(f"{handler.name} of {request.peer} failed:", described)
         context.core.requests.close_connection(request)
 
 
