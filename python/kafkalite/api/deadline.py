@@ -30,11 +30,12 @@ again does not have a topic made in it."""
 CHANGE_WAIT_MS: Final = 30_000
 """So long waits a change for whose time its request has no field: a client's `request.timeout.ms`
 where it is not set."""
+TOO_MANY_WAIT: Final = "too many requests wait for a directory that does not answer"
 
 
 def may_change(context: Context, names: Collection[str] = ()) -> Hold:
     """`async with` this: the write lock, with none of the topics changing. Raises TimedOutError
     where it would have to wait, and too many do."""
     if context.core.logs.is_change_held_up() and context.write_lock.has_to_wait(names):
-        raise TimedOutError("too many requests wait for a directory that does not answer")
+        raise TimedOutError(TOO_MANY_WAIT)
     return context.write_lock.held(names)

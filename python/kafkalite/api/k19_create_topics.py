@@ -26,7 +26,7 @@ from collections import Counter
 
 from kafkalite import _native
 from kafkalite.access import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC
-from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, may_change
+from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, TOO_MANY_WAIT, may_change
 from kafkalite.config.changes import ChangeRefusedError, check_lengths, check_topic
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
@@ -130,7 +130,7 @@ async def _create(
 ) -> dict[str, bytes]:
     """Makes what was judged, all of it or nothing; ids by name."""
     if context.core.logs.is_change_held_up():
-        raise TimedOutError("too many requests wait for a directory that does not answer")
+        raise TimedOutError(TOO_MANY_WAIT)
     return await context.tasks.start(context.create_topics(wanted), holding=request)
 
 
