@@ -284,7 +284,7 @@ class Tasks:
         self.ready: deque[Step] = deque()
         """To be called before another request is looked at."""
         self.yielded: deque[Future[None]] = deque()
-        """Of tasks whose slice is over: one goes on each time when requests have been looked at."""
+        """Futures of tasks whose slice is over: one is set after requests were looked at."""
         self.limits: dict[TimeLimit, None] = {}
         self.is_stopping = False
         self._clock_ns = clock_ns

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import ClassVar
 
 SENTENCE_CHARACTERS_MAX = 10_000
-"""What a line shows of a sentence, which may tell what a client has sent."""
+"""A line shows so much of a sentence, which may tell what a client has sent."""
 DETAILS_CHARACTERS_MAX = 100_000
 
 _CONTROL = {

@@ -68,7 +68,7 @@ class Transaction(NamedTuple):
 
     @property
     def commits(self) -> bool:
-        """Of one that is ending, or has ended."""
+        """The transaction is ending by a commit, or has ended by one."""
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
 
 
@@ -80,7 +80,7 @@ class Expected(NamedTuple):
 
 
 Outcome = Transaction | int
-"""What is to be written, or the error code of a refusal."""
+"""The state that is to be written, or the error code of a refusal."""
 
 
 def is_exhausted(producer_epoch: int) -> bool:
