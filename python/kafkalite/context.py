@@ -20,11 +20,13 @@ from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
 from kafkalite.config import Config
 from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
+from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, Image
 from kafkalite.metadata.solo import Metadata
+from kafkalite.protocol import codes
 from kafkalite.replicas import Replicas
-from kafkalite.service.stderr_log import Log
+from kafkalite.service.stderr_log import Log, RefusalLog
 from kafkalite.tasks import Tasks, TimeLimit
 from kafkalite.timers import Timers
 
@@ -52,6 +54,7 @@ class Context:
         self.config = config
         self.log = log
         self.cluster_id: str = core.cluster_id
+        self._refused_changes = RefusalLog(log.warning)
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._report)
         self._calls = Calls(core.logs)
@@ -120,6 +123,11 @@ class Context:
     def operations(self, request: _native.Request, kind: int, name: str | None = None) -> int:
         """The operations that the client may do to a resource, a bit each (KIP-430)."""
         return self.core.requests.operations(request, kind, name)
+
+    def tell_refused_change(self, request: str, refusal: ControllerError) -> None:
+        """Has the log say why the disk did not take a change, a line a second at most."""
+        if refusal.code == codes.KAFKA_STORAGE_ERROR:
+            self._refused_changes.write(f"{request} refused: {refusal}", self.now_ms())
 
     def time_limit(self, wait_ms: int) -> TimeLimit:
         """Limits the time of a block of a coroutine (`kafkalite.tasks`)."""

@@ -20,6 +20,7 @@ from kafkalite import _native
 from kafkalite.api import Handler
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
+from kafkalite.service.stderr_log import RefusalLog
 from kafkalite.tasks import Turns
 
 
@@ -188,25 +189,3 @@ class ControlServer:
             described = "".join(traceback.format_exception(error))
             context.log.error(f"{handler.name} of {request.peer} failed:", described)
         context.core.requests.close_connection(request)
-
-
-class RefusalLog:
-    """One line a second at most of what clients are refused for, so that a client that sends
-    nothing but garbage does not fill the disk; the next line says how many were left out."""
-
-    INTERVAL_MS = 1000
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._due_ms = 0
-        self._left_out = 0
-
-    def write(self, sentence: str, now_ms: int) -> None:
-        """Writes or counts `sentence`; `now_ms` is monotonic."""
-        if now_ms < self._due_ms:
-            self._left_out += 1
-            return
-        more = f" (and {self._left_out} more since the last such line)" if self._left_out else ""
-        self._write(sentence + more)
-        self._due_ms = now_ms + self.INTERVAL_MS
-        self._left_out = 0

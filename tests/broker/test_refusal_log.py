@@ -10,7 +10,7 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import KEYS, Connection, request_frame
-from kafkalite.server import RefusalLog
+from kafkalite.service.stderr_log import RefusalLog
 
 
 def test_a_flood_of_refusals_is_one_line_a_second_and_a_count() -> None:

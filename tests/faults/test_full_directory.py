@@ -129,6 +129,9 @@ def test_topics_that_cannot_be_made_leave_nothing_behind(full: Mount, tmp_path: 
             grown = connection.ask("CreatePartitions", 3, grow(topics=[row], timeout_ms=5_000))
             assert grown.results[0].error_code == 56
             assert "No space left on device" in grown.results[0].error_message
+            lines = broker.log_tail().splitlines()
+            (line,) = [each for each in lines if " WARNING CreateTopics of " in each]
+            assert line.endswith(f"refused: {answer.topics[0].error_message}")
         assert partitions_in(roomy, logs) == before
         with Admin(broker.bootstrap_servers) as admin:
             assert [each.name for each in admin.list_topics()] == ["kept"]

@@ -84,6 +84,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     except TimedOutError:
         return await _failed(context, message, response, made, timed_out)
     except ControllerError as refusal:
+        context.tell_refused_change(f"{NAME} of {request.peer}", refusal)
         return await _failed(context, message, response, made, refusal)
     await _describe(context, request, made)
     for name, result in ((wanted.name, result) for wanted, result in made if topic_ids):

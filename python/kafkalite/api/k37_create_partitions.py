@@ -59,6 +59,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     except TimedOutError:
         return _failed(response, judged, timed_out) if response else _late(message)
     except ControllerError as refusal:
+        context.tell_refused_change(f"{NAME} of {request.peer}", refusal)
         return _failed(response, judged, refusal) if response else _late(message)
     return response
 
