@@ -179,6 +179,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     if metrics_server is not None:
         metrics_server.stop()
     core.stop()
+    context.is_closed = True
     for thread in control:
         thread.join()
     is_clean = _close(core, metadata, log)

@@ -62,6 +62,8 @@ class Context:
         self.background = Background(core.requests, self._calls)
         self.replicas = Replicas(core, metadata.cluster, metadata.lock)
         self.disks = Disks(self.background)
+        self.is_closed = False
+        """Set when nobody waits for answers any more: what has not begun is left."""
         self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
         self._groups: GroupCoordinator | None = None

@@ -64,6 +64,8 @@ class ControlServer:
         # Requests before timers: a heartbeat that has come in time counts, however long the thread
         # was busy.
         for request in requests:
+            if context.is_closed:
+                break
             self._call(self._answer, request)
             if ready:
                 self._call_ready()

@@ -117,6 +117,32 @@ def test_a_request_that_nobody_can_answer_costs_its_connection_only() -> None:
     assert server._take_turn(0)
 
 
+def test_requests_that_have_not_begun_are_left_when_nobody_waits_for_answers() -> None:
+    """A stop worked off all that was queued, for as long as it took."""
+    done: list[str] = []
+    asked = [
+        SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind(), name=name)
+        for name in ("one", "two", "three")
+    ]
+    core: Any = SimpleNamespace(
+        cluster_id="cluster",
+        requests=SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None),
+        logs=SimpleNamespace(answer=None),
+    )
+    config: Any = {"node.id": 1}
+    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    context = Context(core, config, Log("error"), metadata)
+
+    def handle(_context: Context, request: Any, _message: Any) -> None:
+        done.append(request.name)
+        context.is_closed = request.name == "two"
+
+    kind = messages.DescribeClusterRequest
+    handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=handle)
+    assert ControlServer(context, {KEY: handler}, lambda: None)._take_turn(0)
+    assert done == ["one", "two"]
+
+
 def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     """Its partitions were told as offline, by which operators are called: for as long as a log
     directory hung."""
