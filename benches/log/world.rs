@@ -51,6 +51,7 @@ pub fn request(records: &mut [u8]) -> AppendRequest<'_> {
         origin: AppendOrigin::Client,
         leader_epoch: 1,
         transaction_version: None,
+        guard: None,
     }
 }
 

@@ -185,6 +185,11 @@ class Request:
     def security_protocol(self) -> str:
         """That of the listener, `PLAINTEXT`."""
 
+    @property
+    def is_internal(self) -> bool:
+        """A question of the broker's own: may a transaction's batches be appended? It is answered
+        by `respond_verified`."""
+
     def decode(self, kind: type[Any]) -> Any | None:
         """Decodes the body as an object of the class of its message; None of a large request, which
         `decode_large` is for."""
@@ -410,6 +415,9 @@ class Requests:
 
     def answer_again(self, request: Request) -> None:
         """Has a Metadata request answered by Rust, its topics being there now."""
+
+    def respond_verified(self, request: Request, codes: Sequence[int]) -> None:
+        """Answers a question of the broker's own: a code for each partition, in their order."""
 
     def close_connection(self, request: Request) -> None:
         """Closes the connection of a request that cannot be answered."""

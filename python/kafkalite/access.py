@@ -28,6 +28,10 @@ TRANSACTIONAL_ID: Final = 5
 DENIALS: Final = {
     TOPIC: (codes.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     GROUP: (codes.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    TRANSACTIONAL_ID: (
+        codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactional Id authorization failed.",
+    ),
     CLUSTER: (codes.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
 }
 """Code and sentence for whoever may not do something to a resource of this kind."""

@@ -163,7 +163,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     metadata.writer.on_failure(failure.on_metadata_failure)
     context = Context(core, config, log, metadata)
     metadata.change_by(context)
-    context.timers.call_at(context.now_ms(), context.load_groups)
+    context.timers.call_at(context.now_ms(), context.load_coordinators)
     control = _start_control(ControlServer(context, handlers, failure.on_control_end))
     metrics_server = _serve_metrics(listening.metrics_socket, context, handlers)
     log.room_wait_ms = 0

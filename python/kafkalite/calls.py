@@ -94,10 +94,12 @@ class LogCalls:
         `delete_records`."""
         return self._ask_for_client(topic, partition, "describe_producers")
 
-    def append(self, topic: str, partition: int, records: bytes) -> Future[int]:
+    def append(
+        self, topic: str, partition: int, records: bytes, transaction_version: int | None = None
+    ) -> Future[int]:
         """Appends batches of a coordinator: the offset of the first record, once all are
-        committed."""
-        return self.ask(topic, partition, "append", records)
+        committed. The version is that of the transactions that markers among them end."""
+        return self.ask(topic, partition, "append", records, transaction_version)
 
     def make(self, topics: Mapping[str, Any]) -> Future[None]:
         """Makes the logs that topics lack: all of them, or none."""

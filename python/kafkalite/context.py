@@ -8,6 +8,7 @@ logs, background   calls of logs, and of threads: futures to await
 tasks, timers      what goes on later; `time_limit` for what may take too long
 may, operations    what the client of a request may do
 groups             the group coordinator
+transactions       the transaction coordinator
 disks              sizes of the log directories' disks
 """
 
@@ -22,7 +23,7 @@ from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
-from kafkalite.metadata.image import OFFSETS_TOPIC, Image
+from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image
 from kafkalite.metadata.solo import Metadata
 from kafkalite.protocol import codes
 from kafkalite.replicas import Replicas
@@ -32,6 +33,7 @@ from kafkalite.timers import Timers
 
 if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
+    from kafkalite.transactions.coordinator import TransactionCoordinator
 
 
 T = TypeVar("T")
@@ -67,6 +69,7 @@ class Context:
         self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, the clock of `timers`."""
@@ -86,10 +89,22 @@ class Context:
             self._groups.runtime.start()
         return self._groups
 
-    def load_groups(self) -> None:
-        """Has the coordinator load what the last process left, if there is anything."""
+    @property
+    def transactions(self) -> "TransactionCoordinator":
+        """The transaction coordinator, which begins to load when it is first asked for."""
+        if self._transactions is None:
+            from kafkalite.transactions.coordinator import TransactionCoordinator
+
+            self._transactions = TransactionCoordinator(self)
+            self._transactions.runtime.start()
+        return self._transactions
+
+    def load_coordinators(self) -> None:
+        """Has the coordinators load what the last process left, if there is anything."""
         if OFFSETS_TOPIC in self.image.topics:
             _ = self.groups
+        if TRANSACTIONS_TOPIC in self.image.topics:
+            _ = self.transactions
 
     def topic_counts(self) -> tuple[int, int]:
         """Topics whose logs have been made, and partitions of all of them. Any thread may ask."""
@@ -107,6 +122,8 @@ class Context:
             self._groups.runtime.drop()
         elif OFFSETS_TOPIC in self.image.topics:
             self.groups.runtime.on_topics(names)
+        if TRANSACTIONS_TOPIC in names and self._transactions is not None:
+            self._transactions.runtime.drop()
 
     def may(
         self, request: _native.Request, operation: int, kind: int, name: str | None = None

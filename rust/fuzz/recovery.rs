@@ -50,6 +50,7 @@ fn append(log: &Log, records: &mut [u8], origin: AppendOrigin) -> i64 {
         origin,
         leader_epoch: 1,
         transaction_version: Some(0),
+        guard: None,
     };
     let appended = log.append(&mut [request], NOW_MS).remove(0);
     appended.expect("an append to an open log").first_offset

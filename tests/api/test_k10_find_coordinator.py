@@ -40,7 +40,7 @@ def test_the_log_says_that_the_internal_topic_was_made_as_of_any_other(tmp_path:
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
-@pytest.mark.parametrize(("key_type", "code"), [(1, 53), (2, 42), (9, 42)])
+@pytest.mark.parametrize(("key_type", "code"), [(2, 42), (9, 42)])
 def test_what_is_not_coordinated_here_is_refused_for_good(
     connection: Connection, version: int, key_type: int, code: int
 ) -> None:

@@ -51,8 +51,7 @@ def test_more_ids_than_a_block_has(tmp_path: Path) -> None:
     assert given == list(range(1002))
 
 
-def test_a_transactional_id_is_refused_for_good(connection: Connection) -> None:
-    assert init(connection, transactional_id="t") == (53, -1, -1)
+def test_an_empty_transactional_id_is_refused(connection: Connection) -> None:
     assert init(connection, transactional_id="") == (42, -1, -1)
 
 

@@ -68,7 +68,6 @@ DIFFERENCES = [
             ("produce no gzip as gzip", "responses.*.error_code"),
         ],
     ),
-    Difference("Transactional ids", [("produce with a transactional id", "responses.*")]),
     Difference(
         "Documentation of configs", [("configs of * with documentation", "*.documentation")]
     ),

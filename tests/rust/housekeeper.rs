@@ -37,6 +37,7 @@ fn append(log: &Log, timestamp: i64) {
         origin: AppendOrigin::Client,
         leader_epoch: 0,
         transaction_version: None,
+        guard: None,
     };
     log.append(&mut [request], timestamp).remove(0).unwrap();
 }
@@ -347,6 +348,7 @@ fn the_cleaner_thread_compacts_what_is_due_and_stops_at_once() {
             origin: AppendOrigin::Client,
             leader_epoch: 0,
             transaction_version: None,
+            guard: None,
         };
         log.append(&mut [request], START_MS).remove(0).unwrap();
     }

@@ -70,6 +70,7 @@ pub fn append(log: &Log, bytes: &mut [u8]) -> Result<AppendInfo, Error> {
         origin: AppendOrigin::Client,
         leader_epoch: 3,
         transaction_version: None,
+        guard: None,
     };
     log.append(&mut [request], NOW_MS).remove(0)
 }
@@ -174,6 +175,7 @@ fn requests_that_are_written_together_fill_segments_as_those_that_come_alone() {
             origin: AppendOrigin::Client,
             leader_epoch: 3,
             transaction_version: None,
+            guard: None,
         });
         let mut requests: Vec<_> = requests.collect();
         let answers = log.append(&mut requests, NOW_MS);
@@ -482,6 +484,7 @@ fn the_records_named_in_refusals_of_one_call_are_bounded_together() {
             origin: AppendOrigin::Client,
             leader_epoch: 0,
             transaction_version: None,
+            guard: None,
         })
         .collect();
     let refused = log.append(&mut requests, NOW_MS).into_iter();

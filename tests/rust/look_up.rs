@@ -59,6 +59,7 @@ fn append(log: &Log, records: usize, size_bytes: usize) {
         origin: AppendOrigin::Client,
         leader_epoch: 0,
         transaction_version: None,
+        guard: None,
     };
     log.append(&mut [request], NOW_MS).remove(0).unwrap();
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::{Error, Result};
 use kafkalite::image::{Broker, Endpoint, NoLeader, PartitionRegistration, Topic};
 use kafkalite::log::append::AppendInfo;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::state::verification::NO_GUARD;
 use kafkalite::node::{Claimed, MetadataDelta, Node, NodeOptions, TopicPlan};
 use kafkalite::replica::park::{Parked, StopReason, WaitFor, Wake};
-use kafkalite::replica::{Partition, Role};
+use kafkalite::replica::{Batches, Partition, Role};
 use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;
 
@@ -151,10 +151,18 @@ fn plan(partitions: &[(i32, i32, &[i32])], directory_id: Uuid) -> TopicPlan {
     }
 }
 
+fn of_client(records: &mut [u8]) -> Batches<'_> {
+    Batches::OfClient {
+        records,
+        guard: NO_GUARD,
+    }
+}
+
 pub fn append_one(partition: &Partition) -> Result<AppendInfo> {
     let mut records = batch(0, 1);
     let batches = std::iter::once(&mut *records);
-    let mut results = partition.append(batches, AppendOrigin::Client, NOW_MS);
+    let batches = batches.map(of_client);
+    let mut results = partition.append(batches, NOW_MS);
     results.remove(0)
 }
 
@@ -280,7 +288,8 @@ fn a_role_that_is_lost_before_the_append_lock_is_had_appends_nothing() {
     let batches = std::iter::once(&mut *records).inspect(|_| {
         world.publish(&[(2, 5, &[1, 2])]);
     });
-    let mut results = partition.append(batches, AppendOrigin::Client, NOW_MS);
+    let batches = batches.map(of_client);
+    let mut results = partition.append(batches, NOW_MS);
     assert!(matches!(results.remove(0), Err(Error::NotLeader { .. })));
     assert_eq!(partition.log.offsets().log_end_offset, 0);
     world.node.close(1);
@@ -297,7 +306,8 @@ fn leader_epochs_of_records_only_go_up_while_leaders_change() {
         world.publish(&[(1, 5, &[1])]);
         append_one(&world.leader(0)).unwrap();
     });
-    let mut results = partition.append(batches, AppendOrigin::Client, NOW_MS);
+    let batches = batches.map(of_client);
+    let mut results = partition.append(batches, NOW_MS);
     assert_eq!(results.remove(0).unwrap().first_offset, 1);
     let path = partition.log.directory().join("00000000000000000000.log");
     let bytes = std::fs::read(path).unwrap();

@@ -44,6 +44,7 @@ fn write_log(home: &Path) -> PathBuf {
             origin,
             leader_epoch,
             transaction_version: Some(1),
+            guard: None,
         };
         log.append(&mut [request], NOW_MS).remove(0).unwrap();
     };

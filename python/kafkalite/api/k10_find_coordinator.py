@@ -1,11 +1,11 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-Behaviour: the coordinator of a group (key type 0) is this node. The first one to ask has
-`__consumer_offsets` made; Kafka answers COORDINATOR_NOT_AVAILABLE until its controller has done so,
-here it is there before the answer. The address is that of the listener that the client came in by.
+Behaviour: the coordinator of a group (key type 0) and of a transactional id (1) is this node. The
+first one to ask has `__consumer_offsets` or `__transaction_state` made; Kafka answers
+COORDINATOR_NOT_AVAILABLE until its controller has done so, here it is there before the answer. The
+address is that of the listener that the client came in by.
 
-Refusals, per key: GROUP_AUTHORIZATION_FAILED; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a
-transaction (key type 1): there are none yet, and clients give up at once on this code; for a share
+Refusals, per key: GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED; for a share
 group's state (key type 2) INVALID_REQUEST before version 6, CLUSTER_AUTHORIZATION_FAILED, and
 INVALID_REQUEST, for it is not kept here; INVALID_REQUEST for other types; COORDINATOR_NOT_AVAILABLE
 if the topic cannot be made, or not within two and a half seconds, or its partition's log directory
@@ -22,7 +22,8 @@ from kafkalite import _native, access
 from kafkalite.access import CLUSTER, CLUSTER_ACTION, DENIALS, DESCRIBE
 from kafkalite.api.deadline import IMPATIENT_WAIT_MS
 from kafkalite.context import Context
-from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.coordinator.runtime import Runtime
+from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import TimedOutError
 
@@ -38,7 +39,6 @@ NO_NODE = (-1, "", -1)
 SENTENCES = {
     codes.CLUSTER_AUTHORIZATION_FAILED: DENIALS[CLUSTER][1],
     codes.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactions are not supported by this broker.",
     codes.INVALID_REQUEST: "There is no coordinator of this type.",
 }
 
@@ -47,12 +47,13 @@ async def handle(
     context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
 ) -> messages.FindCoordinatorResponse:
     """Answers at once; the first time, after the topic was made, unless that takes long."""
-    is_there = context.groups.runtime.has_topic or not await _is_permitted(
-        context, request, message
+    runtime = _runtime(context, message.key_type)
+    is_there = (
+        runtime is None or runtime.has_topic or not await _is_permitted(context, request, message)
     )
-    if not is_there and not context.core.logs.is_change_held_up():
+    if runtime and not is_there and not context.core.logs.is_change_held_up():
         with suppress(TimedOutError), context.time_limit(IMPATIENT_WAIT_MS):
-            await context.groups.runtime.make_topic()
+            await runtime.make_topic()
     kind = messages.FindCoordinatorResponse
     version = request.api_version
     if version < 4:
@@ -84,33 +85,46 @@ async def handle(
 async def _is_permitted(
     context: Context, request: _native.Request, message: messages.FindCoordinatorRequest
 ) -> bool:
-    """Says that the client may ask for one of the groups."""
-    if message.key_type != GROUP:
-        return False
+    """Says that the client may ask for one of the keys."""
     keys = [message.key] if request.api_version < 4 else message.coordinator_keys
     async for key in context.tasks.sliced(keys):
-        if context.may(request, DESCRIBE, access.GROUP, key):
+        if not _refusal(context, request, message.key_type, key):
             return True
     return False
+
+
+def _runtime(context: Context, key_type: int) -> Runtime[Any] | None:
+    """The coordinator of this type, if there is one."""
+    if key_type == TRANSACTION:
+        return context.transactions.runtime
+    return context.groups.runtime if key_type == GROUP else None
+
+
+def _refusal(context: Context, request: _native.Request, key_type: int, key: str) -> int:
+    """Why the client is not told."""
+    kind = access.TRANSACTIONAL_ID if key_type == TRANSACTION else access.GROUP
+    if key_type in (GROUP, TRANSACTION):
+        return codes.NONE if context.may(request, DESCRIBE, kind, key) else DENIALS[kind][0]
+    is_known = key_type == SHARE and request.api_version >= SHARE_SINCE
+    if is_known and not context.may(request, CLUSTER_ACTION, CLUSTER):
+        return codes.CLUSTER_AUTHORIZATION_FAILED
+    return codes.NONE
 
 
 def _find(
     context: Context, request: Any, key_type: int, key: str
 ) -> tuple[int, tuple[int, str, int]]:
     """The code, and id, host and port of the node."""
-    if key_type == GROUP and not context.may(request, DESCRIBE, access.GROUP, key):
-        return codes.GROUP_AUTHORIZATION_FAILED, NO_NODE
-    if key_type == TRANSACTION:
-        return codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
-    is_known = key_type == SHARE and request.api_version >= SHARE_SINCE
-    if is_known and not context.may(request, CLUSTER_ACTION, CLUSTER):
-        return codes.CLUSTER_AUTHORIZATION_FAILED, NO_NODE
-    if key_type != GROUP:
+    refusal = _refusal(context, request, key_type, key)
+    if refusal:
+        return refusal, NO_NODE
+    runtime = _runtime(context, key_type)
+    if runtime is None:
         return codes.INVALID_REQUEST, NO_NODE
-    if context.groups.runtime.find(key)[1] == codes.NOT_COORDINATOR:
+    if runtime.find(key)[1] == codes.NOT_COORDINATOR:
         return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
-    partition = context.groups.runtime.partition_of(key)
-    broker = context.cluster.coordinator_of(OFFSETS_TOPIC, partition)
+    topic = TRANSACTIONS_TOPIC if key_type == TRANSACTION else OFFSETS_TOPIC
+    broker = context.cluster.coordinator_of(topic, runtime.partition_of(key))
     endpoint = broker and broker.endpoint(request.listener_name)
     if broker is None or endpoint is None:
         return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE

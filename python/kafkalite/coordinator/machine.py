@@ -41,6 +41,23 @@ class Note(NamedTuple):
     sentence: str
 
 
+class Marker(NamedTuple):
+    """The end of a transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class Producer(NamedTuple):
+    """The producer of a transaction's records, which have a batch of their own. With a marker the
+    batch is that, and has no records."""
+
+    producer_id: int
+    producer_epoch: int
+    marker: Marker | None = None
+
+
 class Append(NamedTuple):
     """Records to be written, which stand or fall together; none at all waits for those before."""
 
@@ -48,6 +65,8 @@ class Append(NamedTuple):
     then: "Then | None" = None
     steps: Steps = ()
     """Changes that are taken back if the records cannot be written, before `then` is told."""
+    producer: Producer | None = None
+    """None outside a transaction."""
 
 
 Effect = Reply[Any] | Append | Note

@@ -25,7 +25,15 @@ from kafkalite import _native
 from kafkalite.calls import Background, LogCalls
 from kafkalite.coordinator.journal import Steps, dependents, undo
 from kafkalite.coordinator.loader import STEP_COUNT, Loader
-from kafkalite.coordinator.machine import Append, Effect, Machine, Moment, Reply, Then
+from kafkalite.coordinator.machine import (
+    Append,
+    Effect,
+    Machine,
+    Moment,
+    Producer,
+    Reply,
+    Then,
+)
 from kafkalite.coordinator.record_serde import Record, RecordSerde
 from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes
@@ -86,6 +94,8 @@ class _Write(NamedTuple):
     """Changes to be taken back if it fails."""
     is_alone: bool = False
     """Has a batch of its own."""
+    producer: Producer | None = None
+    """Of a transaction, whose records have a batch of their own."""
 
 
 class Shard(Generic[M]):
@@ -233,7 +243,15 @@ class Shard(Generic[M]):
         memory_bytes = WRITE_BYTES + RECORD_BYTES * len(append.records) + size_bytes
         self._host.core.requests.hold(memory_bytes)
         self._gathered.append(
-            _Write(append.records, size_bytes, memory_bytes, append.then, append.steps)
+            _Write(
+                append.records,
+                size_bytes,
+                memory_bytes,
+                append.then,
+                append.steps,
+                append.producer is not None,
+                append.producer,
+            )
         )
         self._append_at_end_of_turn()
 
@@ -264,20 +282,46 @@ class Shard(Generic[M]):
         if self.state == FAILED:
             self._end(writes, codes.NOT_COORDINATOR, -1)
             return
-        if not any(each.records for each in writes):
+        if not any(each.records or each.producer for each in writes):
             # All that was before them is on disk.
             self._end(writes, codes.NONE, -1)
             return
-        wall_ms = self._host.wall_ms()
-        builder = _native.BatchBuilder(self._codec, base_sequence=BASE_SEQUENCE)
-        for write in writes:
-            builder.extend(wall_ms, write.records)
         self._under_way = writes
-        appended = self._host.logs.append(self.topic, self.partition, builder.finish())
+        producer = writes[0].producer
+        if producer is None or producer.marker is None:
+            batch = self._batch(writes, producer)
+            appended = self._host.logs.append(self.topic, self.partition, batch)
+        else:
+            marker = producer.marker
+            batch = _native.end_transaction_marker(
+                self._host.wall_ms(),
+                producer.producer_id,
+                producer.producer_epoch,
+                commit=marker.commit,
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+            version = marker.transaction_version
+            appended = self._host.logs.append(self.topic, self.partition, batch, version)
         if appended.is_done:
             self._on_appended(appended)
         else:
             appended.watch(partial(self._on_appended, appended))
+
+    def _batch(self, writes: Sequence[_Write], producer: Producer | None) -> bytes:
+        wall_ms = self._host.wall_ms()
+        if producer is None:
+            builder = _native.BatchBuilder(self._codec, base_sequence=BASE_SEQUENCE)
+        else:
+            builder = _native.BatchBuilder(
+                self._codec,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=BASE_SEQUENCE,
+                transactional=True,
+            )
+        for write in writes:
+            builder.extend(wall_ms, write.records)
+        return builder.finish()
 
     def _on_appended(self, appended: Future[int]) -> None:
         """The batch under way is on disk, or will never be."""
@@ -402,5 +446,10 @@ def _client_code(kafka_code: int) -> int:
             return codes.COORDINATOR_NOT_AVAILABLE
         case codes.NOT_LEADER_OR_FOLLOWER | codes.KAFKA_STORAGE_ERROR:
             return codes.NOT_COORDINATOR
+        case codes.INVALID_PRODUCER_EPOCH | codes.INVALID_TXN_STATE:
+            # A producer of transactions is told so.
+            return kafka_code
+        case codes.TRANSACTION_COORDINATOR_FENCED:
+            return kafka_code
         case _:
             return codes.UNKNOWN_SERVER_ERROR

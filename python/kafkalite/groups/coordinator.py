@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from kafkalite.coordinator.machine import Producer
 from kafkalite.coordinator.runtime import InternalTopic, Runtime, RuntimeHost
 from kafkalite.coordinator.shard import ACTIVE
 from kafkalite.groups.classic import ClassicGroup
@@ -22,6 +23,7 @@ from kafkalite.groups.events import (
     Leaving,
     Limits,
     OffsetLimits,
+    OffsetsInTransaction,
     SyncAnswer,
     SyncReply,
     SyncRequest,
@@ -128,6 +130,57 @@ class GroupCoordinator:
         if shard is None:
             return reply([code] * len(request.offsets))
         return shard.perform(shard.machine.commit(group_id, request, reply, shard.moment()))
+
+    def begin_verification(
+        self, group_id: str, producer_id: int, producer_epoch: int
+    ) -> tuple[int | None, int]:
+        """A guard for `commit_in_transaction`, None where the transaction's coordinator need not be
+        asked; and a code."""
+        shard, code = self.runtime.find_to_write(group_id)
+        if shard is None:
+            return None, code
+        return shard.machine.transactions.verifications.begin(
+            producer_id, producer_epoch
+        ), codes.NONE
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        request: CommitRequest,
+        transaction: OffsetsInTransaction,
+        reply: Callable[[list[int]], None],
+    ) -> None:
+        """TxnOffsetCommit: one code for each offset."""
+        shard, code = self.runtime.find_to_write(group_id)
+        if shard is None:
+            return reply([code] * len(request.offsets))
+        return shard.perform(
+            shard.machine.commit_in_transaction(
+                group_id, request, transaction, reply, shard.moment()
+            )
+        )
+
+    def end_transaction(
+        self, partition: int, producer: Producer, reply: Callable[[int], None]
+    ) -> None:
+        """Writes a marker to a partition: a code as of any other partition."""
+
+        def tell(code: int) -> None:
+            is_of_coordinator = code in (
+                codes.COORDINATOR_LOAD_IN_PROGRESS,
+                codes.COORDINATOR_NOT_AVAILABLE,
+                codes.NOT_COORDINATOR,
+            )
+            reply(codes.NOT_LEADER_OR_FOLLOWER if is_of_coordinator else code)
+
+        shards = self.runtime.shards
+        if partition >= len(shards):
+            return tell(codes.NOT_COORDINATOR)
+        shard = shards[partition]
+        code = shard.refusal()
+        if code:
+            return tell(code)
+        return shard.perform(shard.machine.transactions.write_marker(producer, tell))
 
     def fetch_offsets(
         self, group_id: str, require_stable: bool, reply: Callable[[OffsetsAnswer], None]

@@ -119,6 +119,15 @@ class CommitRequest(NamedTuple):
     offsets: list[OffsetToCommit]
 
 
+class OffsetsInTransaction(NamedTuple):
+    """The transaction to which offsets of a commit belong."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: int | None
+    """Of the asking of its coordinator (`Verifications`); None where that was not needed."""
+
+
 Leaving = list[tuple[str, str | None, str | None]]
 """Id, instance id and reason of each member that leaves."""
 

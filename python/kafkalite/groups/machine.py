@@ -29,6 +29,7 @@ from kafkalite.groups.events import (
     Leaving,
     Limits,
     OffsetLimits,
+    OffsetsInTransaction,
     StaticMemberStored,
     Store,
     SyncAnswer,
@@ -36,6 +37,7 @@ from kafkalite.groups.events import (
     SyncRequest,
 )
 from kafkalite.groups.offsets import Commit, CommittedOffset, Offsets, OffsetsAnswer
+from kafkalite.groups.refusals import check_transactional_commit
 from kafkalite.groups.states import (
     COMPLETING_REBALANCE,
     CONSUMER_PROTOCOL_TYPE,
@@ -44,6 +46,7 @@ from kafkalite.groups.states import (
     PREPARING_REBALANCE,
     STABLE,
 )
+from kafkalite.groups.transactional_offsets import TransactionalOffsets
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_length
 
@@ -69,6 +72,7 @@ class GroupMachine:
         self._deadlines = Deadlines()
         self._commits: dict[int, tuple[str, list[Commit]]] = {}
         """By a number, those that are not on disk yet: the group, and what it commits."""
+        self.transactions = TransactionalOffsets(self.offsets)
         self._last_commit = 0
         self._unready: list[str] | None = None
         """Once all is replayed: groups that are to be made ready, the first last."""
@@ -292,6 +296,38 @@ class GroupMachine:
         written = [records.offset_record(group_id, *each) for each in taken]
         return [Append(written, partial(self._on_committed, number, results, reply))]
 
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        request: CommitRequest,
+        transaction: OffsetsInTransaction,
+        reply: Callable[[list[int]], None],
+        moment: Moment,
+    ) -> Sequence[Effect]:
+        """TxnOffsetCommit: one code for each offset."""
+        code = self._check_transactional_commit(group_id, request, moment)
+        if not code and not self.transactions.is_verified(transaction):
+            code = codes.INVALID_TXN_STATE
+        if code:
+            return [Reply(reply, [code] * len(request.offsets))]
+        results, taken = self._judge_offsets(request, moment.wall_ms)
+        if not taken:
+            return [Reply(reply, results)]
+        return [self.transactions.stage(group_id, taken, transaction, results, reply)]
+
+    def _check_transactional_commit(
+        self, group_id: str, request: CommitRequest, moment: Moment
+    ) -> int:
+        group = self.groups.get(group_id)
+        if group_id in self.newer_groups:
+            return codes.NONE if request.generation_id < 0 else codes.ILLEGAL_GENERATION
+        if group is None and request.generation_id >= 0:
+            return codes.ILLEGAL_GENERATION
+        group = group or self._make(group_id, moment)
+        return check_transactional_commit(
+            group, request.member_id, request.group_instance_id, request.generation_id
+        )
+
     def _check_commit(self, group_id: str, request: CommitRequest, moment: Moment) -> int:
         """Why the group takes no offsets. It is made where it may be."""
         group = self.groups.get(group_id)
@@ -364,7 +400,7 @@ class GroupMachine:
 
     def offsets_of(self, group_id: str, error_code: int, *, require_stable: bool) -> OffsetsAnswer:
         """A group's offsets as they are on disk, and with `require_stable` which are not stable."""
-        unstable = partial(self.offsets.is_unstable, group_id) if require_stable else None
+        unstable = partial(self.transactions.is_unstable, group_id) if require_stable else None
         return OffsetsAnswer(error_code, self.offsets.of_group(group_id), unstable)
 
     def partitions_of(self, group_id: str) -> list[PartitionOfTopic]:
@@ -376,7 +412,7 @@ class GroupMachine:
     def _being_written(self) -> dict[str, dict[PartitionOfTopic, None]]:
         """Group -> topic and partition of each offset that is not on disk yet."""
         found: dict[str, dict[PartitionOfTopic, None]] = {}
-        for group_id, committed in self._commits.values():
+        for group_id, committed in [*self._commits.values(), *self.transactions.being_written()]:
             partitions = found.setdefault(group_id, {})
             for topic, partition, _ in committed:
                 partitions[topic, partition] = None

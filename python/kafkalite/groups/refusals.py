@@ -80,6 +80,19 @@ def check_commit(
     return codes.REBALANCE_IN_PROGRESS if group.state == COMPLETING_REBALANCE else codes.NONE
 
 
+def check_transactional_commit(
+    group: "ClassicGroup", member_id: str, group_instance_id: str | None, generation_id: int
+) -> int:
+    """TxnOffsetCommit: whoever names no member need be none (KIP-447)."""
+    if group.state == DEAD:
+        return codes.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and (group.state == EMPTY or not (member_id or group_instance_id)):
+        return codes.NONE
+    if error_code := check_member(group, member_id, group_instance_id):
+        return error_code
+    return codes.ILLEGAL_GENERATION if generation_id != group.generation_id else codes.NONE
+
+
 def check_member(group: "ClassicGroup", member_id: str, group_instance_id: str | None) -> int:
     """UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where another holds the instance id."""
     if group_instance_id is not None:

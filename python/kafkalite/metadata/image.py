@@ -17,7 +17,8 @@ CLIENT_METRICS = 16
 GROUP = 32
 
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state", "__share_group_state"))
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"))
 
 UNASSIGNED_DIRECTORY = (1).to_bytes(16, "big")
 """The directory of a replica whose node has several and has not said which (`DirectoryId`)."""

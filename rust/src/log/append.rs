@@ -33,6 +33,8 @@ pub struct AppendRequest<'a> {
     pub leader_epoch: i32,
     /// Version of the transactions (KIP-890); needed for markers of a coordinator only.
     pub transaction_version: Option<i16>,
+    /// That of its verification, for records of a client; `None` asks for none (`verification.rs`).
+    pub guard: Option<u64>,
 }
 
 /// The answer to an append.
@@ -173,6 +175,8 @@ struct Run {
     next_offset: i64,
     /// Requests whose answer depends on this write; duplicates of batches in it are among them.
     requests: Vec<usize>,
+    /// Some of the batches belong to transactions.
+    has_transactions: bool,
 }
 
 impl Run {
@@ -185,6 +189,7 @@ impl Run {
             size_bytes: 0,
             next_offset,
             requests: Vec::with_capacity(requests),
+            has_transactions: false,
         }
     }
 }
@@ -384,21 +389,35 @@ impl<'a, 'r> Appending<'a, 'r> {
         let AppendRequest {
             origin,
             transaction_version,
+            guard,
             ..
         } = self.requests[request];
         for batch in good.batches.iter() {
+            self.run.has_transactions |= batch.header.is_transactional();
             let position = SegmentPosition {
                 segment_base_offset: self.active.base_offset(),
                 position_byte: start + batch.position_byte as u64,
             };
-            let outcome = self.appender.producers.prepare_batch(
-                &mut self.run.pending,
-                &batch.header,
-                origin,
-                transaction_version,
-                batch.marker,
-                Some(position),
-            );
+            let producers = &self.appender.producers;
+            let verified = match guard {
+                Some(guard) => producers.check_verified(
+                    &self.run.pending,
+                    &batch.header,
+                    guard,
+                    &self.log.verifications,
+                ),
+                None => Ok(()),
+            };
+            let outcome = verified.and_then(|()| {
+                producers.prepare_batch(
+                    &mut self.run.pending,
+                    &batch.header,
+                    origin,
+                    transaction_version,
+                    batch.marker,
+                    Some(position),
+                )
+            });
             match outcome {
                 Ok(BatchOutcome::Append { completed }) => {
                     let aborted = completed.and_then(|completed| completed.aborted());
@@ -467,8 +486,23 @@ impl<'a, 'r> Appending<'a, 'r> {
         );
         assert!(self.appender.producers.map_end_offset() <= run.next_offset);
         self.appender.producers.commit(run.pending, run.next_offset);
+        if run.has_transactions {
+            self.note_transactions(&run.staged, judged);
+        }
         self.log.publish_end(self.appender);
         self.run = Run::new(self.appender.producers.prepare(), run.next_offset, 0);
+    }
+
+    /// Tells the verifications of what was written.
+    fn note_transactions(&self, staged: &[usize], judged: &[Result<Validated>]) {
+        for &request in staged {
+            let transaction_version = self.requests[request].transaction_version;
+            let batches = judged[request].iter().flat_map(|good| good.batches.iter());
+            for batch in batches.filter(|batch| batch.header.is_transactional()) {
+                let verifications = &self.log.verifications;
+                verifications.note_written(&batch.header, transaction_version);
+            }
+        }
     }
 
     fn write_batches(&self, judged: &[Result<Validated>]) -> Result<()> {

@@ -32,6 +32,7 @@ use super::state::ends::{LogEnds, LogOffsets, LogPosition};
 use super::state::epochs::{EpochEndOffset, LeaderEpochs};
 use super::state::producers::ProducerState;
 use super::state::snapshots::ProducerSnapshots;
+use super::state::verification::{Question, Verifications};
 use super::storage::Storage;
 
 /// Told after everything that may have moved an end, without locks, on the thread that did it.
@@ -59,6 +60,8 @@ pub struct Log {
     pub(super) leading_epoch: AtomicI32,
     /// The append lock.
     pub(super) appender: Mutex<Appender>,
+    /// Transactions of which the coordinator is asked.
+    pub(super) verifications: Verifications,
     /// The flush lock: one flush, truncation or recovery-point move at a time.
     pub(super) flushing: Mutex<()>,
     /// How often the log has been cut at its end.
@@ -266,9 +269,22 @@ impl Log {
         self.appender.lock().producers.clone()
     }
 
+    /// The guard with which a transactional batch is to be appended once its coordinator has agreed;
+    /// `None`: it need not be asked. Never waits for the disk.
+    pub fn begin_verification(&self, question: Question, now_ms: u64) -> Option<u64> {
+        self.verifications.begin(question, now_ms)
+    }
+
+    /// The coordinator does not know the producer of a verification.
+    pub fn forget_verification(&self, producer_id: i64, guard: u64) {
+        self.verifications.forget(producer_id, guard);
+    }
+
     /// Forgets producers that have been silent for `producer.id.expiration.ms`. Returns how many.
     pub fn expire_producers(&self, now_ms: i64) -> usize {
         let expiration_ms = self.config.read().producer_id_expiration_ms;
+        self.verifications
+            .remove_expired(now_ms.cast_unsigned(), expiration_ms.cast_unsigned());
         self.appender
             .lock()
             .producers

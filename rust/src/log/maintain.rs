@@ -83,6 +83,7 @@ impl Log {
         cut.truncate_aborted(offset)?;
         cut.sync_log()?;
         self.truncate_epochs(|epochs| epochs.truncate_from_end(offset))?;
+        self.verifications.clear();
         self.reload_producers(appender, offset, now_ms)?;
         self.ends.write().note_unstable(&appender.producers);
         // A snapshot of what was cut off must not come back when the log is as long again.
@@ -129,6 +130,7 @@ impl Log {
             now_ms,
         )?;
         self.segments.write().insert(segment);
+        self.verifications.clear();
         appender
             .snapshots
             .truncate_fully(self.storage(), &mut appender.producers, offset)?;

@@ -7,7 +7,7 @@
 //!
 //! As in Kafka one request at a time is worked on, with one exception: Produce requests may follow
 //! each other without waiting for the earlier answers, so that one `fdatasync` serves many. A parked
-//! Fetch, or a request that Python has, holds back what follows it. A client that exceeded a quota
+//! Fetch, a Produce request whose coordinator is asked, or a request that Python has, holds back what follows it. A client that exceeded a quota
 //! is answered and then held back for the time that the answer says (KIP-219).
 
 use std::collections::VecDeque;
@@ -50,6 +50,8 @@ pub enum Slot {
     ReadingRequest {
         memory_bytes: usize,
     },
+    /// The coordinator of its transaction, by Python; then it is a `Produce`.
+    Verifying(Box<Verifying>),
     /// Python. The frame's content, of so many bytes, is kept where Python may hand it back. What Python
     /// itself holds is counted where that is (`HeldMemory`).
     Control {
@@ -57,6 +59,21 @@ pub enum Slot {
         memory_bytes: usize,
     },
     Answered(Vec<Chunk>),
+}
+
+/// A Produce request whose coordinator is asked.
+pub struct Verifying {
+    pub produce: Produce,
+    /// What the ranges of its records count from.
+    pub content: Vec<u8>,
+    /// Partitions that are asked for, and their guards.
+    pub asked: Vec<(usize, u64)>,
+}
+
+impl Verifying {
+    fn memory_bytes(&self) -> usize {
+        self.content.len() + self.produce.memory_bytes() + size_of_val(&*self.asked)
+    }
 }
 
 impl Slot {
@@ -69,6 +86,7 @@ impl Slot {
         match self {
             Slot::Produce { produce, .. } => produce.memory_bytes(),
             Slot::Fetch(fetch) => fetch.memory_bytes(),
+            Slot::Verifying(verifying) => verifying.memory_bytes(),
             Slot::ReadingLogs { memory_bytes, .. }
             | Slot::SearchingLogs { memory_bytes }
             | Slot::ReadingRequest { memory_bytes }
@@ -241,15 +259,19 @@ impl Session {
 
     /// Has a request wait for something else. A slot that is not open is left alone.
     pub fn replace(&mut self, number: u64, slot: Slot) {
+        self.take(number, slot);
+    }
+
+    /// As `replace`, and gives what it has waited for until now.
+    pub fn take(&mut self, number: u64, slot: Slot) -> Option<Slot> {
         let (is_other, memory_bytes) = (!slot.is_produce(), slot.memory_bytes());
-        let Some(place) = self.slot(number) else {
-            return;
-        };
+        let place = self.slot(number)?;
         let before = std::mem::replace(place, slot);
         self.others += usize::from(is_other);
         self.others -= usize::from(!before.is_produce());
         self.waiting_bytes += memory_bytes;
         self.waiting_bytes -= before.memory_bytes();
+        Some(before)
     }
 
     /// The number of the slot that is opened next.

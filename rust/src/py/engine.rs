@@ -387,6 +387,7 @@ impl Log {
                 origin,
                 leader_epoch,
                 transaction_version,
+                guard: None,
             }];
             let answers = self.inner.append(&mut requests, now_ms);
             let answer = answers.into_iter().next();

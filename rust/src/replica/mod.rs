@@ -17,7 +17,7 @@ mod partition;
 
 use std::sync::Arc;
 
-pub use partition::{Partition, Role};
+pub use partition::{Batches, Partition, Role};
 
 /// The part that this node has in a partition.
 #[derive(Clone)]

@@ -29,6 +29,17 @@ pub struct Partition {
     pub directory: Arc<LogDirectory>,
 }
 
+/// Batches for a partition, by who brings them.
+pub enum Batches<'a> {
+    /// `guard`: that of the verification of its transaction, if there is one.
+    OfClient { records: &'a mut [u8], guard: u64 },
+    /// `transaction_version`: of the transactions that markers among them end.
+    OfCoordinator {
+        records: &'a mut [u8],
+        transaction_version: Option<i16>,
+    },
+}
+
 impl Partition {
     /// Puts a log into a role, from which it knows the leader epoch and whom to tell what becomes of it.
     ///
@@ -154,19 +165,32 @@ impl Partition {
     /// Errors, of each: as `leading_epoch`, and as `Log::append`.
     pub fn append<'a>(
         &self,
-        batches: impl ExactSizeIterator<Item = &'a mut [u8]>,
-        origin: AppendOrigin,
+        batches: impl ExactSizeIterator<Item = Batches<'a>>,
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
         // Before the batches are looked at, as in Kafka; what counts is the answer under the lock.
         if let Err(error) = self.leading_epoch() {
             return batches.map(|_| Err(error.clone())).collect();
         }
-        let requests = batches.map(|records| AppendRequest {
-            records,
-            origin,
-            leader_epoch: NO_EPOCH,
-            transaction_version: None,
+        let leader_epoch = NO_EPOCH;
+        let requests = batches.map(|batches| match batches {
+            Batches::OfClient { records, guard } => AppendRequest {
+                records,
+                origin: AppendOrigin::Client,
+                leader_epoch,
+                transaction_version: None,
+                guard: Some(guard),
+            },
+            Batches::OfCoordinator {
+                records,
+                transaction_version,
+            } => AppendRequest {
+                records,
+                origin: AppendOrigin::Coordinator,
+                leader_epoch,
+                transaction_version,
+                guard: None,
+            },
         });
         let mut requests: Vec<AppendRequest<'_>> = requests.collect();
         let leading_epoch = || self.leading_epoch();

@@ -118,6 +118,7 @@ impl Partition {
             origin,
             leader_epoch: 0,
             transaction_version: Some(1),
+            guard: None,
         };
         let result = self.log.append(&mut [request], self.now_ms).remove(0);
         self.log.set_config(self.config.clone());

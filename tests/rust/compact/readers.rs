@@ -140,6 +140,7 @@ fn readers_appends_and_the_cleaner_go_on_beside_each_other() {
                 origin: AppendOrigin::Client,
                 leader_epoch: 0,
                 transaction_version: None,
+                guard: None,
             };
             log.append(&mut [request], NOW_MS).remove(0).unwrap();
             if offset % 10 == 0 {

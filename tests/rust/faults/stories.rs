@@ -301,6 +301,7 @@ fn a_follower_takes_nothing_behind_what_it_has_lost() {
                     origin: AppendOrigin::Replication,
                     leader_epoch: 1,
                     transaction_version: None,
+                    guard: None,
                 })
                 .collect();
             let answers = log.append(&mut requests, NOW_MS);

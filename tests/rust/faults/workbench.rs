@@ -145,6 +145,7 @@ pub fn append_as(
         origin,
         leader_epoch,
         transaction_version: (origin == AppendOrigin::Coordinator).then_some(0),
+        guard: None,
     };
     log.append(&mut [request], NOW_MS).remove(0)
 }

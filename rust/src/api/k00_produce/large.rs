@@ -11,6 +11,7 @@ use crate::api::large::partitions::{Customs, Grammar, Marked, Marks, Rule};
 use crate::error::Result;
 use crate::image::Image;
 use crate::limits::LARGE_REQUEST_NAMES;
+use crate::log::state::verification::NO_GUARD;
 use crate::wire::{Reader, RequestHeader, Writer};
 
 fn grammar(header: &RequestHeader<'_>) -> Grammar {
@@ -89,6 +90,7 @@ impl Rule for Refused {
         let refused = ProducePartition {
             index,
             records: 0..0,
+            guard: NO_GUARD,
             outcome: match self.of_all {
                 Some(code) => refuse(code, None),
                 None => self.judge.outcome(topic, !is_denied, index, records),

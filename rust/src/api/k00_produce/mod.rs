@@ -7,9 +7,10 @@
 //! has passed the records (which waits for the disk, unless `kafkalite.acks.fsync=none`), with
 //! acks 0 never: an error then closes the connection, so that the producer hears of it.
 //!
-//! Refusals, as long as there are no transactions: a transactional id or batch
-//! (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal for the producer), and a partition whose
-//! records begin with what is no batch (CORRUPT_MESSAGE), each for the whole request. Per partition:
+//! Refusals, for the whole request: a transactional batch without a transactional id that the client
+//! may write with (TRANSACTIONAL_ID_AUTHORIZATION_FAILED), transactional batches of several producers
+//! (INVALID_PRODUCER_ID_MAPPING), records that begin with what is no batch (CORRUPT_MESSAGE). Per
+//! partition, what the transaction's coordinator says (`transaction.rs`), and:
 //! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for a coordinator's topic;
 //! UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
 //! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
@@ -21,11 +22,13 @@
 //! (KIP-951); v13 topic ids (KIP-516).
 
 mod large;
+mod transaction;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use large::{names_much, read_large};
+pub use transaction::{Transaction, Verification};
 
 use super::chunk::{Chunk, put_rest};
 use super::code;
@@ -40,6 +43,7 @@ use crate::error::{Error, RecordError, Result};
 use crate::image::Image;
 use crate::limits::{PRODUCED_BATCHES_MAX, SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
 use crate::log::append::AppendInfo;
+use crate::log::state::verification::NO_GUARD;
 use crate::replica::Partition;
 use crate::wire::header::begin_response_behind;
 use crate::wire::{Reader, RequestHeader, Writer};
@@ -77,6 +81,7 @@ pub struct Produce {
     pub is_parked: bool,
     /// Why all of it is refused.
     refusal: Option<i16>,
+    transaction: Option<Transaction>,
     /// The partitions of a large one that are refused.
     rest: Option<Rest>,
     rest_bytes: usize,
@@ -87,6 +92,8 @@ pub struct ProducePartition {
     /// Where the records lie, counted from the start of the reader's bytes.
     pub records: Range<usize>,
     pub outcome: Outcome,
+    /// That of the verification of its transaction.
+    pub guard: u64,
 }
 
 pub enum Outcome {
@@ -133,7 +140,10 @@ pub fn read(
     let transactional_id = reader.nullable_string(flexible)?;
     let acks = reader.i16()?;
     let timeout_ms = reader.i32()?;
-    let mut refusal = transactional_id.map(|_| code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+    let may_transact =
+        transactional_id.is_some_and(|id| ask.may(Operation::Write, Resource::TransactionalId(id)));
+    let (mut refusal, mut transaction) = (None, None);
+    let mut has_one_producer = true;
     let judge = Judge::new(header, acks);
     let (mut topics, mut partitions) = spare.0.pop().unwrap_or_default();
     for _ in 0..reader.array_length(flexible)? {
@@ -153,7 +163,7 @@ pub fn read(
             let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
             let end = reader.position();
             reader.skip_tags(flexible)?;
-            refusal = refusal.or_else(|| refusal_of_all(records));
+            refusal = refusal.or_else(|| refusal_of_all(records, may_transact));
             let outcome = judge.outcome(&topic, may_write, index, records);
             if let (Some(marks), Outcome::Refused { .. }) = (&mut marks, &outcome) {
                 marks.mark(partition_at);
@@ -162,10 +172,20 @@ pub fn read(
                     continue;
                 }
             }
+            if matches!(outcome, Outcome::Accepted(..)) {
+                has_one_producer &= Transaction::note(
+                    &mut transaction,
+                    transactional_id,
+                    partitions.len(),
+                    records,
+                )
+                .is_some();
+            }
             partitions.push(ProducePartition {
                 index,
                 records: end - records.len()..end,
                 outcome,
+                guard: NO_GUARD,
             });
             if marks.is_some() && partitions.len() > PRODUCED_BATCHES_MAX {
                 let most = PRODUCED_BATCHES_MAX;
@@ -180,6 +200,9 @@ pub fn read(
         }
     }
     reader.skip_tags(flexible)?;
+    if refusal.is_none() && !has_one_producer {
+        refusal = Some(code::INVALID_PRODUCER_ID_MAPPING);
+    }
     if let Some(code) = refusal {
         for partition in &mut partitions {
             partition.outcome = refuse(code, None);
@@ -195,6 +218,7 @@ pub fn read(
         partitions,
         is_parked: false,
         refusal,
+        transaction: transaction.filter(|_| refusal.is_none()),
         rest: None,
         rest_bytes: 0,
     })
@@ -285,10 +309,10 @@ fn log_start_offset(partition: &Partition, error_code: i16) -> i64 {
 /// Refuses all partitions for the records of one: before anything else Kafka looks whether some
 /// batch belongs to a transaction, which is said by the batch, not by the request (CVE-2018-17196),
 /// and stumbles over what is no batch (`RequestUtils.hasTransactionalRecords`).
-fn refusal_of_all(records: &[u8]) -> Option<i16> {
+fn refusal_of_all(records: &[u8], may_transact: bool) -> Option<i16> {
     match shape::leading(records) {
         Leading::Corrupt => Some(code::CORRUPT_MESSAGE),
-        Leading::Batch(_) if shape::is_transactional(records) => {
+        Leading::Batch(_) if !may_transact && shape::is_transactional(records) => {
             Some(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         }
         Leading::Batch(_) | Leading::End => None,
@@ -334,6 +358,7 @@ impl Produce {
     /// Bytes of memory that the request takes while it waits, its records not counted.
     pub fn memory_bytes(&self) -> usize {
         self.rest_bytes
+            + self.transaction_bytes()
             + self.topics.len() * size_of::<(TopicRef, usize)>()
             + self.partitions.len() * (size_of::<ProducePartition>() + REFUSAL_BYTES)
     }
@@ -356,6 +381,7 @@ impl Produce {
             partitions: Vec::new(),
             is_parked: false,
             refusal: None,
+            transaction: None,
             rest: None,
             rest_bytes: 0,
         }

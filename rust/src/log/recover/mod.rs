@@ -37,6 +37,7 @@ use crate::log::state::ends::LogPosition;
 use crate::log::state::epochs::LeaderEpochs;
 use crate::log::state::producers::ProducerState;
 use crate::log::state::snapshots::ProducerSnapshots;
+use crate::log::state::verification::Verifications;
 use crate::log::storage::Storage;
 use crate::uuid::Uuid;
 
@@ -388,6 +389,7 @@ impl Loader<'_> {
                 snapshots,
                 jitter_seed,
             }),
+            verifications: Verifications::default(),
             flushing: Mutex::new(()),
             truncations: AtomicU64::new(0),
             names: NameChanges::default(),

@@ -6,3 +6,4 @@ pub mod epochs;
 pub mod producer_entry;
 pub mod producers;
 pub mod snapshots;
+pub mod verification;

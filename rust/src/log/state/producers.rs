@@ -28,6 +28,7 @@ use crate::batch::header::NO_PRODUCER_EPOCH;
 use crate::batch::{AppendOrigin, BatchHeader, EndTransactionMarker};
 use crate::error::{Error, Result};
 use crate::log::state::producer_entry::{BatchMetadata, ProducerEntry};
+use crate::log::state::verification::Verifications;
 
 /// Where a batch begins in a segment, so that a reader bounded by the first unstable offset needs
 /// no index (`LogOffsetMetadata`).
@@ -202,6 +203,35 @@ impl ProducerState {
         }
         pending.producers.insert(producer_id, entry);
         Ok(BatchOutcome::Append { completed })
+    }
+
+    /// Checks a client's batch of a transaction: it is open here, or its coordinator was asked since
+    /// the last one ended. `guard` is that of the asking.
+    ///
+    /// Errors: `InvalidProducerEpoch`, before others, so that a producer that was fenced hears of that;
+    /// as `Verifications::check`.
+    pub fn check_verified(
+        &self,
+        pending: &PendingUpdates,
+        header: &BatchHeader,
+        guard: u64,
+        verifications: &Verifications,
+    ) -> Result<()> {
+        if !header.is_transactional() || header.is_control() {
+            return Ok(());
+        }
+        let known = pending.producers.get(&header.producer_id);
+        let known = known.or_else(|| self.producers.get(&header.producer_id));
+        let entry = known.copied().unwrap_or(ProducerEntry::EMPTY);
+        if header.producer_epoch < entry.producer_epoch {
+            return Err(older_epoch(&entry, header, "older than"));
+        }
+        let is_open = entry.current_transaction_first_offset.is_some()
+            && header.producer_epoch == entry.producer_epoch;
+        if is_open || entry.find_duplicate(header).is_some() {
+            return Ok(());
+        }
+        verifications.check(header, guard, known.is_some())
     }
 
     /// Makes the prepared updates the state; the log now ends at `end_offset`.

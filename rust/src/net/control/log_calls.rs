@@ -4,15 +4,14 @@
 
 use std::sync::Arc;
 
-use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::log::append::AppendInfo;
 use crate::log::log::Log;
 use crate::net::control::answer::{Answer, Answered, Kept, LogAnswer};
 use crate::net::control::queue::{ControlCall, ControlQueue};
 use crate::net::storage_io::{QueueId, QueueKind, StorageIo};
-use crate::replica::Partition;
 use crate::replica::park::{CONTROL_THREAD, Parked, WaitFor};
+use crate::replica::{Batches, Partition};
 
 /// A call of a partition's log, and the number by which Python knows it.
 pub struct LogCall {
@@ -23,7 +22,8 @@ pub struct LogCall {
 
 pub enum LogOperation {
     /// Appends records of a coordinator. The answer comes once they are committed, or lost.
-    Append(Vec<u8>),
+    /// The version is that of the transactions that markers in them end.
+    Append(Vec<u8>, Option<i16>),
     /// Asks the log something, and keeps the answer as the caller wants it.
     Ask(Ask),
 }
@@ -43,7 +43,7 @@ impl ControlCall for LogCall {
             number,
         } = *self;
         let result = match call {
-            LogOperation::Append(records) => append(&partition, records, now_ms)
+            LogOperation::Append(records, version) => append(&partition, records, version, now_ms)
                 .map(|info| Answered::Appended(partition.clone(), info)),
             LogOperation::Ask(ask) => {
                 ask(&partition.log).map(|kept| Answered::Ended(Answer::Kept(kept)))
@@ -62,9 +62,17 @@ impl ControlCall for LogCall {
     }
 }
 
-fn append(partition: &Partition, mut records: Vec<u8>, now_ms: i64) -> Result<AppendInfo> {
-    let batches = std::iter::once(&mut *records);
-    let answer = partition.append(batches, AppendOrigin::Coordinator, now_ms);
+fn append(
+    partition: &Partition,
+    mut records: Vec<u8>,
+    transaction_version: Option<i16>,
+    now_ms: i64,
+) -> Result<AppendInfo> {
+    let batches = std::iter::once(Batches::OfCoordinator {
+        records: &mut records,
+        transaction_version,
+    });
+    let answer = partition.append(batches, now_ms);
     let none = || Err(Error::InvalidArgument("no records".to_owned()));
     answer.into_iter().last().unwrap_or_else(none)
 }

@@ -60,6 +60,7 @@ impl MetadataAppend {
                 origin: AppendOrigin::Replication,
                 leader_epoch: self.leader_epoch,
                 transaction_version: None,
+                guard: None,
             }];
             for answer in self.log.append(&mut requests, now_ms) {
                 answer?;

@@ -38,6 +38,8 @@ pub struct ControlFrame {
     pub identity: Arc<Identity>,
     /// The client's address and port.
     pub peer: SocketAddr,
+    /// It is a question of the broker's own, answered by `Verified`.
+    pub is_internal: bool,
     /// The bytes behind the header.
     pub body: Vec<u8>,
     /// The memory that all that takes, whatever becomes of the connection, until Python lets go of it.
@@ -48,6 +50,8 @@ pub struct ControlFrame {
 pub enum ControlAnswer {
     /// The response, with room for its size in front.
     Response(Vec<u8>),
+    /// What a transaction's coordinator says of each partition of a Produce request.
+    Verified(Vec<i16>),
     /// The key is one that Rust answers, and what was missing has been made.
     Again,
     /// The request cannot be answered: the connection is closed.

@@ -388,6 +388,7 @@ impl Reactor {
         };
         let answer = match answer {
             ControlAnswer::Response(bytes) => Ok(bytes),
+            ControlAnswer::Verified(codes) => return self.on_verified(index, parked.slot, &codes),
             // Python has said why.
             ControlAnswer::Close => return self.close(index),
             ControlAnswer::Refused(error) => Err(error),

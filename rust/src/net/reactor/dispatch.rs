@@ -174,6 +174,7 @@ impl Reactor {
         image: &Image,
     ) -> std::result::Result<bool, DisconnectReason> {
         let token = self.connections.token_of(index);
+        let frame_bytes = reader.position() + reader.remaining();
         let Some(connection) = self.connections.get(index) else {
             return Ok(true);
         };
@@ -184,6 +185,16 @@ impl Reactor {
             self.spare_requests.put(produce);
             self.queue.wait_for_memory(token);
             return Ok(false);
+        }
+        let content = bytes.get(base..).unwrap_or_default();
+        if let Some(verification) = produce.begin_verification(content) {
+            if self.waits_for_python(index) {
+                self.spare_requests.put(produce);
+                return Ok(false);
+            }
+            let content = content.get(..frame_bytes).unwrap_or_default().to_vec();
+            self.verify(index, produce, content, verification, None);
+            return Ok(true);
         }
         self.begin_produce(index, produce, bytes, base, None)?;
         Ok(true)
@@ -415,6 +426,7 @@ impl Reactor {
             listener_name: self.shared.listener_name(listener),
             identity,
             peer,
+            is_internal: false,
             body,
             memory: HeldMemory::new(&self.shared.memory, memory_bytes),
         });
@@ -461,6 +473,7 @@ fn stage(
             at: number,
             directory: storage.number_of(&partition.directory),
             partition: partition.clone(),
+            guard: each.guard,
         };
         // The ranges count from the start of the content, as the reader did.
         let records = &each.records;

@@ -148,6 +148,12 @@ impl Reactor {
                 Some(_) => self.begin_search(index, request, Some(slot)),
             },
             Content::Produce(produce, buffer, base) => {
+                let content = buffer.get(base..).unwrap_or_default();
+                if let Some(verification) = produce.begin_verification(content) {
+                    let content = content.to_vec();
+                    self.verify(index, produce, content, verification, Some(slot));
+                    return Ok(());
+                }
                 let begun = self.begin_produce(index, produce, &buffer, base, Some(slot));
                 if let Some(buffer) = self.calls.end_buffer(buffer) {
                     self.buffers.recycle(buffer);

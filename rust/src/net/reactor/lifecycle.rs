@@ -276,6 +276,7 @@ pub(super) fn deregister(slot: &mut Slot, parked: Parked) {
         | Slot::SearchingLogs { .. }
         | Slot::ReadingRequest { .. }
         | Slot::Control { .. }
+        | Slot::Verifying(_)
         | Slot::Answered(_) => {}
     }
 }

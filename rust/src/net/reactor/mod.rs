@@ -45,6 +45,7 @@ mod receive;
 mod run_queue;
 mod send;
 mod timers;
+mod verification;
 
 use std::io;
 use std::net::TcpListener;

@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::batch::AppendOrigin;
 use crate::error::Result;
 use crate::limits::{RECEIVE_BUFFERS_KEPT, STAGED_BYTES_MAX};
 use crate::log::append::AppendInfo;
-use crate::replica::Partition;
+use crate::replica::{Batches, Partition};
 
 /// A request's partition, from which records come.
 pub struct Source {
@@ -19,6 +18,8 @@ pub struct Source {
     pub at: usize,
     pub partition: Arc<Partition>,
     pub directory: usize,
+    /// That of the verification of its transaction, if there is one.
+    pub guard: u64,
 }
 
 #[derive(Default)]
@@ -95,6 +96,7 @@ impl PendingAppends {
             buffer: place.0,
             start: place.1,
             length,
+            guard: source.guard,
         });
         self.bytes += length;
     }
@@ -136,6 +138,7 @@ pub struct Piece {
     pub buffer: usize,
     pub start: usize,
     pub length: usize,
+    guard: u64,
 }
 
 /// Records to be appended to logs of one directory. Pieces stand in the order of their requests, which
@@ -171,8 +174,11 @@ impl AppendBatch {
             let Some(partition) = group.first().map(|slice| slice.partition.clone()) else {
                 continue;
             };
-            let batches = group.iter_mut().map(|slice| &mut *slice.records);
-            let appended = partition.append(batches, AppendOrigin::Client, now_ms);
+            let batches = group.iter_mut().map(|slice| Batches::OfClient {
+                records: &mut *slice.records,
+                guard: slice.guard,
+            });
+            let appended = partition.append(batches, now_ms);
             if partition.log.config().acks_fsync {
                 match self.flushes {
                     true => partition.flush(),
@@ -198,6 +204,7 @@ impl AppendBatch {
 struct Slice<'a> {
     piece: usize,
     partition: &'a Arc<Partition>,
+    guard: u64,
     records: &'a mut [u8],
 }
 
@@ -216,6 +223,7 @@ fn slices<'a>(pieces: &'a [Piece], buffers: &'a mut [Vec<u8>]) -> Vec<Slice<'a>>
             slices.push(Slice {
                 piece: index,
                 partition: &piece.partition,
+                guard: piece.guard,
                 records,
             });
         }

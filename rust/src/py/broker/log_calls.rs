@@ -172,8 +172,8 @@ impl Logs {
 fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<LogOperation> {
     match name {
         "append" => {
-            let (records,) = arguments.extract()?;
-            Ok(LogOperation::Append(records))
+            let (records, transaction_version) = arguments.extract()?;
+            Ok(LogOperation::Append(records, transaction_version))
         }
         "delete_records" => {
             let (offset,) = arguments.extract()?;

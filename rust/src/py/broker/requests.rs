@@ -101,6 +101,12 @@ impl Request {
         self.frame.peer.to_string()
     }
 
+    /// A question of the broker's own: may a transaction's batches be appended?
+    #[getter]
+    fn is_internal(&self) -> bool {
+        self.frame.is_internal
+    }
+
     /// Decodes the body as an object of the class of its message. `None`: it is large, and for
     /// `decode_large`.
     fn decode<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -263,6 +269,13 @@ impl Requests {
     fn answer_again(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
         let core = self.broker.started(py)?;
         self.answer(&core, request, ControlAnswer::Again);
+        Ok(())
+    }
+
+    /// Answers a question of the broker's own: a code for each partition, in their order.
+    fn respond_verified(&self, py: Python<'_>, request: &Request, codes: Vec<i16>) -> PyResult<()> {
+        let plane = self.broker.started(py)?;
+        self.answer(&plane, request, ControlAnswer::Verified(codes));
         Ok(())
     }
 

@@ -1,0 +1,150 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5: partitions become part of a transaction, or it is
+verified that they are.
+
+Behaviour: the first partitions begin the transaction, which is on disk before the answer. What is
+in it already costs no record. Produce asks in the same form before it appends what belongs to a
+transaction (`rust/src/api/k00_produce/transaction.rs`); it waits a little for the end of the last
+one, so that the producer need not ask again.
+
+Refusals, for all partitions of a transaction alike: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (of a
+broker CLUSTER_AUTHORIZATION_FAILED); TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION for
+those that are not there, and OPERATION_NOT_ATTEMPTED for the others then; INVALID_REQUEST for an
+empty id; COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; INVALID_PRODUCER_ID_MAPPING;
+PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH); CONCURRENT_TRANSACTIONS while a change
+of it is being written, or it ends; UNSUPPORTED_VERSION from version 4 on in a cluster whose
+`transaction.version` is 0. Where only verification is asked for, TRANSACTION_ABORTABLE for a
+partition that is not in it.
+
+Version notes: v4 is for brokers, with several transactions (KIP-890); v5 TRANSACTION_ABORTABLE.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kafkalite import _native
+from kafkalite.access import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
+from kafkalite.context import Context
+from kafkalite.metadata.image import INTERNAL_TOPICS
+from kafkalite.protocol import codes, messages
+from kafkalite.transactions.machine import AddRequest
+from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS, TopicPartition
+
+NAME = "AddPartitionsToTxn"
+
+OF_BROKERS_SINCE: Final = 4
+FENCED_SINCE: Final = 2
+
+Response = messages.AddPartitionsToTxnResponse
+
+
+async def handle(
+    context: Context, request: _native.Request, message: messages.AddPartitionsToTxnRequest
+) -> Response | None:
+    """Answers once all transactions are on disk."""
+    version = request.api_version
+    if version < OF_BROKERS_SINCE:
+        topics = message.v3_and_below_topics
+        found = await _add(
+            (context, request),
+            message.v3_and_below_transactional_id,
+            message.v3_and_below_producer_id,
+            message.v3_and_below_producer_epoch,
+            _partitions(topics),
+        )
+        if version < FENCED_SINCE:
+            found = {each: _as_before_fencing(code) for each, code in found.items()}
+        return Response(results_by_topic_v3_and_below=_topics(topics, found))
+    if request.is_internal:
+        (transaction,) = message.transactions
+        asked = _partitions(transaction.topics)
+        wait_ms = context.transactions.settle_wait_ms
+        found = await _add_or_verify(context, transaction, asked, wait_ms)
+        context.core.requests.respond_verified(request, [found[each] for each in asked])
+        return None
+    if not context.may(request, CLUSTER_ACTION, CLUSTER):
+        return Response(error_code=codes.CLUSTER_AUTHORIZATION_FAILED)
+    response = Response()
+    for transaction in message.transactions:
+        asked = _partitions(transaction.topics)
+        found = await _add_or_verify(context, transaction, asked, 0)
+        response.results_by_transaction.append(
+            Response.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_topics(transaction.topics, found),
+            )
+        )
+    return response
+
+
+async def _add(
+    asker: tuple[Context, _native.Request],
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    asked: Sequence[TopicPartition],
+) -> dict[TopicPartition, int]:
+    """As a client adds: all of the partitions, or none."""
+    context, request = asker
+    if not context.may(request, WRITE, TRANSACTIONAL_ID, transactional_id):
+        return dict.fromkeys(asked, codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    topics = {topic for topic, _ in asked} - INTERNAL_TOPICS
+    permitted = await context.permitted(request, WRITE, TOPIC, topics)
+    refused = {
+        each: codes.UNKNOWN_TOPIC_OR_PARTITION
+        if each[0] in permitted
+        else codes.TOPIC_AUTHORIZATION_FAILED
+        for each in asked
+        if each[0] not in permitted or not _is_there(context, *each)
+    }
+    if refused:
+        return {each: refused.get(each, codes.OPERATION_NOT_ATTEMPTED) for each in asked}
+    if not transactional_id:
+        return dict.fromkeys(asked, codes.INVALID_REQUEST)
+    add = AddRequest(producer_id, producer_epoch, frozenset(asked), 0)
+    code = await context.transactions.add_partitions(transactional_id, add)
+    return dict.fromkeys(asked, code)
+
+
+async def _add_or_verify(
+    context: Context, transaction: Any, asked: Sequence[TopicPartition], wait_ms: int
+) -> dict[TopicPartition, int]:
+    """As a broker asks for its client."""
+    transactional_id = transaction.transactional_id
+    add = AddRequest(
+        transaction.producer_id,
+        transaction.producer_epoch,
+        frozenset(asked),
+        CLIENT_TV_OF_EPOCHS,
+    )
+    if transaction.verify_only:
+        return context.transactions.check_partitions(transactional_id, add)
+    code = await context.transactions.add_partitions(transactional_id, add, wait_ms)
+    return dict.fromkeys(asked, code)
+
+
+def _is_there(context: Context, topic: str, partition: int) -> bool:
+    image = context.image.topics.get(topic)
+    return image is not None and 0 <= partition < len(image.partitions)
+
+
+def _as_before_fencing(code: int) -> int:
+    return codes.INVALID_PRODUCER_EPOCH if code == codes.PRODUCER_FENCED else code
+
+
+def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
+    return [(each.name, partition) for each in topics for partition in each.partitions]
+
+
+def _topics(topics: Iterable[Any], found: dict[TopicPartition, int]) -> list[Any]:
+    kind = Response.AddPartitionsToTxnTopicResult
+    row = kind.AddPartitionsToTxnPartitionResult
+    return [
+        kind(
+            name=each.name,
+            results_by_partition=[
+                row(partition_index=index, partition_error_code=found[each.name, index])
+                for index in each.partitions
+            ],
+        )
+        for each in topics
+    ]

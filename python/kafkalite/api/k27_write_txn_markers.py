@@ -1,0 +1,55 @@
+"""WriteTxnMarkers (key 27), versions 1 to 2: markers of transactions, as a coordinator of another
+broker writes them, and an operator who ends a hanging transaction.
+
+Behaviour: each marker is written to its partitions that are here, and on disk before the answer;
+offsets that it commits hold then.
+
+Refusals, per partition: CLUSTER_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION;
+NOT_LEADER_OR_FOLLOWER, also while groups are loaded; INVALID_PRODUCER_EPOCH,
+TRANSACTION_COORDINATOR_FENCED for markers of the past; KAFKA_STORAGE_ERROR.
+
+Version notes: v2 tells the version of the transaction, by which its epoch is judged (KIP-1228).
+"""
+
+from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER, CLUSTER_ACTION
+from kafkalite.context import Context
+from kafkalite.protocol import codes, messages
+from kafkalite.transactions.markers import marker_of
+
+NAME = "WriteTxnMarkers"
+
+
+async def handle(
+    context: Context, request: _native.Request, message: messages.WriteTxnMarkersRequest
+) -> messages.WriteTxnMarkersResponse:
+    """Answers once every marker is on disk or refused."""
+    kind = messages.WriteTxnMarkersResponse.WritableTxnMarkerResult
+    topic_kind = kind.WritableTxnMarkerTopicResult
+    response = messages.WriteTxnMarkersResponse()
+    is_permitted = context.may(request, ALTER, CLUSTER) or context.may(
+        request, CLUSTER_ACTION, CLUSTER
+    )
+    for marker in message.markers:
+        producer = marker_of(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.transaction_result,
+            marker.coordinator_epoch,
+            marker.transaction_version if request.api_version >= 2 else 0,
+        )
+        asked = [(each.name, index) for each in marker.topics for index in each.partition_indexes]
+        found = dict.fromkeys(asked, codes.CLUSTER_AUTHORIZATION_FAILED)
+        if is_permitted:
+            found = await context.transactions.writer.write(producer, found)
+        result = kind(producer_id=marker.producer_id)
+        for each in marker.topics:
+            rows = [
+                topic_kind.WritableTxnMarkerPartitionResult(
+                    partition_index=index, error_code=found[each.name, index]
+                )
+                for index in each.partition_indexes
+            ]
+            result.topics.append(topic_kind(name=each.name, partitions=rows))
+        response.markers.append(result)
+    return response

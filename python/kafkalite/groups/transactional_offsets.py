@@ -1,0 +1,102 @@
+"""Offsets that are committed in transactions: being written, waiting for their marker, and then
+holding or dropped. They are taken only if they are verified (`verifications.py`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from kafkalite.coordinator.machine import Append, Effect, Moment, Producer, Reply
+from kafkalite.groups import records
+from kafkalite.groups.events import OffsetsInTransaction
+from kafkalite.groups.offsets import Commit, Offsets
+from kafkalite.groups.verifications import Verifications
+from kafkalite.protocol import codes
+
+
+class TransactionalOffsets:
+    """Those of one partition. `offsets` has what is on disk."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.verifications = Verifications()
+        self._offsets = offsets
+        self._being_written: dict[int, tuple[str, list[Commit]]] = {}
+        """By a number: the group, and what it commits."""
+        self._last_number = 0
+
+    def is_verified(self, transaction: OffsetsInTransaction) -> bool:
+        """True if offsets of the transaction may be written now."""
+        return self.verifications.is_verified(*transaction)
+
+    def being_written(self) -> Iterable[tuple[str, list[Commit]]]:
+        """Groups and their offsets that are not on disk yet."""
+        return self._being_written.values()
+
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """A transaction that has not ended commits an offset of the partition."""
+        if self._offsets.is_unstable(group_id, topic, partition):
+            return True
+        return any(
+            each[:2] == (topic, partition)
+            for group, committed in self._being_written.values()
+            if group == group_id
+            for each in committed
+        )
+
+    def stage(
+        self,
+        group_id: str,
+        taken: list[Commit],
+        transaction: OffsetsInTransaction,
+        results: list[int],
+        reply: Callable[[list[int]], None],
+    ) -> Append:
+        """Has offsets written that hold once their transaction is committed; `results` is a code
+        for each that was asked for."""
+        producer_id, producer_epoch, _ = transaction
+        number = self._last_number = self._last_number + 1
+        self._being_written[number] = (group_id, taken)
+        self.verifications.note_offsets(producer_id, producer_epoch)
+        written = [records.offset_record(group_id, *each) for each in taken]
+        then = partial(self._on_staged, number, producer_id, results, reply)
+        return Append(written, then, (), Producer(producer_id, producer_epoch))
+
+    def _on_staged(
+        self,
+        number: int,
+        producer_id: int,
+        results: list[int],
+        reply: Callable[[list[int]], None],
+        error_code: int,
+        base_offset: int,
+        _moment: Moment,
+    ) -> Sequence[Effect]:
+        group_id, committed = self._being_written.pop(number)
+        if error_code == codes.NONE:
+            for at, (topic, partition, offset) in enumerate(committed):
+                placed = offset._replace(record_offset=base_offset + at)
+                self._offsets.put_open(producer_id, group_id, topic, partition, placed)
+        else:
+            self.verifications.forget(producer_id)
+        return [Reply(reply, [each or error_code for each in results])]
+
+    def write_marker(self, producer: Producer, reply: Callable[[int], None]) -> Sequence[Effect]:
+        """The end of a transaction: its offsets hold, or are dropped, once that is on disk."""
+        producer_id, producer_epoch, marker = producer
+        if marker is None:
+            raise RuntimeError("no marker")
+        self.verifications.note_marker(producer_id, producer_epoch, marker)
+        then = partial(self._on_marker, producer_id, marker.commit, reply)
+        return [Append((), then, (), producer)]
+
+    def _on_marker(
+        self,
+        producer_id: int,
+        commit: bool,
+        reply: Callable[[int], None],
+        error_code: int,
+        _offset: int,
+        _moment: Moment,
+    ) -> Sequence[Effect]:
+        if error_code == codes.NONE:
+            self._offsets.end_transaction(producer_id, commit=commit)
+        return [Reply(reply, error_code)]

@@ -1,0 +1,204 @@
+"""The transaction coordinator: which partition of `__transaction_state` a transactional id belongs
+to, and what the requests of producers come to.
+
+Every call returns once what it says is on disk. The topic is made when somebody first asks for a
+coordinator of transactions.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from kafkalite.coordinator.machine import Effect, Moment
+from kafkalite.coordinator.runtime import InternalTopic, Runtime
+from kafkalite.coordinator.shard import FAILED, Shard
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.image import TRANSACTIONS_TOPIC
+from kafkalite.protocol import codes
+from kafkalite.tasks import Future, TimedOutError
+from kafkalite.transactions.host import TransactionHost
+from kafkalite.transactions.machine import (
+    AddRequest,
+    AnswerTo,
+    DueMarkers,
+    InitRequest,
+    Limits,
+    ProducerAnswer,
+    TransactionMachine,
+)
+from kafkalite.transactions.markers import Markers, MarkerWriter, marker_of
+from kafkalite.transactions.records import SERDE
+from kafkalite.transactions.states import NO_ID, End, TopicPartition, Transaction
+
+TRANSACTION_VERSION: Final = "transaction.version"
+ID_WAIT_MS: Final = 2_500
+"""So long waits who needs a block of producer ids."""
+
+Question = Callable[[TransactionMachine, AnswerTo, Moment], Sequence[Effect]]
+
+
+class TransactionCoordinator:
+    """All transactional ids of this node. Used by the control thread only."""
+
+    def __init__(self, context: TransactionHost) -> None:
+        config = context.config
+        self._context = context
+        limits = Limits(
+            timeout_ms_max=config["transaction.max.timeout.ms"],
+            timeout_interval_ms=config[
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+            ],
+            expiration_ms=config["transactional.id.expiration.ms"],
+            expiry_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
+        )
+        topic = InternalTopic(
+            name=TRANSACTIONS_TOPIC,
+            partition_count=config["transaction.state.log.num.partitions"],
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
+                "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+                "unclean.leader.election.enable": "false",
+            },
+            serde=SERDE,
+            codec=0,
+        )
+        self.settle_wait_ms: int = config["add.partitions.to.txn.retry.backoff.max.ms"]
+        """So long waits Produce for the end of the last transaction."""
+        self._writer = MarkerWriter(context)
+        make_machine = partial(
+            TransactionMachine,
+            limits,
+            self._level,
+            self._next_id,
+            self._write_markers,
+        )
+        self.runtime = Runtime[TransactionMachine](context, topic, make_machine)
+        """The topic and its shards."""
+
+    def _level(self) -> int:
+        return self._context.image.features.get(TRANSACTION_VERSION, 0)
+
+    def _next_id(self) -> int:
+        producer_id = self._context.controller.next_producer_id()
+        return NO_ID if producer_id is None else producer_id
+
+    # --- producers --------------------------------------------------------------------------------
+
+    async def init_producer_id(self, transactional_id: str, request: InitRequest) -> ProducerAnswer:
+        """InitProducerId with a transactional id."""
+        return await self._ask(
+            transactional_id,
+            lambda machine, reply, moment: machine.init_producer_id(
+                transactional_id, request, reply, moment
+            ),
+        )
+
+    async def end(self, transactional_id: str, end: End) -> ProducerAnswer:
+        """EndTxn."""
+        return await self._ask(
+            transactional_id,
+            lambda machine, reply, moment: machine.end(transactional_id, end, reply, moment),
+        )
+
+    async def _ask(self, transactional_id: str, question: Question) -> ProducerAnswer:
+        """Asks a machine, a second time if it has lacked a producer id."""
+        answer = ProducerAnswer(codes.COORDINATOR_LOAD_IN_PROGRESS)
+        for _ in range(2):
+            shard, code = self.runtime.find_to_write(transactional_id)
+            if shard is None:
+                return ProducerAnswer(code)
+            told = Future[ProducerAnswer]()
+            shard.perform(question(shard.machine, told.set, shard.moment()))
+            answer = await told
+            if answer.error_code != codes.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await self._allocate()
+        return answer
+
+    async def _allocate(self) -> None:
+        """Gets producer ids if there are none."""
+        context = self._context
+        with suppress(TimedOutError, ControllerError), context.time_limit(ID_WAIT_MS):
+            async with context.write_lock.held(()):
+                # Somebody before may have taken the next block.
+                if context.controller.next_producer_id() is None:
+                    await context.tasks.start(context.controller.allocate_producer_ids())
+
+    async def add_partitions(
+        self, transactional_id: str, request: AddRequest, wait_ms: int = 0
+    ) -> int:
+        """AddPartitionsToTxn and AddOffsetsToTxn: one code for all. Waits so long for the end of
+        the last transaction."""
+        code = await self._add(transactional_id, request)
+        if code == codes.CONCURRENT_TRANSACTIONS and wait_ms:
+            settled = Future[None]()
+            shard, _ = self.runtime.find_to_write(transactional_id)
+            if shard is not None and shard.machine.when_settled(transactional_id, settled.set):
+                with suppress(TimedOutError), self._context.time_limit(wait_ms):
+                    await settled
+                    code = await self._add(transactional_id, request)
+        return code
+
+    async def _add(self, transactional_id: str, request: AddRequest) -> int:
+        shard, code = self.runtime.find_to_write(transactional_id)
+        if shard is None:
+            return code
+        answer = Future[int]()
+        shard.perform(
+            shard.machine.add_partitions(transactional_id, request, answer.set, shard.moment())
+        )
+        return await answer
+
+    def check_partitions(
+        self, transactional_id: str, request: AddRequest
+    ) -> dict[TopicPartition, int]:
+        """AddPartitionsToTxn that only verifies."""
+        shard, code = self.runtime.find(transactional_id)
+        if shard is None:
+            return dict.fromkeys(request.partitions, code)
+        return shard.machine.check_partitions(transactional_id, request)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Transaction | int:
+        """A transactional id as it is, or why it cannot be told."""
+        shard, code = self.runtime.find(transactional_id)
+        if shard is None:
+            return code
+        entry = shard.machine.entries.get(transactional_id)
+        return codes.TRANSACTIONAL_ID_NOT_FOUND if entry is None else entry.now
+
+    # --- markers ----------------------------------------------------------------------------------
+
+    @property
+    def writer(self) -> MarkerWriter:
+        """Writes markers, for those who ask for one by themselves (WriteTxnMarkers)."""
+        return self._writer
+
+    def _write_markers(self, due: DueMarkers) -> None:
+        self._context.tasks.start(self._end_transaction(due))
+
+    async def _end_transaction(self, due: DueMarkers) -> None:
+        """Writes the markers of a transaction, and notes that it is over."""
+        transactional_id, transaction = due
+        shard = self.runtime.shard_of(transactional_id)
+        if shard is None:
+            return
+        producer = marker_of(
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.commits,
+            self._epoch_of(shard),
+            transaction.client_version,
+        )
+        markers = Markers(producer, transaction.partitions)
+        await self._writer.write_all(markers, lambda: shard.state != FAILED)
+        machine = shard.machine
+        shard.perform(machine.on_markers_written(transactional_id, transaction, shard.moment()))
+
+    def _epoch_of(self, shard: Shard[TransactionMachine]) -> int:
+        topic = self._context.image.topics[TRANSACTIONS_TOPIC]
+        return topic.partitions[shard.partition].leader_epoch

@@ -1,0 +1,34 @@
+"""The broker as the transaction coordinator needs it (`kafkalite.context.Context`)."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kafkalite.coordinator.machine import Producer
+from kafkalite.coordinator.runtime import RuntimeHost
+from kafkalite.tasks import TimeLimit
+
+
+class Groups(Protocol):
+    """The group coordinator."""
+
+    def end_transaction(
+        self, partition: int, producer: Producer, reply: Callable[[int], None]
+    ) -> None: ...
+
+
+class Replicas(Protocol):
+    """The logs of this node."""
+
+    def refusal(self, name: str, index: int) -> int: ...
+
+
+class TransactionHost(RuntimeHost, Protocol):
+    """Used by the control thread only."""
+
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def replicas(self) -> Replicas: ...
+    @property
+    def controller(self) -> Any: ...
+    def time_limit(self, wait_ms: int) -> TimeLimit: ...

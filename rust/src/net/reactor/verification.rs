@@ -1,0 +1,90 @@
+//! Produce requests whose transaction is not open in a log yet: the coordinator is asked, by Python, and
+//! meanwhile nothing that follows on the connection is begun, so that no batch overtakes another.
+
+use crate::api::k00_produce::{Produce, Verification};
+use crate::limits::CONTROL_REQUEST_BYTES;
+use crate::net::control::queue::ControlFrame;
+use crate::net::memory::HeldMemory;
+use crate::net::reactor::Reactor;
+use crate::net::session::{Slot, Verifying};
+
+/// As one broker asks another.
+const ADD_PARTITIONS_TO_TXN: (i16, i16) = (24, 5);
+
+impl Reactor {
+    /// Has the coordinator asked; a request that was large has its slot already.
+    pub(super) fn verify(
+        &mut self,
+        index: usize,
+        produce: Produce,
+        content: Vec<u8>,
+        verification: Verification,
+        at: Option<u64>,
+    ) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        let Verification { body, asked } = verification;
+        let verifying = Slot::Verifying(Box::new(Verifying {
+            produce,
+            content,
+            asked,
+        }));
+        let slot = connection.session.place(at, verifying);
+        let (listener, peer) = (connection.listener, connection.peer);
+        let identity = connection.session.identity().clone();
+        self.account_owed(index);
+        let (api_key, api_version) = ADD_PARTITIONS_TO_TXN;
+        let memory_bytes = CONTROL_REQUEST_BYTES + body.len();
+        let parked = self.parked(token, slot);
+        self.shared.control().put(ControlFrame {
+            parked,
+            api_key,
+            api_version,
+            correlation_id: 0,
+            client_id: None,
+            listener,
+            listener_name: self.shared.listener_name(listener),
+            identity,
+            peer,
+            is_internal: true,
+            body,
+            memory: HeldMemory::new(&self.shared.memory, memory_bytes),
+        });
+    }
+
+    /// The coordinator has answered: goes on with the partitions that it lets pass.
+    pub(super) fn on_verified(&mut self, index: usize, slot: u64, codes: &[i16]) {
+        let token = self.connections.token_of(index);
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        if !matches!(connection.session.slot(slot), Some(Slot::Verifying(_))) {
+            return;
+        }
+        let nothing = Slot::ReadingRequest { memory_bytes: 0 };
+        let Some(Slot::Verifying(verifying)) = connection.session.take(slot, nothing) else {
+            return;
+        };
+        let Verifying {
+            mut produce,
+            content,
+            asked,
+        } = *verifying;
+        produce.verified(&asked, codes);
+        let begun = self.begin_produce(index, produce, &content, 0, Some(slot));
+        if let Some(buffer) = self.calls.end_buffer(content) {
+            self.buffers.recycle(buffer);
+        }
+        if let Err(why) = begun {
+            self.log_disconnect(index, &why);
+            self.end(token);
+        }
+        if self.connections.place_of(token).is_some() {
+            self.account_owed(index);
+            // What follows has waited for this.
+            self.touch(token);
+        }
+    }
+}
