@@ -137,6 +137,38 @@ def alter_groups(count: int, text: Text) -> Any:
     return messages.IncrementalAlterConfigsRequest(resources=resources)
 
 
+def add_partitions(count: int, _text: Text) -> Any:
+    indexes = [index % KNOWN_PARTITIONS for index in range(count - 1)]
+    return messages.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="nobody",
+        v3_and_below_producer_id=1,
+        v3_and_below_producer_epoch=1,
+        v3_and_below_topics=[(KNOWN, indexes)],
+    )
+
+
+def verify_partitions(count: int, text: Text) -> Any:
+    transactions = [(text(index), 1, 1, True, [(KNOWN, [0])]) for index in range(count // 3)]
+    return messages.AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def write_markers(count: int, text: Text) -> Any:
+    topics = [(text(index), [0]) for index in range(count // 2)]
+    return messages.WriteTxnMarkersRequest(markers=[(1, 1, True, topics, 0)])
+
+
+def commit_in_transaction(count: int, text: Text) -> Any:
+    rows = [(index % KNOWN_PARTITIONS, 1, -1, text(index)) for index in range(count - 1)]
+    return messages.TxnOffsetCommitRequest(
+        transactional_id="nobody",
+        group_id="group",
+        producer_id=1,
+        producer_epoch=1,
+        generation_id=-1,
+        topics=[(KNOWN, rows)],
+    )
+
+
 def names_of(kind: str, field: str, **others: Any) -> Callable[[int, Text], Any]:
     """A request with an array of strings."""
 
@@ -266,6 +298,20 @@ CASES: dict[str, tuple[str, int, Callable[[int, Text], Any]]] = {
         lambda count, _text: messages.ListConfigResourcesRequest(
             resource_types=[index % 100 for index in range(count)]
         ),
+    ),
+    "AddPartitionsToTxn": ("AddPartitionsToTxn", 3, add_partitions),
+    "AddPartitionsToTxn, of brokers": ("AddPartitionsToTxn", 5, verify_partitions),
+    "WriteTxnMarkers": ("WriteTxnMarkers", 1, write_markers),
+    "WriteTxnMarkers, many": (
+        "WriteTxnMarkers",
+        1,
+        rows_of("WriteTxnMarkers", "markers", lambda text: (1, 1, True, [(text, [0])], 0)),
+    ),
+    "TxnOffsetCommit": ("TxnOffsetCommit", 3, commit_in_transaction),
+    "DescribeTransactions": (
+        "DescribeTransactions",
+        0,
+        names_of("DescribeTransactions", "transactional_ids"),
     ),
     "DescribeTopicPartitions": (
         "DescribeTopicPartitions",

@@ -18,7 +18,7 @@ partition that is not in it.
 Version notes: v4 is for brokers, with several transactions (KIP-890); v5 TRANSACTION_ABORTABLE.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kafkalite import _native
@@ -26,6 +26,7 @@ from kafkalite.access import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, W
 from kafkalite.context import Context
 from kafkalite.metadata.image import INTERNAL_TOPICS
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Task, all_done
 from kafkalite.transactions.machine import AddRequest
 from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS, TopicPartition
 
@@ -49,14 +50,15 @@ async def handle(
             message.v3_and_below_transactional_id,
             message.v3_and_below_producer_id,
             message.v3_and_below_producer_epoch,
-            _partitions(topics),
+            await _partitions(context, topics),
         )
         if version < FENCED_SINCE:
-            found = {each: _as_before_fencing(code) for each, code in found.items()}
-        return Response(results_by_topic_v3_and_below=_topics(topics, found))
+            for each in [each for each, code in found.items() if code == codes.PRODUCER_FENCED]:
+                found[each] = codes.INVALID_PRODUCER_EPOCH
+        return Response(results_by_topic_v3_and_below=await _topics(context, topics, found))
     if request.is_internal:
         (transaction,) = message.transactions
-        asked = _partitions(transaction.topics)
+        asked = await _partitions(context, transaction.topics)
         wait_ms = context.transactions.settle_wait_ms
         found = await _add_or_verify(context, transaction, asked, wait_ms)
         context.core.requests.respond_verified(request, [found[each] for each in asked])
@@ -64,13 +66,16 @@ async def handle(
     if not context.may(request, CLUSTER_ACTION, CLUSTER):
         return Response(error_code=codes.CLUSTER_AUTHORIZATION_FAILED)
     response = Response()
-    for transaction in message.transactions:
-        asked = _partitions(transaction.topics)
-        found = await _add_or_verify(context, transaction, asked, 0)
+    begun: list[Task[dict[TopicPartition, int]]] = []
+    async for transaction in context.tasks.sliced(message.transactions):
+        asked = await _partitions(context, transaction.topics)
+        begun.append(context.tasks.start(_add_or_verify(context, transaction, asked, 0), request))
+    await all_done(begun)
+    for transaction, judged in zip(message.transactions, begun, strict=True):
         response.results_by_transaction.append(
             Response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_topics(transaction.topics, found),
+                topic_results=await _topics(context, transaction.topics, judged.result()),
             )
         )
     return response
@@ -87,17 +92,19 @@ async def _add(
     context, request = asker
     if not context.may(request, WRITE, TRANSACTIONAL_ID, transactional_id):
         return dict.fromkeys(asked, codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    topics = {topic for topic, _ in asked} - INTERNAL_TOPICS
+    sliced = context.tasks.sliced
+    topics = {topic async for topic, _ in sliced(asked)} - INTERNAL_TOPICS
     permitted = await context.permitted(request, WRITE, TOPIC, topics)
     refused = {
         each: codes.UNKNOWN_TOPIC_OR_PARTITION
         if each[0] in permitted
         else codes.TOPIC_AUTHORIZATION_FAILED
-        for each in asked
+        async for each in sliced(asked)
         if each[0] not in permitted or not _is_there(context, *each)
     }
     if refused:
-        return {each: refused.get(each, codes.OPERATION_NOT_ATTEMPTED) for each in asked}
+        not_attempted = codes.OPERATION_NOT_ATTEMPTED
+        return {each: refused.get(each, not_attempted) async for each in sliced(asked)}
     if not transactional_id:
         return dict.fromkeys(asked, codes.INVALID_REQUEST)
     add = AddRequest(producer_id, producer_epoch, frozenset(asked), 0)
@@ -127,24 +134,28 @@ def _is_there(context: Context, topic: str, partition: int) -> bool:
     return image is not None and 0 <= partition < len(image.partitions)
 
 
-def _as_before_fencing(code: int) -> int:
-    return codes.INVALID_PRODUCER_EPOCH if code == codes.PRODUCER_FENCED else code
+async def _partitions(context: Context, topics: Sequence[Any]) -> list[TopicPartition]:
+    sliced = context.tasks.sliced
+    return [
+        (each.name, partition)
+        async for each in sliced(topics)
+        async for partition in sliced(each.partitions)
+    ]
 
 
-def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
-    return [(each.name, partition) for each in topics for partition in each.partitions]
-
-
-def _topics(topics: Iterable[Any], found: dict[TopicPartition, int]) -> list[Any]:
+async def _topics(
+    context: Context, topics: Sequence[Any], found: dict[TopicPartition, int]
+) -> list[Any]:
     kind = Response.AddPartitionsToTxnTopicResult
     row = kind.AddPartitionsToTxnPartitionResult
+    sliced = context.tasks.sliced
     return [
         kind(
             name=each.name,
             results_by_partition=[
                 row(partition_index=index, partition_error_code=found[each.name, index])
-                for index in each.partitions
+                async for index in sliced(each.partitions)
             ],
         )
-        for each in topics
+        async for each in sliced(topics)
     ]

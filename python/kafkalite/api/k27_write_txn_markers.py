@@ -15,7 +15,9 @@ from kafkalite import _native
 from kafkalite.access import ALTER, CLUSTER, CLUSTER_ACTION
 from kafkalite.context import Context
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Task, all_done
 from kafkalite.transactions.markers import marker_of
+from kafkalite.transactions.states import TopicPartition
 
 NAME = "WriteTxnMarkers"
 
@@ -30,7 +32,9 @@ async def handle(
     is_permitted = context.may(request, ALTER, CLUSTER) or context.may(
         request, CLUSTER_ACTION, CLUSTER
     )
-    for marker in message.markers:
+    sliced = context.tasks.sliced
+    begun: list[Task[dict[TopicPartition, int]]] = []
+    async for marker in sliced(message.markers):
         producer = marker_of(
             marker.producer_id,
             marker.producer_epoch,
@@ -38,17 +42,25 @@ async def handle(
             marker.coordinator_epoch,
             marker.transaction_version if request.api_version >= 2 else 0,
         )
-        asked = [(each.name, index) for each in marker.topics for index in each.partition_indexes]
-        found = dict.fromkeys(asked, codes.CLUSTER_AUTHORIZATION_FAILED)
+        asked = [
+            (each.name, index)
+            async for each in sliced(marker.topics)
+            async for index in sliced(each.partition_indexes)
+        ]
         if is_permitted:
-            found = await context.transactions.writer.write(producer, found)
+            writing = context.transactions.writer.write(producer, dict.fromkeys(asked))
+            begun.append(context.tasks.start(writing, request))
+    await all_done(begun)
+    for place, marker in enumerate(message.markers):
+        found = begun[place].result() if is_permitted else {}
         result = kind(producer_id=marker.producer_id)
-        for each in marker.topics:
+        async for each in sliced(marker.topics):
             rows = [
                 topic_kind.WritableTxnMarkerPartitionResult(
-                    partition_index=index, error_code=found[each.name, index]
+                    partition_index=index,
+                    error_code=found.get((each.name, index), codes.CLUSTER_AUTHORIZATION_FAILED),
                 )
-                for index in each.partition_indexes
+                async for index in sliced(each.partition_indexes)
             ]
             result.topics.append(topic_kind(name=each.name, partitions=rows))
         response.markers.append(result)

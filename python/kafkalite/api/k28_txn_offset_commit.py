@@ -37,6 +37,9 @@ MEMBERS_SINCE: Final = 3
 ABORTABLE_SINCE: Final = 4
 ADDS_SINCE: Final = 5
 
+OFFSETS_AT_ONCE: Final = 1_000
+"""So many are written in one step, which takes some milliseconds."""
+
 Response = messages.TxnOffsetCommitResponse
 
 
@@ -51,10 +54,11 @@ async def handle(
     permitted = await context.permitted(
         request, READ, TOPIC, {each.name for each in message.topics}
     )
-    for asked in message.topics:
+    sliced = context.tasks.sliced
+    async for asked in sliced(message.topics):
         topic = context.image.topics.get(asked.name)
         rows = []
-        for each in asked.partitions:
+        async for each in sliced(asked.partitions):
             index = each.partition_index
             if refusal:
                 rows.append((index, refusal))
@@ -73,7 +77,7 @@ async def handle(
             )
         judged.append((asked.name, topic is not None, rows))
     results = await _commit(context, version, message, taken) if taken else []
-    return _response(judged, [_code(each, version) for each in results])
+    return await _response(context, judged, [_code(each, version) for each in results])
 
 
 def _refusal(
@@ -100,20 +104,28 @@ async def _commit(
     guard, code = context.groups.begin_verification(group_id, producer_id, epoch)
     if not code and guard is not None:
         code = await _verify(context, version, message)
+        if code not in (codes.NONE, codes.CONCURRENT_TRANSACTIONS):
+            # What clients name takes no memory.
+            context.groups.forget_verification(group_id, producer_id, guard)
     if code:
         return [code] * len(taken)
-    commit = CommitRequest(
-        member_id=message.member_id if version >= MEMBERS_SINCE else "",
-        group_instance_id=message.group_instance_id if version >= MEMBERS_SINCE else None,
-        generation_id=message.generation_id if version >= MEMBERS_SINCE else -1,
-        retention_time_ms=-1,
-        knows_missing_groups=False,
-        offsets=taken,
-    )
-    told = Future[list[int]]()
     transaction = OffsetsInTransaction(producer_id, epoch, guard)
-    context.groups.commit_in_transaction(group_id, commit, transaction, told.set)
-    return await told
+    results: list[int] = []
+    for first in range(0, len(taken), OFFSETS_AT_ONCE):
+        commit = CommitRequest(
+            member_id=message.member_id if version >= MEMBERS_SINCE else "",
+            group_instance_id=message.group_instance_id if version >= MEMBERS_SINCE else None,
+            generation_id=message.generation_id if version >= MEMBERS_SINCE else -1,
+            retention_time_ms=-1,
+            knows_missing_groups=False,
+            offsets=taken[first : first + OFFSETS_AT_ONCE],
+        )
+        told = Future[list[int]]()
+        context.groups.commit_in_transaction(group_id, commit, transaction, told.set)
+        results += await told
+        if len(results) < len(taken):
+            await context.tasks.yield_now()
+    return results
 
 
 async def _verify(context: Context, version: int, message: messages.TxnOffsetCommitRequest) -> int:
@@ -143,13 +155,14 @@ def _code(code: int, version: int) -> int:
             return code
 
 
-def _response(judged: list[Judged], results: list[int]) -> Response:
+async def _response(context: Context, judged: list[Judged], results: list[int]) -> Response:
     left = iter(results)
     topics: dict[Any, list[Any]] = {}
     kind = Response.TxnOffsetCommitResponseTopic
     row = kind.TxnOffsetCommitResponsePartition
-    for name, _, rows in judged:
-        topics.setdefault(name, []).extend(
-            row(partition_index=index, error_code=refusal or next(left)) for index, refusal in rows
-        )
+    sliced = context.tasks.sliced
+    async for name, _, rows in sliced(judged):
+        told = topics.setdefault(name, [])
+        async for index, refusal in sliced(rows):
+            told.append(row(partition_index=index, error_code=refusal or next(left)))
     return Response(topics=[kind(name=name, partitions=rows) for name, rows in topics.items()])

@@ -22,8 +22,14 @@ async def handle(
     context: Context, request: _native.Request, message: messages.DescribeTransactionsRequest
 ) -> messages.DescribeTransactionsResponse:
     """Each id that is named, as it is on disk."""
-    states = [await _state(context, request, each) for each in message.transactional_ids]
-    return messages.DescribeTransactionsResponse(transaction_states=states)
+    response = messages.DescribeTransactionsResponse()
+    known: dict[str, State] = {}
+    async for each in context.tasks.sliced(message.transactional_ids):
+        if each not in known:
+            # As often as it is named, which need not take memory.
+            known[each] = await _state(context, request, each)
+        response.transaction_states.append(known[each])
+    return response
 
 
 async def _state(context: Context, request: _native.Request, transactional_id: str) -> State:

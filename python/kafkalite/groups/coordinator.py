@@ -143,6 +143,12 @@ class GroupCoordinator:
             producer_id, producer_epoch
         ), codes.NONE
 
+    def forget_verification(self, group_id: str, producer_id: int, guard: int) -> None:
+        """Drops a verification that the transaction's coordinator has refused."""
+        shard, _ = self.runtime.find_to_write(group_id)
+        if shard is not None:
+            shard.machine.transactions.verifications.drop(producer_id, guard)
+
     def commit_in_transaction(
         self,
         group_id: str,

@@ -32,7 +32,7 @@ class Verifications:
         if self._open.get(producer_id) == producer_epoch:
             return None
         begun = self._begun.get(producer_id)
-        if begun is None or begun.producer_epoch != producer_epoch:
+        if begun is None or begun.producer_epoch < producer_epoch:
             self._last_guard += 1
             begun = self._begun[producer_id] = Verification(self._last_guard, producer_epoch)
         return begun.guard
@@ -57,6 +57,12 @@ class Verifications:
         is_of_next = begun is not None and begun.producer_epoch == producer_epoch
         if not (is_of_next and marker.transaction_version >= EPOCHS_SINCE):
             self._begun.pop(producer_id, None)
+
+    def drop(self, producer_id: int, guard: int) -> None:
+        """Ends what has begun with this guard: the transaction is not known."""
+        begun = self._begun.get(producer_id)
+        if begun is not None and begun.guard == guard:
+            del self._begun[producer_id]
 
     def forget(self, producer_id: int) -> None:
         """What was being written is not: the next offsets are asked for once more."""

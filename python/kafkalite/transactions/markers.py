@@ -1,7 +1,8 @@
 """The markers of transactions that are decided: written to every partition, until all are on disk.
 
-What cannot be written is tried again for ever, since what was decided must come to pass. A
-partition that is gone needs none. Offsets that were committed in the transaction are in
+What cannot be written is tried again until it can be, since what was decided must come to pass:
+after a tenth of a second, and then twice as late each time, up to ten seconds. A partition that is
+gone needs none. Offsets that were committed in the transaction are in
 `__consumer_offsets`, which the group coordinator alone writes to.
 """
 
@@ -19,6 +20,9 @@ from kafkalite.transactions.host import TransactionHost
 from kafkalite.transactions.states import TopicPartition
 
 RETRY_MS: Final = 100
+RETRY_MS_MAX: Final = 10_000
+TOLD_FROM_MS: Final = 1_600
+"""Markers that wait for so long are told of: logs and groups that are being loaded take less."""
 
 DONE: Final = (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -39,27 +43,29 @@ class MarkerWriter:
     async def write_all(self, markers: Markers, is_due: Callable[[], bool]) -> None:
         """Returns once every partition has its marker; before, if it is due no longer."""
         left = set(markers.partitions)
-        last_failure = codes.NONE
+        pause_ms = RETRY_MS
         while left and is_due():
             found = await self.write(markers.producer, left)
             left = {each for each, code in found.items() if code not in DONE}
             if left:
-                failure = found[min(left)]
-                if failure not in (last_failure, codes.COORDINATOR_LOAD_IN_PROGRESS):
-                    last_failure = failure
-                    producer_id = markers.producer.producer_id
-                    where = ", ".join(f"{name}-{index}" for name, index in sorted(left)[:3])
-                    self._context.log.error(
-                        f"markers of producer {producer_id} cannot be written to {where} "
-                        f"(error {failure}), and are tried again"
-                    )
-                await self._pause()
+                if pause_ms == TOLD_FROM_MS:
+                    self._tell(markers.producer, left, found[min(left)])
+                await self._pause(pause_ms)
+                pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
+
+    def _tell(self, producer: Producer, left: set[TopicPartition], code: int) -> None:
+        where = ", ".join(f"{name}-{index}" for name, index in sorted(left)[:3])
+        self._context.log.error(
+            f"markers of producer {producer.producer_id} cannot be written to {where} "
+            f"({len(left)} partitions in all, error {code}), and are tried again"
+        )
 
     async def write(
         self, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Writes a marker to each of the partitions, once: their codes, when all are on disk."""
-        begun = {each: self._begin(producer, *each) for each in partitions}
+        sliced = self._context.tasks.sliced
+        begun = {each: self._begin(producer, *each) async for each in sliced(partitions)}
         await all_done(begun.values())
         return {each: written.result() for each, written in begun.items()}
 
@@ -95,9 +101,9 @@ class MarkerWriter:
             appended.watch(tell)
         return written
 
-    def _pause(self) -> Future[None]:
+    def _pause(self, pause_ms: int) -> Future[None]:
         over = Future[None]()
-        self._context.timers.call_at(self._context.now_ms() + RETRY_MS, partial(over.set, None))
+        self._context.timers.call_at(self._context.now_ms() + pause_ms, partial(over.set, None))
         return over
 
 

@@ -1,0 +1,30 @@
+"""Verification of offsets that are committed in transactions."""
+
+from kafkalite.coordinator.machine import Marker
+from kafkalite.groups.verifications import Verifications
+
+
+def test_what_the_coordinator_refuses_takes_no_memory() -> None:
+    all_of = Verifications()
+    for producer_id in range(100):
+        guard = all_of.begin(producer_id, 0)
+        assert guard is not None
+        all_of.drop(producer_id, guard)
+        assert not all_of.is_verified(producer_id, 0, guard)
+    assert not all_of._begun
+
+
+def test_an_older_epoch_does_not_void_the_guard_of_a_newer_one() -> None:
+    all_of = Verifications()
+    guard = all_of.begin(7, 5)
+    older = all_of.begin(7, 4)
+    assert all_of.is_verified(7, 5, guard)
+    assert not all_of.is_verified(7, 4, older)
+
+
+def test_a_guard_is_void_once_the_transaction_has_ended() -> None:
+    all_of = Verifications()
+    guard = all_of.begin(7, 0)
+    all_of.note_marker(7, 0, Marker(commit=True, coordinator_epoch=0, transaction_version=0))
+    assert not all_of.is_verified(7, 0, guard)
+    assert all_of.begin(7, 0) != guard
