@@ -65,6 +65,30 @@ def test_offsets_outside_of_a_transaction_are_not_taken(
     assert stable_offset(connection, group, topic) == (-1, 0)
 
 
+def test_offsets_that_are_written_in_several_steps_hold_together(
+    connection: Connection, topic: str
+) -> None:
+    client = transactor(connection)
+    group = client.name
+    assert add_offsets(client, group) == 0
+    rows = [(0, offset, -1, "") for offset in range(2_500)]
+    request = messages.TxnOffsetCommitRequest(
+        transactional_id=client.name,
+        group_id=group,
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        generation_id=-1,
+        topics=[(topic, rows)],
+    )
+    answer = connection.ask("TxnOffsetCommit", 3, request)
+    assert [each.error_code for each in answer.topics[0].partitions] == [0] * 2_500
+    assert stable_offset(connection, group, topic) == (-1, 88)
+    assert client.end(True) == 0
+    while (found := stable_offset(connection, group, topic)) == (-1, 88):
+        pass
+    assert found == (2_499, 0)
+
+
 def test_who_is_no_member_of_the_generation_commits_nothing(
     connection: Connection, topic: str
 ) -> None:

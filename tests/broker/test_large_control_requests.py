@@ -32,6 +32,7 @@ CHEAP = {
     "ListPartitionReassignments",
     "OffsetCommit",
     "SyncGroup",
+    "TxnOffsetCommit",
     "UpdateFeatures",
 }
 """Take hardly longer than a few requests of the other connection, or too long for a test."""
