@@ -269,6 +269,20 @@ def test_a_value_is_no_longer_than_kafkas_metadata_takes(connection: Connection)
     assert own(connection, TOPIC, "long-values") == {key: fits}
 
 
+def test_names_are_no_longer_than_metadata_takes(connection: Connection) -> None:
+    """Kafka closes the connection: a record of one of 30 MB would be more than a batch may be."""
+    refused = [(42, "A name is longer than 32767 characters.")]
+    name = "x" * 32_768
+    timeout = [("consumer.session.timeout.ms", SET, "46000")]
+    for resource in (
+        (GROUP, name, timeout),
+        (CLIENT_METRICS, name, [("interval.ms", SET, "1000")]),
+        (BROKER, "", [(name, SET, "1")]),
+    ):
+        assert change(connection, resource) == refused
+    assert change(connection, (GROUP, name[1:], timeout)) == [(0, None)]
+
+
 def test_what_the_log_says_of_a_change_is_short() -> None:
     key = "leader.replication.throttled.replicas"
     with kafkalite.Broker() as broker, Connection(broker.bootstrap_servers) as connection:

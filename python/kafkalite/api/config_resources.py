@@ -174,6 +174,7 @@ def changes_of_resource(
         raise ChangeRefusedError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
     if kind != BROKER:
         check_permitted(context, request, access.ALTER_CONFIGS, resource)
+    changes.check_name(name)
     made = rules[kind](context, name, changes_of)
     if kind == BROKER:
         # Kafka's broker judges its own configs before its controller asks.

@@ -202,8 +202,10 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
 
 
 def check_lengths(own: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
-    """Raises ChangeRefusedError where a value is to be set that is too long, for any resource."""
+    """Raises ChangeRefusedError where a value is to be set that is too long, or its key is, for any
+    resource."""
     for name, text in changes.items():
+        check_name(name)
         if text is None or text == own.get(name) or java_length(text) <= VALUE_LENGTH_MAX:
             continue
         raise ChangeRefusedError(
@@ -211,6 +213,13 @@ def check_lengths(own: Mapping[str, str], changes: Mapping[str, str | None]) -> 
             "The configuration value cannot be added because it exceeds the maximum value size of "
             f"{VALUE_LENGTH_MAX} bytes.",
         )
+
+
+def check_name(name: str) -> None:
+    """Raises ChangeRefusedError for a name of a resource or key that the metadata cannot hold."""
+    if len(name) > VALUE_LENGTH_MAX:
+        sentence = f"A name is longer than {VALUE_LENGTH_MAX} characters."
+        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
 
 
 def check_topic(config: Config, after: Mapping[str, str]) -> None:
