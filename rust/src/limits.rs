@@ -78,6 +78,10 @@ pub const SYNC_FILE_SYSTEM_REST: u32 = 50;
 /// file system.
 pub const CREATING_THREADS: usize = 8;
 
+/// Directories of deleted logs that the housekeeper removes before it looks at what else is due, and
+/// whether it is to stop.
+pub const DIRECTORIES_PER_TICK: usize = 16;
+
 /// Appends written by one `pwritev`; more are split. Linux allows 1,024 vectors a call.
 pub const APPEND_VECTORS_MAX: usize = 1024;
 

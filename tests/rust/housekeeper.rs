@@ -13,11 +13,13 @@ use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartit
 use kafkalite::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use kafkalite::log::log::Log;
 use kafkalite::log::names;
-use kafkalite::log::storage::DiskStorage;
+use kafkalite::log::storage::{DiskStorage, Storage};
 use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;
 
 use crate::log_directory;
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 /// When the log directories are opened.
 const START_MS: i64 = log_directory::NOW_MS;
@@ -515,4 +517,52 @@ fn a_log_over_which_a_chore_panics_keeps_no_other_waiting() {
         told,
         [format!("the code for {} {sentence}", path.display())]
     );
+}
+
+/// A start removed what deleted logs had left behind, one directory after the other, and failed with
+/// the first that could not be removed.
+#[test]
+fn directories_of_deleted_logs_are_left_to_the_housekeeper_each_for_itself() {
+    let home = Path::new("/logs");
+    let storage = MemoryStorage::default();
+    let open = || {
+        let config = LogConfig::default();
+        Arc::new(log_directory::open(storage.clone(), home, &config).unwrap())
+    };
+    let left = || {
+        let entries = storage.read_directory(home).unwrap();
+        let names = entries.into_iter().map(|entry| entry.name);
+        let left = names.filter(|name| name.ends_with(names::DELETE_DIRECTORY));
+        left.collect::<Vec<_>>()
+    };
+    let directory = open();
+    for partition in 0..20 {
+        let id = Uuid([1; 16]);
+        let made = directory.create_log("t", partition, id, LogConfig::default(), START_MS);
+        made.unwrap();
+        let unique = format!("{partition:08x}");
+        directory
+            .delete_log("t", partition, &unique, START_MS)
+            .unwrap();
+    }
+    drop(directory);
+    let stuck = "t-3.00000003-delete";
+    storage.inject(Fault::of(Operation::RemoveDirectory, stuck, Failure::Io).lasting());
+    let directory = open();
+    assert_eq!(left().len(), 20, "no start waits for them");
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let told = failures.clone();
+    let on_error = Box::new(move |error: &kafkalite::error::Error| {
+        told.lock().push(error.to_string());
+    });
+    let mut housekeeper =
+        Housekeeper::new(directory.clone(), Intervals::default(), START_MS, on_error);
+    let next_ms = housekeeper.tick(START_MS);
+    assert_eq!(left().len(), 4 + 1, "a portion");
+    assert!(next_ms <= START_MS, "the next portion is due");
+    housekeeper.tick(START_MS);
+    assert_eq!(left(), [stuck]);
+    assert_eq!(failures.lock().len(), 1);
+    assert!(failures.lock()[0].contains(stuck));
+    assert!(!directory.health().is_offline());
 }

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::clock::wall_ms;
 use crate::crash::or_error;
 use crate::error::{Error, Result};
+use crate::limits::DIRECTORIES_PER_TICK;
 
 use super::compact::Cleaner;
 use super::deadline::Deadline;
@@ -119,9 +120,12 @@ impl Housekeeper {
         self.tell(or_error(directory.path(), || {
             directory.deletions().remove_due_files(now_ms)
         }));
-        self.tell(or_error(directory.path(), || {
-            directory.remove_condemned(now_ms)
-        }));
+        let due = directory
+            .deletions()
+            .take_due_directories(now_ms, DIRECTORIES_PER_TICK);
+        for path in due {
+            self.tell(or_error(&path, || directory.remove_deleted(&path)));
+        }
     }
 
     fn run(&mut self, chore: Chore, now_ms: i64) {

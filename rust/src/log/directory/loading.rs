@@ -17,6 +17,7 @@ use super::checkpoints::Checkpoints;
 use super::logs::renamed;
 use super::{DirectoryOptions, LogDirectory, in_parallel};
 use crate::error::{Error, Result};
+use crate::log::deadline::Deadline;
 use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::names;
 use crate::log::partition_metadata;
@@ -46,7 +47,7 @@ impl LogDirectory {
                 .map_err(Error::io("unlink", &marker))?;
             self.sync_names()?;
         }
-        let todo = self.partitions()?;
+        let todo = self.partitions(options.now_ms)?;
         let file_system = self.file_system_for(todo.len()).filter(|_| !self.was_clean);
         let loading = Loading {
             options,
@@ -75,14 +76,17 @@ impl LogDirectory {
         Ok(strays)
     }
 
-    /// Names of the partitions' directories, in order. Removes those of deleted ones.
-    fn partitions(&self) -> Result<Vec<(String, TopicPartition)>> {
+    /// Names of the partitions' directories, in order. Those of deleted ones are left to the
+    /// housekeeper, so that no start waits for them, or fails with one that cannot be removed.
+    fn partitions(&self, now_ms: i64) -> Result<Vec<(String, TopicPartition)>> {
         let mut found = Vec::new();
         let entries = self.storage().read_directory(&self.path);
         let entries = entries.map_err(Error::io("readdir", &self.path))?;
         for entry in entries.into_iter().filter(|entry| entry.is_directory) {
             if entry.name.ends_with(names::DELETE_DIRECTORY) {
-                self.remove_deleted(&self.path.join(&entry.name))?;
+                let at_once = Deadline::after(0, now_ms);
+                self.deletions
+                    .add_directory(self.path.join(&entry.name), at_once);
             } else if let Some((topic, partition)) = names::parse_partition_directory(&entry.name)
                 && topic != names::METADATA_TOPIC
             {

@@ -207,13 +207,14 @@ impl LogDirectory {
     /// Removes the directories that `delete_log` has renamed and whose delay is over. Errors: the
     /// first failure; that directory is left to the next start.
     pub fn remove_condemned(&self, now_ms: i64) -> Result<()> {
-        let due = self.deletions.take_due_directories(now_ms);
+        let due = self.deletions.take_due_directories(now_ms, usize::MAX);
         due.iter()
             .map(|path| self.remove_deleted(path))
             .fold(Ok(()), Result::and)
     }
 
-    pub(super) fn remove_deleted(&self, path: &Path) -> Result<()> {
+    /// Removes the directory of a deleted log. Errors: `Io`; it is left to the next start.
+    pub(in crate::log) fn remove_deleted(&self, path: &Path) -> Result<()> {
         let removed = self.storage().remove_directory_all(path);
         removed.map_err(Error::io("rmdir", path))
     }

@@ -126,11 +126,11 @@ impl Deletions {
         self.expect(until.due_ms());
     }
 
-    /// Takes out the renamed directories whose delay is over.
-    pub fn take_due_directories(&self, now_ms: i64) -> Vec<PathBuf> {
+    /// Takes out renamed directories whose delay is over, at most so many.
+    pub fn take_due_directories(&self, now_ms: i64, count_max: usize) -> Vec<PathBuf> {
         let mut directories = self.directories.lock();
         let due = directories.extract_if(.., |(until, _)| until.is_over(now_ms));
-        due.map(|(_, path)| path).collect()
+        due.map(|(_, path)| path).take(count_max).collect()
     }
 
     /// Unlinks the files that are due, of each log. Errors: one, after all have had their turn.
