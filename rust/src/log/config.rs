@@ -358,36 +358,6 @@ mod tests {
         assert_eq!(config, expected);
     }
 
-    /// DescribeConfigs tells the rows' defaults, and a log without a configuration has these: where one of
-    /// them was changed alone, nobody noticed.
-    #[test]
-    fn the_defaults_are_those_of_the_rows() {
-        let of_topics = include_str!("../../../python/kafkalite/config/topic.txt");
-        let of_brokers = include_str!("../../../python/kafkalite/config/broker.txt");
-        let of_engine = |row: &&str| {
-            let keys = [
-                "kafkalite.acks.fsync",
-                "kafkalite.produce.validation",
-                "producer.id.expiration.ms",
-            ];
-            keys.iter().any(|key| row.split(' ').next() == Some(key))
-        };
-        let rows = of_topics
-            .lines()
-            .chain(of_brokers.lines().filter(of_engine));
-        let mut keys = Vec::new();
-        for row in rows.filter(|row| row.starts_with(|first: char| first.is_ascii_lowercase())) {
-            let words: Vec<&str> = row.split("  ").collect();
-            let (key, default) = (words[0], words[2].trim_matches('"'));
-            if default != "-" {
-                let config = read(&[(key, default)]).unwrap_or_else(|error| panic!("{error}"));
-                assert_eq!(config, LogConfig::default(), "{row}");
-                keys.push(key);
-            }
-        }
-        assert!(keys.len() > 30, "{keys:?}");
-    }
-
     #[test]
     fn a_level_counts_for_its_codec_only_and_in_any_order() {
         let level_first = [
