@@ -2,12 +2,16 @@
 moment. Children of programs of their own, which an alarm ends that hang."""
 
 import multiprocessing
+import os
 import threading
+
+import pytest
 
 from client.fake import FakeBroker
 from client.test_producer_process import many, run_program, values_of
 from kafkalite import Broker
 from kafkalite.client import Producer
+from kafkalite.client.network.wakeup import Wakeup
 
 LOCKS = """
     import gc, os, signal, sys, threading, time
@@ -286,3 +290,33 @@ def test_threads_that_a_child_of_multiprocessing_waits_for_may_send_until_their_
     assert worker.exitcode == 0
     producer.close()
     assert values_of(kafka_broker, kafka_topic) == many("thread", 10)
+
+
+def test_a_fork_in_the_midst_of_a_close_costs_the_child_no_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread has closed the eventfd and not said so yet, the thread that forks has opened a file
+    under its number: the child closed that. One of some thousand processes of multiprocessing,
+    which opens pipes just before it forks, ended with exit code 1 and without a word."""
+    wakeup, close = Wakeup(), os.close
+    statuses = []
+
+    def close_and_fork(descriptor: int) -> None:
+        close(descriptor)
+        assert os.dup2(0, descriptor) == descriptor
+        child = os.fork()
+        if child == 0:
+            monkeypatch.undo()
+            wakeup.after_fork()
+            try:
+                os.fstat(descriptor)
+            except OSError:
+                os._exit(1)
+            os._exit(0)
+        statuses.append(os.waitpid(child, 0)[1])
+        close(descriptor)
+
+    monkeypatch.setattr("os.close", close_and_fork)
+    wakeup.close()
+    monkeypatch.undo()
+    assert statuses == [0]

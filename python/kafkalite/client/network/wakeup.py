@@ -27,9 +27,11 @@ class Wakeup(Closing):
     def close(self) -> None:
         """Nobody waits any more."""
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-            self._descriptor = -1
+            # Forgotten first: a process that forks in the midst of `os.close` has perhaps opened
+            # another file under the number, and the child would close that.
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def after_fork(self) -> None:
         """Closes the child's copy, though a thread of the parent may have been in `set`."""
