@@ -95,7 +95,7 @@ class _Write(NamedTuple):
     is_alone: bool = False
     """Has a batch of its own."""
     producer: Producer | None = None
-    """Of a transaction, whose records have a batch of their own."""
+    """The transaction's, whose records have a batch of their own."""
 
 
 class Shard(Generic[M]):

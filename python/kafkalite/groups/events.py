@@ -125,7 +125,7 @@ class OffsetsInTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     guard: int | None
-    """Of the asking of its coordinator (`Verifications`); None where that was not needed."""
+    """The guard of its verification (`Verifications`); None where there was none to make."""
 
 
 Leaving = list[tuple[str, str | None, str | None]]

@@ -64,7 +64,7 @@ pub enum Slot {
 /// A Produce request whose coordinator is asked.
 pub struct Verifying {
     pub produce: Produce,
-    /// What the ranges of its records count from.
+    /// The frame that the ranges of its records count in.
     pub content: Vec<u8>,
     /// Partitions that are asked for, and their guards.
     pub asked: Vec<(usize, u64)>,

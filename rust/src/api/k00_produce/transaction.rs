@@ -31,7 +31,7 @@ pub struct Transaction {
     places: Vec<usize>,
 }
 
-/// What is asked of a coordinator: AddPartitionsToTxn, and the partitions that it names in their
+/// The question to a coordinator: AddPartitionsToTxn, and the partitions that it names in their
 /// order, each with its guard.
 pub struct Verification {
     pub body: Vec<u8>,

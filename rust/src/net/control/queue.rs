@@ -50,7 +50,7 @@ pub struct ControlFrame {
 pub enum ControlAnswer {
     /// The response, with room for its size in front.
     Response(Vec<u8>),
-    /// What a transaction's coordinator says of each partition of a Produce request.
+    /// The code that a transaction's coordinator gives each partition of a Produce request.
     Verified(Vec<i16>),
     /// The key is one that Rust answers, and what was missing has been made.
     Again,
