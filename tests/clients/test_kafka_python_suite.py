@@ -34,8 +34,6 @@ EXCEPTIONS = {
     **EXCEPTIONS_OF_ANY_BROKER,
     "test_create_describe_delete_acls": "there is no authorizer, which ACLs are for",
     "test_alter_replica_log_dirs": "partitions do not move between directories yet (key 34)",
-    "test_transactional_producer_messages": "not tried since there are transactions",
-    "test_transactional_producer_offsets": "not tried since there are transactions",
 }
 """Tests that fail against kafkalite, and why they must. One that passes has to go from here."""
 

@@ -183,6 +183,26 @@ def _of_topics() -> Iterator[Denial]:
     yield _asked("DescribeTopicPartitions", 0, [], on="stranger", topics=[])
 
 
+def _of_transactions() -> Iterator[Denial]:
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    hidden = {"transactional_id": "hidden-id", **producer}
+    topics = [{"name": "open-topic", "partitions": [0]}]
+    added = {f"v3_and_below_{name}": value for name, value in {**hidden, "topics": topics}.items()}
+    yield _asked("AddPartitionsToTxn", 3, [53], **added)
+    transactions = [{**hidden, "verify_only": True, "topics": topics}]
+    yield _asked("AddPartitionsToTxn", 5, [31], transactions=transactions)
+    yield _asked("AddOffsetsToTxn", 4, [53], **hidden, group_id="open-group")
+    yield _asked("EndTxn", 5, [53], **hidden, committed=True)
+    markers = {"transaction_result": True, "coordinator_epoch": 0}
+    told = [{**producer, **markers, "topics": _named("open-topic", "hidden-topic")}]
+    yield _asked("WriteTxnMarkers", 1, [31, 31], markers=told)
+    rows = [{"partition_index": 0, "committed_offset": 1}]
+    offsets = [{"name": each, "partitions": rows} for each in ("open-topic", "hidden-topic")]
+    yield _asked("TxnOffsetCommit", 3, [53, 53], **hidden, group_id="open-group", topics=offsets)
+    ids = ["hidden-id", "hidden-other"]
+    yield _asked("DescribeTransactions", 0, [53, 53], transactional_ids=ids)
+
+
 def _of_configs() -> Iterator[Denial]:
     kinds = (
         (TOPIC, "hidden-topic"),
@@ -240,4 +260,10 @@ def _of_cluster() -> Iterator[Denial]:
     yield _asked("CreateAcls", 3, [31], creations=ACLS[:1])
 
 
-DENIALS: list[Denial] = [*_of_groups(), *_of_topics(), *_of_configs(), *_of_cluster()]
+DENIALS: list[Denial] = [
+    *_of_groups(),
+    *_of_topics(),
+    *_of_transactions(),
+    *_of_configs(),
+    *_of_cluster(),
+]

@@ -32,7 +32,7 @@ def error_codes(answer: Any) -> list[int]:
         return []
     found = []
     for name, value in answer.items():
-        is_code = name == "error_code"
+        is_code = name in ("error_code", "partition_error_code")
         found += [value] if is_code else error_codes(value)
     return found
 

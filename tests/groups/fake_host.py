@@ -81,8 +81,8 @@ class FakeLog:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def info(self, sentence: str) -> None:
-        self.lines.append(sentence)
+    def info(self, sentence: str, details: str = "") -> None:
+        self.lines.append(f"{sentence}\n{details}" if details else sentence)
 
     error = info
     warning = info
