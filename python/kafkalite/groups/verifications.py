@@ -65,5 +65,5 @@ class Verifications:
             del self._begun[producer_id]
 
     def forget(self, producer_id: int) -> None:
-        """Drops a verification whose offsets were not written: the next ones are asked for again."""
+        """Drops a verification whose offsets were not written; the next are asked for again."""
         self._open.pop(producer_id, None)
