@@ -3,15 +3,21 @@ moment. Children of programs of their own, which an alarm ends that hang."""
 
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 
 from client.fake import FakeBroker
 from client.test_producer_process import many, run_program, values_of
 from kafkalite import Broker
-from kafkalite.client import Producer
+from kafkalite.client import Consumer, GroupOptions, Producer
 from kafkalite.client.network.wakeup import Wakeup
+from kafkalite.errors import InvalidArgumentError
 
 LOCKS = """
     import gc, os, signal, sys, threading, time
@@ -320,3 +326,127 @@ def test_a_fork_in_the_midst_of_a_close_costs_the_child_no_file(
     wakeup.close()
     monkeypatch.undo()
     assert statuses == [0]
+
+
+def test_a_signal_in_the_midst_of_the_hook_leaves_the_child_nothing_of_the_parents(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """Its handler raised, which ended the hook: the child numbered its batches as the parent did,
+    and one of both was lost, acknowledged as a duplicate."""
+    program = """
+        import os, signal, sys
+        from kafkalite.client import Producer
+        from kafkalite.client.producer.sender import Sender
+        servers, topic = sys.argv[1:]
+        producer = Producer(servers)
+        producer.send(topic, b"of the parent")
+        producer.flush()
+        close = Sender.close
+        def interrupted(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            close(self)
+        Sender.close = interrupted
+        child = os.fork()  # Python tells of what a hook raises, and goes on
+        Sender.close = close
+        producer.send(topic, b"of the child" if child == 0 else b"of the parent, too")
+        producer.close()
+        if child == 0:
+            os._exit(7)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    command += [kafka_broker.bootstrap_servers, kafka_topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "child 7\n"
+    assert "KeyboardInterrupt" in done.stderr
+    values = [b"of the child", b"of the parent", b"of the parent, too"]
+    assert sorted(values_of(kafka_broker, kafka_topic)) == values
+
+
+def test_a_child_of_multiprocessing_that_is_interrupted_at_its_end_delivers_what_was_sent(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """Ctrl-C while it waited for its threads ended it without the end of its clients."""
+    producer = Producer(kafka_broker.bootstrap_servers, linger_ms=60_000)
+
+    def work() -> None:
+        producer.send(kafka_topic, b"open")
+        threading.Thread(target=threading.Event().wait, args=(60,)).start()
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join(50)
+    assert worker.exitcode == 1
+    producer.close()
+    assert values_of(kafka_broker, kafka_topic) == [b"open"]
+
+
+def test_a_producer_of_an_imported_module_is_closed_in_a_process_of_a_fork_server(
+    kafka_broker: Broker, kafka_topic: str, tmp_path: Path
+) -> None:
+    """The server's child imports the program before it knows what it is: nothing was sent at its
+    end."""
+    program = tmp_path / "served.py"
+    program.write_text(
+        textwrap.dedent("""
+            import multiprocessing, sys
+            from kafkalite.client import Producer
+            producer = Producer(sys.argv[1], linger_ms=60_000)
+            def work(topic): producer.send(topic, b"open")
+            if __name__ == "__main__":
+                server = multiprocessing.get_context("forkserver")
+                worker = server.Process(target=work, args=(sys.argv[2],))
+                worker.start()
+                worker.join()
+                print("child", worker.exitcode)
+                producer.close()
+        """)
+    )
+    command = [sys.executable, program, kafka_broker.bootstrap_servers, kafka_topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("child 0\n", "")
+    assert values_of(kafka_broker, kafka_topic) == [b"open"]
+
+
+def test_a_listener_that_forks_in_the_midst_of_a_close_takes_the_parent_out_of_no_group(
+    kafka_broker: Broker, kafka_topic: str
+) -> None:
+    """The child came back into the close, and left the group for the parent."""
+    program = """
+        import os, signal, sys
+        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        from kafkalite.client import Consumer, GroupAdmin
+        servers, topic = sys.argv[1:]
+        def revoked(_):
+            child = os.fork()
+            if child:
+                print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                with GroupAdmin(servers) as groups:
+                    print("members", len(groups.describe(topic).members))
+        consumer = Consumer(servers, group=topic)
+        consumer.subscribe(topic, on_revoked=revoked)
+        while not consumer.assignment: consumer.poll(100)
+        consumer.close()
+    """
+    told = run_program(program, kafka_broker.bootstrap_servers, kafka_topic)
+    assert "members 1" in told
+
+
+def test_a_closed_wakeup_keeps_nobody_waiting() -> None:
+    """The wait of a call that a handler of a signal had forked in raised ValueError."""
+    wakeup = Wakeup()
+    wakeup.close()
+    wakeup.wait(float("inf"))
+
+
+def test_a_consumer_with_wrong_options_leaves_no_descriptor_open() -> None:
+    def open_count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_count()
+    for _ in range(10):
+        with pytest.raises(InvalidArgumentError, match="session_timeout_ms"):
+            Consumer("127.0.0.1:1", group=GroupOptions("g", session_timeout_ms=-1))
+    assert open_count() == before

@@ -11,6 +11,7 @@ nothing is hooked before the first client is made.
 
 import atexit
 import os
+import signal
 import sys
 import threading
 import time
@@ -44,16 +45,21 @@ _watched: WeakValueDictionary[int, Client] = WeakValueDictionary()
 """The clients by their ids. Its list of references is taken in one step, whatever other threads do
 meanwhile."""
 _hooked_in = 0
-"""The process, by its id, in which the hooks were set last: this one, or one before it."""
+"""The process of multiprocessing, by its id, whose end is hooked: this one, or one before it."""
 _told_in = 0
 """The process in which clients know that it is theirs."""
+_is_hook_due = False
+_signals = threading.local()
+"""`before`: the signals that the thread which forks did not take before."""
 
 
 def watch(client: Client) -> None:
     """Tells a client of forks and of the end, as long as it lives."""
     global _told_in
-    if not _hooked_in:
-        os.register_at_fork(before=await_writers, after_in_child=_after_fork)
+    if not _told_in:
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_take_signals, after_in_child=_after_fork
+        )
         atexit.register(_at_exit)
         _told_in = os.getpid()
     _hook_multiprocessing()
@@ -66,11 +72,14 @@ def _hook_multiprocessing() -> None:
     global _hooked_in
     if _hooked_in == os.getpid():
         return
-    _hooked_in = os.getpid()
-    util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
-    if util is not None and process is not None and process.parent_process() is not None:
-        util.Finalize(None, _at_end_of_child, exitpriority=END_PRIORITY)
+    if process is not None and process.parent_process() is not None:
+        sys.modules["multiprocessing.util"].Finalize(
+            None, _at_end_of_child, exitpriority=END_PRIORITY
+        )
+        _hooked_in = os.getpid()
+    else:
+        _hook_later()
 
 
 def forget(client: Client) -> None:
@@ -105,22 +114,47 @@ def _tell_all(tell: Callable[[Client], None]) -> None:
         raise first
 
 
+def _hook_later() -> None:
+    """Has the hook set where a process of multiprocessing begins, be it this one: that of a fork
+    server imports the program before it is one."""
+    global _is_hook_due
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and not _is_hook_due:
+        _is_hook_due = True
+        util.register_after_fork(_hook_multiprocessing, lambda hook: hook())
+
+
+def _before_fork() -> None:
+    """Keeps handlers of signals out of `_after_fork`: one that raised left the child with what is
+    the parent's. Signals without a handler still end the process."""
+    await_writers()
+    handled = [each for each in signal.valid_signals() if callable(signal.getsignal(each))]
+    _signals.before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+
+
+def _take_signals() -> None:
+    before = _signals.__dict__.pop("before", None)
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _after_fork() -> None:
     global _told_in
     try:
         _tell_all(lambda client: client.after_fork())
     finally:
         _told_in = os.getpid()
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # whose finalizers have not been forgotten yet
-            util.register_after_fork(_hook_multiprocessing, lambda hook: hook())
+        _hook_later()
+        _take_signals()
 
 
 def _at_end_of_child() -> None:
     """As `_at_exit`, where it comes in every other process: behind the end of those threads that
     the process waits for, which may send until then."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    _at_exit()
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    finally:
+        _at_exit()
 
 
 def _at_exit() -> None:

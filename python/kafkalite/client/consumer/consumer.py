@@ -116,13 +116,14 @@ class Consumer(ConsumerLoop):
         self.cluster = Cluster(bootstrap_servers, client_id=client_id, **times)
         self._admin = Admin(self.cluster)
         self._subscription_state = SubscriptionState()
-        self._wakeup = Wakeup()
-        self._coordinator: ConsumerCoordinator | None = None
-        name = None
+        name, member = None, None
         if group is not None:
             options = group if isinstance(group, GroupOptions) else GroupOptions(group)
             name = options.group
             member = Membership(bootstrap_servers, options, client_id, self._troubles, **times)
+        self._wakeup = Wakeup()
+        self._coordinator: ConsumerCoordinator | None = None
+        if member is not None:
             self._coordinator = ConsumerCoordinator(
                 member,
                 self.cluster,
@@ -217,10 +218,12 @@ class Consumer(ConsumerLoop):
         sent."""
         super().after_fork()
         self._wakeup.after_fork()
-        if self._coordinator is not None:
-            self._coordinator.after_fork()
-        self._fetcher.waiting.shut()
-        self._close_sockets()
+        try:
+            if self._coordinator is not None:
+                self._coordinator.after_fork()
+            self._fetcher.waiting.shut()
+        finally:
+            self._close_sockets()
 
     def _close(self, timeout_ms: int, *, in_hand: bool) -> None:
         if self._is_closed or self._is_forked:

@@ -227,6 +227,8 @@ class Membership:
         lifetime.free(self._lock)
         self._stop = threading.Event()
         self._stop.set()
+        # A listener that forks in the midst of a close comes back to it here, too.
+        self.member_id, self.generation = "", -1
         self._cluster.close()
 
     def _await_thread(self, seconds: float) -> None:

@@ -46,7 +46,10 @@ class Wakeup(Closing):
                     os.eventfd_write(self._descriptor, 1)
 
     def wait(self, seconds: float, descriptors: Iterable[int] = ()) -> None:
-        """Waits until one of the descriptors is readable, or `set` was called, but no longer."""
+        """Waits until one of the descriptors is readable, or `set` was called, but no longer; not
+        at all once it is closed."""
+        if self._descriptor < 0:
+            return
         poller = select.poll()
         poller.register(self._descriptor, select.POLLIN)
         for descriptor in descriptors:

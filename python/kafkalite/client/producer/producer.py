@@ -181,15 +181,17 @@ class Producer(ProducerLoop):
         """Begins anew, in the child: what is under way is the parent's, who sends it, and so is a
         transaction as a whole. One that the parent is closing is closed here."""
         lifetime.free(self._lock)
-        self._sender.close()
-        self._leaders.close()
-        self._deliveries.leave_to_parent()
-        if self._thread is not None:
-            self._thread.leave_to_parent()
-        was_closed = self._is_closed
-        self._is_closed = was_closed or self._transaction is not None
-        self._begin()
-        self._is_shut = was_closed
+        try:
+            self._sender.close()
+            self._leaders.close()
+            self._deliveries.leave_to_parent()
+            if self._thread is not None:
+                self._thread.leave_to_parent()
+        finally:
+            was_closed = self._is_closed
+            self._is_closed = was_closed or self._transaction is not None
+            self._begin()
+            self._is_shut = was_closed
 
     def at_exit(self, timeout_ms: int) -> None:
         """Closes it, at the end of the program, unless a thread is at it."""

@@ -81,7 +81,7 @@ class SenderThread:
             return False
         plan = producer.drive()
         del producer  # not held while it waits
-        if plan is None:
+        if plan is None or self.is_over:  # a callback has forked, and this is the child
             return False
         descriptors, wait_s = plan
         self._wakeup.wait(wait_s, descriptors)
