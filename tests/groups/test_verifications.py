@@ -16,10 +16,24 @@ def test_what_the_coordinator_refuses_takes_no_memory() -> None:
 
 def test_an_older_epoch_does_not_void_the_guard_of_a_newer_one() -> None:
     all_of = Verifications()
-    guard = all_of.begin(7, 5)
-    older = all_of.begin(7, 4)
-    assert all_of.is_verified(7, 5, guard)
+    guard, older = all_of.begin(7, 5), all_of.begin(7, 4)
+    assert guard is not None
+    assert older is not None
     assert not all_of.is_verified(7, 4, older)
+    all_of.drop(7, older)
+    assert all_of.is_verified(7, 5, guard)
+
+
+def test_who_is_refused_takes_no_guard_from_who_asked_too() -> None:
+    """With a transactional id of his own and the producer id of another."""
+    all_of = Verifications()
+    guard = all_of.begin(7, 5)
+    assert guard is not None
+    assert all_of.begin(7, 5) == guard
+    all_of.drop(7, guard)
+    assert all_of.is_verified(7, 5, guard)
+    all_of.drop(7, guard)
+    assert not all_of.is_verified(7, 5, guard)
 
 
 def test_a_guard_is_void_once_the_transaction_has_ended() -> None:

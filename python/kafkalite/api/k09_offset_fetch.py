@@ -14,7 +14,7 @@ Version notes: v2 takes null for all topics, and has an error for the group; v5 
 concern newer types of groups (KIP-848); v10 topic ids instead of names.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from kafkalite import _native
@@ -53,17 +53,17 @@ async def handle(
         if context.may(request, DESCRIBE, GROUP, group_id):
             context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
         else:
-            answer.set(OffsetsAnswer(codes.GROUP_AUTHORIZATION_FAILED, {}, None))
+            answer.set(OffsetsAnswer.refusal(codes.GROUP_AUTHORIZATION_FAILED))
         answers.append(answer)
     whole_groups: dict[str, list[Any]] = {}
     """All topics of groups, which are told as often as they are asked for."""
     async for (group_id, topics, place), answer in sliced(zip(asked, answers, strict=True)):
-        code, offsets, is_unstable = await answer
-        place.error_code = code
+        known = await answer
+        place.error_code = code = known.error_code
         if code == codes.NONE or version < 2:
             found = whole_groups.get(group_id) if topics is None else None
             if found is None:
-                told = _topics(context, request, topics, offsets, is_unstable, code)
+                told = _topics(context, request, topics, known)
                 found = [each async for each in told]
             if topics is None:
                 whole_groups[group_id] = found
@@ -75,34 +75,32 @@ async def _topics(
     context: Context,
     request: _native.Request,
     asked: Any,
-    offsets: GroupOffsets,
-    is_unstable: Callable[[str, int], bool] | None,
-    code: int,
+    known: OffsetsAnswer,
 ) -> AsyncIterator[tuple[Any, ...]]:
-    """The answer for each topic, as tuples of the fields that the table has for it; `code` is that
-    of the group, which version 1 has no room for."""
-    version, sliced = request.api_version, context.tasks.sliced
+    """The answer for each topic, as tuples of the fields that the table has for it. The code of the
+    group is in each, as version 1 has no other room for it."""
+    version, sliced, code = request.api_version, context.tasks.sliced, known.error_code
     by_id = version >= 10
     wanted = [
         (name, topic_id, indexes, name is None or context.may(request, DESCRIBE, TOPIC, name))
-        async for name, topic_id, indexes in sliced(_wanted(context, by_id, asked, offsets))
+        async for name, topic_id, indexes in sliced(_wanted(context, by_id, asked, known.offsets))
     ]
     if asked is None:
         wanted = [each for each in wanted if each[3]]
     # Topics that are refused come last, as in Kafka.
     wanted.sort(key=lambda each: each[0] is None or not each[3])
     async for name, topic_id, indexes, is_permitted in sliced(wanted):
-        known = offsets.get(name, {}) if name is not None and is_permitted else {}
         partitions = []
         async for index in sliced(indexes):
-            found = known.get(index, NO_OFFSET)
-            error_code = code
+            found, error_code = NO_OFFSET, code
             if name is None:
                 error_code = codes.UNKNOWN_TOPIC_ID
             elif code == codes.NONE and not is_permitted:
                 error_code = codes.TOPIC_AUTHORIZATION_FAILED
-            elif is_unstable is not None and is_unstable(name, index):
-                found, error_code = NO_OFFSET, codes.UNSTABLE_OFFSET_COMMIT
+            elif known.is_unstable is not None and known.is_unstable(name, index):
+                error_code = codes.UNSTABLE_OFFSET_COMMIT
+            elif is_permitted:
+                found = known.find(name, index) or NO_OFFSET
             offset, leader_epoch, metadata = found[:3]
             partitions.append((index, offset, leader_epoch, metadata, error_code))
         if version < 8:

@@ -104,8 +104,8 @@ async def _commit(
     guard, code = context.groups.begin_verification(group_id, producer_id, epoch)
     if not code and guard is not None:
         code = await _verify(context, version, message)
-        if code not in (codes.NONE, codes.CONCURRENT_TRANSACTIONS):
-            # What clients name takes no memory.
+        if code:
+            # Nothing that clients name takes memory.
             context.groups.forget_verification(group_id, producer_id, guard)
     if code:
         return [code] * len(taken)

@@ -198,7 +198,7 @@ class GroupCoordinator:
         else:
             shard, code = self.runtime.find(group_id)
         if shard is None:
-            return reply(OffsetsAnswer(code, {}, None))
+            return reply(OffsetsAnswer.refusal(code))
         machine = shard.machine
         if require_stable and shard.is_writing:
             return shard.perform(machine.fetch_stable_offsets(group_id, reply))

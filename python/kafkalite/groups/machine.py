@@ -401,7 +401,8 @@ class GroupMachine:
     def offsets_of(self, group_id: str, error_code: int, *, require_stable: bool) -> OffsetsAnswer:
         """A group's offsets as they are on disk, and with `require_stable` which are not stable."""
         unstable = partial(self.transactions.is_unstable, group_id) if require_stable else None
-        return OffsetsAnswer(error_code, self.offsets.of_group(group_id), unstable)
+        find = partial(self.offsets.get, group_id)
+        return OffsetsAnswer(error_code, self.offsets.of_group(group_id), find, unstable)
 
     def partitions_of(self, group_id: str) -> list[PartitionOfTopic]:
         """Topic and partition of every offset of a group, those being written included."""

@@ -39,8 +39,17 @@ class OffsetsAnswer(NamedTuple):
 
     error_code: int
     offsets: GroupOffsets
+    """As they were when this was made."""
+    find: Callable[[str, int], CommittedOffset | None]
+    """The offset of a topic's partition now: a transaction may end while the answer is put
+    together, and `is_unstable` is of now, too."""
     is_unstable: Callable[[str, int], bool] | None
     """Asked of a topic and a partition; None where nobody wants to know."""
+
+    @classmethod
+    def refusal(cls, error_code: int) -> "OffsetsAnswer":
+        """There are no offsets to tell."""
+        return cls(error_code, {}, lambda _topic, _partition: None, None)
 
 
 class Offsets:
@@ -77,9 +86,12 @@ class Offsets:
         return list(found)
 
     def groups_reading(self, names: frozenset[str]) -> list[str]:
-        """Groups with an offset in one of the topics."""
+        """Groups with an offset in one of the topics, be it of an open transaction."""
         by_group = self._by_group.items()
-        return [each for each, topics in by_group if not topics.keys().isdisjoint(names)]
+        found = [each for each, topics in by_group if not topics.keys().isdisjoint(names)]
+        for transaction in self._open.values():
+            found += [group_id for group_id, topic, _ in transaction if topic in names]
+        return found
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """True if an open transaction commits an offset of the partition."""

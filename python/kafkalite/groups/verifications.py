@@ -3,7 +3,7 @@ their transaction is open in this partition, or its coordinator was asked after 
 As `rust/src/log/state/verification.rs` does it for the records of clients.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from kafkalite.coordinator.machine import Marker
 
@@ -11,11 +11,14 @@ EPOCHS_SINCE = 2
 """From this version of transactions on each has an epoch of its own."""
 
 
-class Verification(NamedTuple):
+@dataclass(slots=True)
+class Verification:
     """`guard` is never given twice."""
 
     guard: int
     producer_epoch: int
+    askers: int = 1
+    """Those who have this guard and were not refused: a refusal of one voids no other's."""
 
 
 class Verifications:
@@ -28,21 +31,25 @@ class Verifications:
         self._last_guard = 0
 
     def begin(self, producer_id: int, producer_epoch: int) -> int | None:
-        """A guard for `is_verified`; None where the coordinator need not be asked."""
+        """A guard for `is_verified`; None where the coordinator need not be asked. Who asks with an
+        older epoch than another has gets a guard that is void already."""
         if self._open.get(producer_id) == producer_epoch:
             return None
         begun = self._begun.get(producer_id)
+        if begun is not None and begun.producer_epoch == producer_epoch:
+            begun.askers += 1
+            return begun.guard
+        self._last_guard += 1
         if begun is None or begun.producer_epoch < producer_epoch:
-            self._last_guard += 1
-            begun = self._begun[producer_id] = Verification(self._last_guard, producer_epoch)
-        return begun.guard
+            self._begun[producer_id] = Verification(self._last_guard, producer_epoch)
+        return self._last_guard
 
     def is_verified(self, producer_id: int, producer_epoch: int, guard: int | None) -> bool:
         """True if offsets may be written now."""
         if self._open.get(producer_id) == producer_epoch:
             return True
         begun = self._begun.get(producer_id)
-        return begun is not None and begun == (guard, producer_epoch)
+        return begun is not None and (begun.guard, begun.producer_epoch) == (guard, producer_epoch)
 
     def note_offsets(self, producer_id: int, producer_epoch: int) -> None:
         """Offsets are being written."""
@@ -59,10 +66,12 @@ class Verifications:
             self._begun.pop(producer_id, None)
 
     def drop(self, producer_id: int, guard: int) -> None:
-        """Ends what has begun with this guard: the transaction is not known."""
+        """Ends what one has begun with this guard: he was refused."""
         begun = self._begun.get(producer_id)
         if begun is not None and begun.guard == guard:
-            del self._begun[producer_id]
+            begun.askers -= 1
+            if not begun.askers:
+                del self._begun[producer_id]
 
     def forget(self, producer_id: int) -> None:
         """Drops a verification whose offsets were not written; the next are asked for again."""

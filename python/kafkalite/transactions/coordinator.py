@@ -137,9 +137,12 @@ class TransactionCoordinator:
             settled = Future[None]()
             shard, _ = self.runtime.find_to_write(transactional_id)
             if shard is not None and shard.machine.when_settled(transactional_id, settled.set):
-                with suppress(TimedOutError), self._context.time_limit(wait_ms):
-                    await settled
-                    code = await self._add(transactional_id, request)
+                try:
+                    with suppress(TimedOutError), self._context.time_limit(wait_ms):
+                        await settled
+                        code = await self._add(transactional_id, request)
+                finally:
+                    shard.machine.stop_waiting(transactional_id, settled.set)
         return code
 
     async def _add(self, transactional_id: str, request: AddRequest) -> int:

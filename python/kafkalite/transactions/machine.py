@@ -364,6 +364,12 @@ class TransactionMachine:
         entry.waiters.append(waiter)
         return True
 
+    def stop_waiting(self, transactional_id: str, waiter: Callable[[None], None]) -> None:
+        """Takes a waiter back that may not have been called."""
+        entry = self.entries.get(transactional_id)
+        if entry is not None and waiter in entry.waiters:
+            entry.waiters.remove(waiter)
+
     # --- writing ----------------------------------------------------------------------------------
 
     def _write(

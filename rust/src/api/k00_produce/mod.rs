@@ -142,10 +142,16 @@ pub fn read(
     let timeout_ms = reader.i32()?;
     let may_transact =
         transactional_id.is_some_and(|id| ask.may(Operation::Write, Resource::TransactionalId(id)));
-    let (mut refusal, mut transaction) = (None, None);
-    let mut has_one_producer = true;
-    let judge = Judge::new(header, acks);
-    let (mut topics, mut partitions) = spare.0.pop().unwrap_or_default();
+    let (mut topics, partitions) = spare.0.pop().unwrap_or_default();
+    let mut reading = Reading {
+        judge: Judge::new(header, acks),
+        transactional_id,
+        may_transact,
+        partitions,
+        refusal: None,
+        transaction: None,
+        has_one_producer: true,
+    };
     for _ in 0..reader.array_length(flexible)? {
         let topic_at = reader.position();
         let topic = TopicRef::read(reader, version >= TOPIC_IDS_SINCE, flexible, ask.image)?;
@@ -156,58 +162,18 @@ pub fn read(
         if let Some(marks) = marks.as_mut().filter(|_| !may_write) {
             marks.deny(topic_at);
         }
-        let before = partitions.len();
+        let before = reading.partitions.len();
         for _ in 0..reader.array_length(flexible)? {
-            let partition_at = reader.position();
-            let index = reader.i32()?;
-            let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
-            let end = reader.position();
-            reader.skip_tags(flexible)?;
-            refusal = refusal.or_else(|| refusal_of_all(records, may_transact));
-            let outcome = judge.outcome(&topic, may_write, index, records);
-            if let (Some(marks), Outcome::Refused { .. }) = (&mut marks, &outcome) {
-                marks.mark(partition_at);
-                // With acks 0 nothing is answered; why the connection ends is told of the first.
-                if acks != 0 || marks.count > 1 {
-                    continue;
-                }
-            }
-            if matches!(outcome, Outcome::Accepted(..)) {
-                has_one_producer &= Transaction::note(
-                    &mut transaction,
-                    transactional_id,
-                    partitions.len(),
-                    records,
-                )
-                .is_some();
-            }
-            partitions.push(ProducePartition {
-                index,
-                records: end - records.len()..end,
-                outcome,
-                guard: NO_GUARD,
-            });
-            if marks.is_some() && partitions.len() > PRODUCED_BATCHES_MAX {
-                let most = PRODUCED_BATCHES_MAX;
-                let reason = format!("a Produce request of more than {most} batches");
-                return Err(Error::MalformedRequest(reason));
-            }
+            reading.partition(reader, flexible, (&topic, may_write), marks.as_deref_mut())?;
         }
         reader.skip_tags(flexible)?;
-        let count = partitions.len() - before;
+        let count = reading.partitions.len() - before;
         if marks.is_none() || count > 0 {
             topics.push((topic, count));
         }
     }
     reader.skip_tags(flexible)?;
-    if refusal.is_none() && !has_one_producer {
-        refusal = Some(code::INVALID_PRODUCER_ID_MAPPING);
-    }
-    if let Some(code) = refusal {
-        for partition in &mut partitions {
-            partition.outcome = refuse(code, None);
-        }
-    }
+    let refusal = reading.refuse_all();
     Ok(Produce {
         version,
         flexible,
@@ -215,13 +181,83 @@ pub fn read(
         acks,
         timeout_ms,
         topics,
-        partitions,
+        partitions: reading.partitions,
         is_parked: false,
         refusal,
-        transaction: transaction.filter(|_| refusal.is_none()),
+        transaction: reading.transaction.filter(|_| refusal.is_none()),
         rest: None,
         rest_bytes: 0,
     })
+}
+
+/// A request of which some partitions have been read.
+struct Reading<'a> {
+    judge: Judge,
+    transactional_id: Option<&'a str>,
+    /// The client may write with that id.
+    may_transact: bool,
+    partitions: Vec<ProducePartition>,
+    /// Why all of it is refused.
+    refusal: Option<i16>,
+    transaction: Option<Transaction>,
+    has_one_producer: bool,
+}
+
+impl Reading<'_> {
+    /// Reads a partition of a topic to which the client may write, or not.
+    fn partition(
+        &mut self,
+        reader: &mut Reader<'_>,
+        flexible: bool,
+        (topic, may_write): (&TopicRef, bool),
+        mut marks: Option<&mut Marks>,
+    ) -> Result<()> {
+        let at = reader.position();
+        let index = reader.i32()?;
+        let records = reader.nullable_bytes(flexible)?.unwrap_or_default();
+        let end = reader.position();
+        reader.skip_tags(flexible)?;
+        let may_transact = self.may_transact;
+        let refusal = self.refusal;
+        self.refusal = refusal.or_else(|| refusal_of_all(records, may_transact));
+        let outcome = self.judge.outcome(topic, may_write, index, records);
+        if let (Some(marks), Outcome::Refused { .. }) = (&mut marks, &outcome) {
+            marks.mark(at);
+            // With acks 0 nothing is answered; why the connection ends is told of the first.
+            if self.judge.acks != 0 || marks.count > 1 {
+                return Ok(());
+            }
+        }
+        if matches!(outcome, Outcome::Accepted(..)) && shape::is_transactional(records) {
+            let (place, id) = (self.partitions.len(), self.transactional_id);
+            self.has_one_producer &= Transaction::note(&mut self.transaction, id, place, records);
+        }
+        self.partitions.push(ProducePartition {
+            index,
+            records: end - records.len()..end,
+            outcome,
+            guard: NO_GUARD,
+        });
+        if marks.is_some() && self.partitions.len() > PRODUCED_BATCHES_MAX {
+            let most = PRODUCED_BATCHES_MAX;
+            let reason = format!("a Produce request of more than {most} batches");
+            return Err(Error::MalformedRequest(reason));
+        }
+        Ok(())
+    }
+
+    /// Refuses each partition where all of the request is to be refused, and says why.
+    fn refuse_all(&mut self) -> Option<i16> {
+        if self.refusal.is_none() && !self.has_one_producer {
+            self.refusal = Some(code::INVALID_PRODUCER_ID_MAPPING);
+        }
+        if let Some(code) = self.refusal {
+            for partition in &mut self.partitions {
+                partition.outcome = refuse(code, None);
+            }
+        }
+        self.refusal
+    }
 }
 
 /// Judges a partition before the log looks at its records.

@@ -12,7 +12,6 @@ use super::{Outcome, Produce, ProducePartition, refuse};
 use crate::api::code;
 use crate::api::topic_ref::TopicRef;
 use crate::batch::header::{BASE_SEQUENCE_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT};
-use crate::batch::shape;
 use crate::clock::wall_ms;
 use crate::log::state::verification::Question;
 use crate::wire::Writer;
@@ -51,19 +50,16 @@ fn producer_of(records: &[u8]) -> Option<(i64, i16, i32)> {
 }
 
 impl Transaction {
-    /// Notes the partition that is the next of the request. `None`: its batch is of another producer
-    /// than those before.
+    /// Notes the partition that is the next of the request, with a transactional batch. Returns false
+    /// if that is of another producer than those before.
     pub fn note(
         transaction: &mut Option<Transaction>,
         transactional_id: Option<&str>,
         place: usize,
         records: &[u8],
-    ) -> Option<()> {
-        if !shape::is_transactional(records) {
-            return Some(());
-        }
+    ) -> bool {
         let Some((producer_id, producer_epoch, _)) = producer_of(records) else {
-            return Some(());
+            return true;
         };
         let known = transaction.get_or_insert_with(|| Transaction {
             transactional_id: transactional_id.unwrap_or_default().into(),
@@ -72,8 +68,7 @@ impl Transaction {
             places: Vec::new(),
         });
         known.places.push(place);
-        let is_same = (known.producer_id, known.producer_epoch) == (producer_id, producer_epoch);
-        is_same.then_some(())
+        (known.producer_id, known.producer_epoch) == (producer_id, producer_epoch)
     }
 }
 
@@ -144,6 +139,21 @@ impl Produce {
         writer.no_tags(true);
         writer.no_tags(true);
         writer.bytes
+    }
+
+    /// Ends a verification that was begun, and for which nobody was asked.
+    pub fn forget_verification(&self, asked: &[(usize, u64)]) {
+        let Some(transaction) = &self.transaction else {
+            return;
+        };
+        for (place, guard) in asked {
+            if let Some(Outcome::Accepted(partition, _)) =
+                self.partitions.get(*place).map(|each| &each.outcome)
+            {
+                let producer_id = transaction.producer_id;
+                partition.log.forget_verification(producer_id, *guard);
+            }
+        }
     }
 
     /// Notes the coordinator's answer: a code for each partition that was asked for.

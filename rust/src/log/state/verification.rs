@@ -38,6 +38,8 @@ pub struct Question {
 #[derive(Clone, Copy, Debug)]
 struct Verification {
     guard: u64,
+    /// Those who have this guard and were not refused: a refusal of one voids no other's.
+    askers: usize,
     producer_epoch: i16,
     lowest_sequence: i32,
     bumps_epochs: bool,
@@ -60,45 +62,48 @@ pub struct Verifications {
 
 impl Verifications {
     /// The guard with which the batch is to be appended once the coordinator has agreed. `None`: its
-    /// transaction is open here, nobody need be asked.
+    /// transaction is open here, nobody need be asked. Who asks with an older epoch than another has
+    /// gets a guard that is void already.
     pub fn begin(&self, question: Question, now_ms: u64) -> Option<u64> {
         let mut state = self.state.lock();
         if state.open.get(&question.producer_id) == Some(&question.producer_epoch) {
             return None;
         }
-        let next_guard = state.last_guard + 1;
-        let verification = state
-            .by_producer
-            .entry(question.producer_id)
-            .and_modify(|present| {
-                if present.producer_epoch != question.producer_epoch {
-                    // An older epoch is refused by the log itself.
-                    if present.producer_epoch < question.producer_epoch {
-                        present.producer_epoch = question.producer_epoch;
-                        present.lowest_sequence = question.base_sequence;
-                    }
-                } else {
-                    present.lowest_sequence = present.lowest_sequence.min(question.base_sequence);
-                }
+        match state.by_producer.get_mut(&question.producer_id) {
+            Some(present) if present.producer_epoch == question.producer_epoch => {
+                present.askers += 1;
+                present.lowest_sequence = present.lowest_sequence.min(question.base_sequence);
                 present.bumps_epochs |= question.bumps_epochs;
-            })
-            .or_insert(Verification {
-                guard: next_guard,
-                producer_epoch: question.producer_epoch,
-                lowest_sequence: question.base_sequence,
-                bumps_epochs: question.bumps_epochs,
-                since_ms: now_ms,
-            });
-        let guard = verification.guard;
-        state.last_guard = state.last_guard.max(guard);
-        Some(guard)
+                return Some(present.guard);
+            }
+            Some(present) if present.producer_epoch > question.producer_epoch => {}
+            _ => {
+                let verification = Verification {
+                    guard: state.last_guard + 1,
+                    askers: 1,
+                    producer_epoch: question.producer_epoch,
+                    lowest_sequence: question.base_sequence,
+                    bumps_epochs: question.bumps_epochs,
+                    since_ms: now_ms,
+                };
+                state.by_producer.insert(question.producer_id, verification);
+            }
+        }
+        state.last_guard += 1;
+        Some(state.last_guard)
     }
 
-    /// The coordinator does not know the producer: nothing of it will be appended.
+    /// The coordinator does not know the producer: nothing will be appended for who asked.
     pub fn forget(&self, producer_id: i64, guard: u64) {
         let mut state = self.state.lock();
-        if state.by_producer.get(&producer_id).map(|it| it.guard) == Some(guard) {
-            state.by_producer.remove(&producer_id);
+        let Some(present) = state.by_producer.get_mut(&producer_id) else {
+            return;
+        };
+        if present.guard == guard {
+            present.askers -= 1;
+            if present.askers == 0 {
+                state.by_producer.remove(&producer_id);
+            }
         }
     }
 
@@ -250,6 +255,31 @@ mod tests {
         assert!(all.check(&data(0, 3), guard, true).is_ok());
         all.forget(7, guard);
         assert!(all.check(&data(0, 3), guard, true).is_err());
+    }
+
+    /// Whoever had an older epoch, or a transactional id of his own and this producer's id, took the
+    /// guard of the one who may write with him when he was refused.
+    #[test]
+    fn who_is_refused_voids_no_other_guard() {
+        for zombie_is_first in [true, false] {
+            let all = Verifications::default();
+            let begin = |epoch| all.begin(question(epoch, 0), 0).expect("it is not open");
+            let (zombie, guard) = if zombie_is_first {
+                (begin(4), begin(5))
+            } else {
+                let guard = begin(5);
+                (begin(4), guard)
+            };
+            assert_ne!(zombie, guard);
+            all.forget(7, zombie);
+            assert!(all.check(&data(5, 0), guard, false).is_ok());
+            assert!(all.check(&data(4, 0), zombie, false).is_err());
+            assert_eq!(begin(5), guard, "a stranger's question");
+            all.forget(7, guard);
+            assert!(all.check(&data(5, 0), guard, false).is_ok());
+            all.forget(7, guard);
+            assert!(all.check(&data(5, 0), guard, false).is_err());
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::net::control::queue::ControlFrame;
 use crate::net::disconnect::DisconnectReason;
 use crate::net::memory::HeldMemory;
 use crate::net::reactor::Reactor;
-use crate::net::reactor::pending_calls::PendingCalls;
-use crate::net::reactor::timers::Timer;
+use crate::net::reactor::state::pending_calls::PendingCalls;
+use crate::net::reactor::state::timers::Timer;
 use crate::net::request_context::read_header;
 use crate::net::session::Slot;
 use crate::net::shared::Shared;
@@ -189,6 +189,7 @@ impl Reactor {
         let content = bytes.get(base..).unwrap_or_default();
         if let Some(verification) = produce.begin_verification(content) {
             if self.waits_for_python(index) {
+                produce.forget_verification(&verification.asked);
                 self.spare_requests.put(produce);
                 return Ok(false);
             }
