@@ -27,7 +27,7 @@ SUFFIXES = {".rs", ".py", ".pyi", ".java"}
 LINES_LONG = 500
 FUNCTION_LINES_MAX = 70
 ARM_LINES_MAX = 16
-"""Of a match over an enum, whose arms do not make a function long."""
+"""The longest arm of a match over an enum that does not make a function long."""
 RIDDLES = ("What ", "Whether ", "Of ", "As well", "The same")
 """First words of a doc line that names neither its subject nor its verb."""
 

@@ -184,7 +184,7 @@ def _serve(
 
 
 def _ready_line(process: subprocess.Popen[str]) -> str:
-    """What the broker says when it can serve. Raises RuntimeError if it ends before."""
+    """The line that says that the broker can serve. Raises RuntimeError if it ends before."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

@@ -49,7 +49,7 @@ from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from kafkalite import metrics
+    from kafkalite.service import metrics
 
 METRICS_BACKLOG = 16
 CONTROL_THREADS = 2
@@ -352,7 +352,7 @@ def _serve_metrics(
         return None
     import socket
 
-    from kafkalite import metrics
+    from kafkalite.service import metrics
 
     names = {each.key: each.name for each in handlers.values()} | context.core.native_keys()
 

@@ -1,5 +1,5 @@
 """Connections that wait for the memory of requests: behind a frame that is done, of clients that
-are gone, and idle (`account` of `rust/src/net/reactor/connections.rs`)."""
+are gone, and idle (`account` of `rust/src/net/reactor/state/connections.rs`)."""
 
 import os
 import select

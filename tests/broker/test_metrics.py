@@ -16,9 +16,9 @@ import kafkalite
 from api.batches import batch
 from api.group_requests import stable_member
 from api.raw import Connection
-from kafkalite import metrics
 from kafkalite._native import BrokerCore
 from kafkalite.client import Admin
+from kafkalite.service import metrics
 
 LISTENER = {"kafkalite.metrics.listener": "127.0.0.1:0"}
 TIMEOUT_S = 60

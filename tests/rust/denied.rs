@@ -1,19 +1,18 @@
 //! Answers of Rust's keys to clients that may not do what they ask for.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use kafkalite::access::{Authorizer, Caller, Identity, Operation, Resource};
+use kafkalite::access::{Authorizer, Caller, Operation, Resource};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::k01_fetch::Looked;
 use kafkalite::api::large::Kept;
-use kafkalite::api::{Ask, Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
+use kafkalite::api::{Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
 use kafkalite::image::{Image, Permits};
 use kafkalite::uuid::Uuid;
-use kafkalite::wire::{Reader, RequestHeader, Writer};
+use kafkalite::wire::{Reader, Writer};
 
 use crate::log::batch;
-use crate::node::{TOPIC_ID, World};
+use crate::node::{TOPIC_ID, World, header, with_ask};
 
 const NO_TOPIC_ID: Uuid = Uuid([9; 16]);
 
@@ -39,28 +38,6 @@ fn world(may: May) -> World {
 
 fn nothing(_: Operation, _: Resource<'_>) -> bool {
     false
-}
-
-fn header(api_key: i16, api_version: i16, first_flexible: i16) -> RequestHeader<'static> {
-    RequestHeader {
-        api_key,
-        api_version,
-        correlation_id: 1,
-        client_id: None,
-        flexible: api_version >= first_flexible,
-    }
-}
-
-fn with_ask<T>(image: &Image, then: impl FnOnce(&Ask<'_>) -> T) -> T {
-    let identity = Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    then(&Ask {
-        image,
-        caller: Caller {
-            identity: &identity,
-            client_id: None,
-            listener: 0,
-        },
-    })
 }
 
 fn whole(chunks: Vec<Chunk>) -> Vec<u8> {

@@ -1,18 +1,15 @@
 //! Produce, Fetch, ListOffsets and Metadata where partitions are led by another broker.
 
-use std::net::{IpAddr, Ipv4Addr};
-
-use kafkalite::access::{Caller, Identity};
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::k01_fetch::{Fetch, Looked};
-use kafkalite::api::{Ask, Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
+use kafkalite::api::{Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
 use kafkalite::error::Error;
 use kafkalite::image::Image;
 use kafkalite::replica::park::WaitFor;
-use kafkalite::wire::{Reader, RequestHeader, Writer};
+use kafkalite::wire::{Reader, Writer};
 
 use crate::log::batch;
-use crate::node::{TOPIC_ID, World, append_one, parked};
+use crate::node::{TOPIC_ID, World, append_one, header, parked, with_ask};
 
 /// Led here; elsewhere, with no replica here; elsewhere, with a follower here; by nobody.
 const PARTITIONS: &[(i32, i32, &[i32])] = &[
@@ -21,28 +18,6 @@ const PARTITIONS: &[(i32, i32, &[i32])] = &[
     (2, 6, &[2, 1]),
     (-1, 2, &[3]),
 ];
-
-fn header(api_key: i16, api_version: i16, first_flexible: i16) -> RequestHeader<'static> {
-    RequestHeader {
-        api_key,
-        api_version,
-        correlation_id: 1,
-        client_id: None,
-        flexible: api_version >= first_flexible,
-    }
-}
-
-fn with_ask<T>(image: &Image, then: impl FnOnce(&Ask<'_>) -> T) -> T {
-    let identity = Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    then(&Ask {
-        image,
-        caller: Caller {
-            identity: &identity,
-            client_id: None,
-            listener: 0,
-        },
-    })
-}
 
 fn whole(chunks: Vec<Chunk>) -> Vec<u8> {
     let bytes = chunks.into_iter().map(|chunk| match chunk {

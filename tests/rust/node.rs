@@ -1,9 +1,12 @@
 //! The replicas of a node, as the metadata of its cluster changes.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use kafkalite::access::{Caller, Identity};
+use kafkalite::api::Ask;
 use kafkalite::error::{Error, Result};
-use kafkalite::image::{Broker, Endpoint, NoLeader, PartitionRegistration, Topic};
+use kafkalite::image::{Broker, Endpoint, Image, NoLeader, PartitionRegistration, Topic};
 use kafkalite::log::append::AppendInfo;
 use kafkalite::log::config::LogConfig;
 use kafkalite::log::state::verification::NO_GUARD;
@@ -11,6 +14,7 @@ use kafkalite::node::{Claimed, MetadataDelta, Node, NodeOptions, TopicPlan};
 use kafkalite::replica::park::{Parked, StopReason, WaitFor, Wake};
 use kafkalite::replica::{Batches, Partition, Role};
 use kafkalite::uuid::Uuid;
+use kafkalite::wire::RequestHeader;
 use parking_lot::Mutex;
 
 use crate::log::{append, batch};
@@ -33,6 +37,30 @@ pub fn parked(slot: u64) -> Parked {
         connection: 1,
         slot,
     }
+}
+
+/// The header of a request of version `api_version`, flexible from `first_flexible` on.
+pub fn header(api_key: i16, api_version: i16, first_flexible: i16) -> RequestHeader<'static> {
+    RequestHeader {
+        api_key,
+        api_version,
+        correlation_id: 1,
+        client_id: None,
+        flexible: api_version >= first_flexible,
+    }
+}
+
+/// Asks as an anonymous client of this machine.
+pub fn with_ask<T>(image: &Image, then: impl FnOnce(&Ask<'_>) -> T) -> T {
+    let identity = Identity::anonymous(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    then(&Ask {
+        image,
+        caller: Caller {
+            identity: &identity,
+            client_id: None,
+            listener: 0,
+        },
+    })
 }
 
 /// Node 1 with one log directory, in a cluster with broker 2; broker 3 is not alive.

@@ -32,7 +32,7 @@ RUST_ORDER = [
 ]
 PYTHON_ORDER = [
     {"errors", "_native"},
-    {"access", "calls", "config", "disks", "metrics", "protocol", "service", "tasks", "timers"},
+    {"access", "calls", "config", "disks", "protocol", "service", "tasks", "timers"},
     {"listeners", "metadata"},
     {"coordinator"},
     {"groups", "transactions"},

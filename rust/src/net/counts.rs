@@ -1,4 +1,4 @@
-//! Counters of the network threads since the start, read by `kafkalite.metrics`.
+//! Counters of the network threads since the start, read by `kafkalite.service.metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use crate::wire::frame;
 /// Keys are below; Kafka 4.3's highest is 92.
 pub const COUNTED_KEYS: usize = 128;
 
-/// Counters since the start; the names are in `python/kafkalite/metrics.py`.
+/// Counters since the start; the names are in `python/kafkalite/service/metrics.py`.
 pub struct Counts {
     /// Begun, by their key.
     pub requests: [AtomicU64; COUNTED_KEYS],

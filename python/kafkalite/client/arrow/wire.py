@@ -16,7 +16,7 @@ from functools import partial
 from kafkalite._native import FetchRead
 from kafkalite.client.admin import EARLIEST, LATEST, Admin, ListedOffset, Partition
 from kafkalite.client.arguments import OffsetOfTime, Offsets, choice, int32, offsets, texts
-from kafkalite.client.arrow.range_source import ISOLATION, FetchSettings, RangeSource
+from kafkalite.client.arrow.range_source import ISOLATION, FetchSettings, Range, RangeSource
 from kafkalite.client.arrow.records import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -30,7 +30,6 @@ from kafkalite.errors import InvalidArgumentError
 
 __all__ = ["read_arrow"]
 
-Range = tuple[str, int, int, int]
 Spec = int | OffsetOfTime
 
 
@@ -89,7 +88,13 @@ def read_arrow(
         value_schema=schemas[1],
         formats=formats,
     )
-    rows(_no_source, ranges=[])  # what is wrong with columns and formats is told before all else
+    settings = FetchSettings(isolation, poll_timeout_ms=timeout_ms)
+    ranges: list[Range] = []
+
+    def open_source() -> RangeSource:
+        return RangeSource(servers, ranges, settings)
+
+    rows(open_source, ranges=ranges)  # wrong columns and formats are told before all else
     with Admin(servers, timeout_ms=timeout_ms) as admin:
         places = [
             (name, partition)
@@ -105,22 +110,12 @@ def read_arrow(
             _refuse_reversed(place, wanted_starts[place], wanted_stops[place])
         starts = _looked_up(admin, wanted_starts, last, committed=is_committed)
         stops = _looked_up(admin, wanted_stops, last, committed=is_committed)
-    ranges = []
     for place in places:
         ends = (first[place].offset, last[place].offset)
         asked = (starts.get(place), stops.get(place))
         ranges.append((*place, *_range(place, asked, ends, is_committed)))
 
-    settings = FetchSettings(isolation, poll_timeout_ms=timeout_ms)
-
-    def open_source() -> RangeSource:
-        return RangeSource(servers, ranges, settings)
-
     return LogRecords(rows(open_source, ranges=ranges))
-
-
-def _no_source() -> RangeSource:
-    raise NotImplementedError
 
 
 def _requested(

@@ -9,7 +9,7 @@ use crate::net::control::queue::ControlAnswer;
 use crate::net::disconnect::DisconnectReason;
 use crate::net::reactor::Reactor;
 use crate::net::reactor::lifecycle::deregister;
-use crate::net::reactor::timers::Timer;
+use crate::net::reactor::state::timers::Timer;
 use crate::net::session::Slot;
 use crate::net::storage_call::append_batch::Appended;
 use crate::net::storage_call::{CallResult, FetchCall, StorageCall, deregister_fetch};

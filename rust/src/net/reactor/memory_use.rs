@@ -9,7 +9,7 @@ use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES};
 use crate::net::memory::connection::counted;
 use crate::net::memory::slow_client::{ClientProgress, SlowClientCheck};
 use crate::net::reactor::Reactor;
-use crate::net::reactor::connections::Connection;
+use crate::net::reactor::state::connections::Connection;
 use crate::net::shared::Shared;
 use crate::net::storage_io::{QueueId, QueueKind};
 

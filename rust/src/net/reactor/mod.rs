@@ -11,8 +11,8 @@
 //! lifecycle    connections opened, ended, closed      memory_use   what they take of the memory
 //! ```
 //!
-//! These are methods of the reactor, for they need several of its parts. The parts know nothing of it, nor
-//! of each other but for the connections:
+//! These are methods of the reactor, for they need several of its parts. The parts, in `state/`, know nothing of
+//! it, nor of each other but for the connections:
 //!
 //! ```text
 //! Listeners (accept)      connections that come        RunQueue      who is served next
@@ -29,22 +29,15 @@
 //! that holds records to be appended stays aside until they are written. A connection that may not go
 //! on (`Session::may_begin`) is not read: level-triggered polling would spin on what it left.
 
-mod accept;
-mod buffers;
-mod busy_poll;
-mod connections;
 mod delayed_operations;
 mod dispatch;
 pub mod event_loop;
-mod idle;
 mod large_requests;
 mod lifecycle;
 mod memory_use;
-mod pending_calls;
 mod receive;
-mod run_queue;
 mod send;
-mod timers;
+mod state;
 mod verification;
 
 use std::io;
@@ -53,14 +46,14 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use self::accept::{LISTENER_TOKEN, Listeners};
-use self::buffers::Buffers;
-use self::busy_poll::BusyPoll;
-use self::connections::Connections;
-use self::idle::{DueConnections, LeastRecent};
-use self::pending_calls::PendingCalls;
-use self::run_queue::RunQueue;
-use self::timers::Timers;
+use self::state::accept::{LISTENER_TOKEN, Listeners};
+use self::state::buffers::Buffers;
+use self::state::busy_poll::BusyPoll;
+use self::state::connections::Connections;
+use self::state::idle::{DueConnections, LeastRecent};
+use self::state::pending_calls::PendingCalls;
+use self::state::run_queue::RunQueue;
+use self::state::timers::Timers;
 use crate::api::k00_produce;
 use crate::image::Image;
 use crate::net::outbox::SpareAnswers;

@@ -1,4 +1,4 @@
-//! The counts of a broker at this moment, for `kafkalite.metrics`: read out of memory, without
+//! The counts of a broker at this moment, for `kafkalite.service.metrics`: read out of memory, without
 //! a lock that anybody holds across a file operation, so that it may be asked at any time by any thread.
 
 use std::collections::{HashMap, HashSet};

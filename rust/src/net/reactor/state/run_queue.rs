@@ -12,7 +12,7 @@ use std::io;
 use crate::net::poller::Event;
 
 #[derive(Default)]
-pub(super) struct RunQueue {
+pub struct RunQueue {
     events: Vec<Event>,
     next_event: usize,
     /// Connections to be sent to and gone on with, in this pass and in the one after it.

@@ -20,13 +20,13 @@ use crate::net::shared::Shared;
 use crate::net::transport::Transport;
 
 /// Token of the first listener; the others follow downwards.
-pub(super) const LISTENER_TOKEN: u64 = u64::MAX - 1;
+pub const LISTENER_TOKEN: u64 = u64::MAX - 1;
 
 /// The thread that has the listeners.
 const LISTENING_THREAD: usize = 0;
 
 /// All of a thread; those of others than the first are none.
-pub(super) struct Listeners {
+pub struct Listeners {
     all: Vec<Listener>,
     next_thread: usize,
     /// When a connection that is held may go on.

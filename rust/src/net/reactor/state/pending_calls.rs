@@ -8,7 +8,7 @@ use crate::net::storage_call::StorageCall;
 use crate::net::storage_call::append_batch::{AppendBatch, PendingAppends, Source};
 
 #[derive(Default)]
-pub(super) struct PendingCalls {
+pub struct PendingCalls {
     appends: PendingAppends,
     calls: VecDeque<StorageCall>,
 }

@@ -61,12 +61,12 @@ impl Connection {
     }
 
     /// When something has gone over it last.
-    pub(super) fn used_ms(&self) -> u64 {
+    pub fn used_ms(&self) -> u64 {
         self.traffic.last_active_ms.max(self.traffic.last_sent_ms)
     }
 
     /// Grows with each request that is begun, and with each that is answered.
-    pub(super) fn progress(&self) -> u64 {
+    pub fn progress(&self) -> u64 {
         let input = &self.session.input;
         self.traffic.received_bytes - (input.end - input.start) as u64 + self.session.oldest_slot()
     }
@@ -119,7 +119,7 @@ impl Connections {
     }
 
     /// When the connection was used last, if it is still there.
-    pub(super) fn used_ms(&self, token: u64) -> Option<u64> {
+    pub fn used_ms(&self, token: u64) -> Option<u64> {
         let place = self.places.get(self.place_of(token)?)?;
         place
             .connection
@@ -128,7 +128,7 @@ impl Connections {
     }
 
     /// When each connection was used last, with its token.
-    pub(super) fn by_use(&self) -> Vec<(u64, u64)> {
+    pub fn by_use(&self) -> Vec<(u64, u64)> {
         let there = self.places.iter().enumerate().filter_map(|(index, place)| {
             let connection = place.connection.as_ref()?;
             Some((connection.used_ms(), self.token_of(index)))
@@ -142,22 +142,22 @@ impl Connections {
             .filter_map(|place| place.connection.as_deref_mut())
     }
 
-    pub(super) fn reserve(&mut self) -> usize {
+    pub fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             self.places.len() - 1
         })
     }
 
-    pub(super) fn put(&mut self, index: usize, connection: Connection) {
+    pub fn put(&mut self, index: usize, connection: Connection) {
         self.places[index].connection = Some(Box::new(connection));
     }
 
-    pub(super) fn give_back(&mut self, index: usize) {
+    pub fn give_back(&mut self, index: usize) {
         self.free.push(index);
     }
 
-    pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
+    pub fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         let place = self.places.get_mut(index)?;
         let connection = place.connection.take()?;
         place.generation = place.generation.wrapping_add(1);

@@ -9,7 +9,7 @@ use crate::limits::{TIMERS_FREE, TIMERS_PER_CONNECTION};
 
 /// The purpose of a connection's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub enum Timer {
     /// The time of a Fetch, in its slot, is over.
     Fetch(u64),
     /// The time of a Produce request may be over.
@@ -22,7 +22,7 @@ pub(super) enum Timer {
 
 /// Soonest first; an entry may be of a connection or slot long gone.
 #[derive(Default)]
-pub(super) struct Timers {
+pub struct Timers {
     entries: BinaryHeap<Reverse<(u64, u64, Timer)>>,
 }
 
