@@ -23,7 +23,3 @@ def test_every_version_ends(connection: Connection, topic: str, version: int) ->
     for commit in (True, False):
         assert client.add((topic, 0)) == {(topic, 0): 0}
         assert client.end(commit, version=version) == 0
-
-
-def test_epochs_for_each_transaction_need_their_feature(connection: Connection) -> None:
-    assert transactor(connection).end(False, version=5) == 35

@@ -54,7 +54,7 @@ def test_offsets_hold_from_the_marker_on(
     assert found == (5 if commits else -1, 0)
 
 
-@pytest.mark.parametrize(("version", "code"), [(0, 48), (3, 48), (4, 120), (5, 35)])
+@pytest.mark.parametrize(("version", "code"), [(0, 48), (3, 48), (4, 120)])
 def test_offsets_outside_of_a_transaction_are_not_taken(
     connection: Connection, topic: str, version: int, code: int
 ) -> None:
@@ -63,6 +63,22 @@ def test_offsets_outside_of_a_transaction_are_not_taken(
     group = f"{client.name}-2"
     assert commit(client, group, topic, version) == code
     assert stable_offset(connection, group, topic) == (-1, 0)
+
+
+def test_the_newest_version_makes_offsets_part_of_their_transaction(
+    connection: Connection, topic: str
+) -> None:
+    client = transactor(connection)
+    for at in range(2):
+        group = f"{client.name}-{at}"
+        while (code := commit(client, group, topic, 5)) == 51:
+            pass
+        assert code == 0
+        assert stable_offset(connection, group, topic) == (-1, 88)
+        assert client.end(True, version=5) == 0
+        while (found := stable_offset(connection, group, topic)) == (-1, 88):
+            pass
+        assert found == (5, 0)
 
 
 def test_offsets_that_are_written_in_several_steps_hold_together(

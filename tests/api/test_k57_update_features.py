@@ -49,6 +49,7 @@ def test_a_new_directory_has_the_features_whose_keys_work(tmp_path: Path) -> Non
         assert finalized(connection) == {
             "metadata.version": 30,
             "eligible.leader.replicas.version": 1,
+            "transaction.version": 2,
         }
 
 

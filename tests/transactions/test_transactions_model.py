@@ -54,7 +54,7 @@ class TransactionModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.level = 2
+        self.level = self.lowest_level = 2
         self.wall_ms = 1_000_000
         self.next_id = 10
         self.log: list[Transaction | None] = []
@@ -86,7 +86,7 @@ class TransactionModel(RuleBasedStateMachine):
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from((None, 5, EPOCH_MAX - 3)))
     def begin(self, level: int, epoch: int | None) -> None:
-        self.level = level
+        self.level = self.lowest_level = level
         if epoch is not None:
             old = Transaction(10, epoch, 60_000, EMPTY, frozenset(), -1, self.wall_ms, 10)
             self.log.append(old)
@@ -154,6 +154,12 @@ class TransactionModel(RuleBasedStateMachine):
         self.perform(self.machine.end(NAME, end, told, self.moment()))
 
     # --- the world --------------------------------------------------------------------------------
+
+    @rule(level=st.integers(0, 2))
+    def finalise(self, level: int) -> None:
+        """UpdateFeatures, in whatever state the transaction is."""
+        self.level = level
+        self.lowest_level = min(self.lowest_level, level)
 
     @rule(count=st.integers(1, 4))
     def write(self, count: int) -> None:
@@ -232,7 +238,8 @@ class TransactionModel(RuleBasedStateMachine):
     def replay(self, value: Transaction) -> None:
         from kafkalite.transactions.records import transaction_record
 
-        read: Any = SERDE.read(*transaction_record(NAME, value, min(self.level, 1)))
+        # With all that its record said, whatever was the level when it was written.
+        read: Any = SERDE.read(*transaction_record(NAME, value, 1))
         self.machine.replay(0, read.key, read.value, 0, -1)
 
     @invariant()
@@ -257,7 +264,7 @@ class TransactionModel(RuleBasedStateMachine):
             assert not entry.is_pending
             assert entry.now.state not in (PREPARE_COMMIT, PREPARE_ABORT)
             kept = entry.now._replace(last_producer_epoch=-1)
-            if self.level:
+            if self.lowest_level:
                 assert kept == last or entry.has_failed_fence
             self.restart()
 

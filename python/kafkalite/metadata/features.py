@@ -27,7 +27,7 @@ FEATURES = (
     Feature(METADATA_VERSION, 25, 30, 30),
     Feature("share.version", 0, 1, 0),
     Feature("streams.version", 0, 1, 0),
-    Feature("transaction.version", 0, 2, 0),
+    Feature("transaction.version", 0, 2, 2),
 )
 
 
