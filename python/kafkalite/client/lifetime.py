@@ -11,7 +11,6 @@ nothing is hooked before the first client is made.
 
 import atexit
 import os
-import signal
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from kafkalite.client.trouble import await_writers
+from kafkalite.client.forks import after_fork, after_fork_in_child, before_fork
 
 __all__ = ["Client", "forget", "free", "is_untold", "watch"]
 
@@ -49,8 +48,6 @@ _hooked_in = 0
 _told_in = 0
 """The process in which clients know that it is theirs."""
 _is_hook_due = False
-_signals = threading.local()
-"""`before`: the signals that the thread which forks did not take before."""
 
 
 def watch(client: Client) -> None:
@@ -58,7 +55,7 @@ def watch(client: Client) -> None:
     global _told_in
     if not _told_in:
         os.register_at_fork(
-            before=_before_fork, after_in_parent=_take_signals, after_in_child=_after_fork
+            before=before_fork, after_in_parent=after_fork, after_in_child=_after_fork
         )
         atexit.register(_at_exit)
         _told_in = os.getpid()
@@ -124,20 +121,6 @@ def _hook_later() -> None:
         util.register_after_fork(_hook_multiprocessing, lambda hook: hook())
 
 
-def _before_fork() -> None:
-    """Keeps handlers of signals out of `_after_fork`: one that raised left the child with what is
-    the parent's. Signals without a handler still end the process."""
-    await_writers()
-    handled = [each for each in signal.valid_signals() if callable(signal.getsignal(each))]
-    _signals.before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
-
-
-def _take_signals() -> None:
-    before = _signals.__dict__.pop("before", None)
-    if before is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _after_fork() -> None:
     global _told_in
     try:
@@ -145,7 +128,7 @@ def _after_fork() -> None:
     finally:
         _told_in = os.getpid()
         _hook_later()
-        _take_signals()
+        after_fork_in_child()
 
 
 def _at_end_of_child() -> None:

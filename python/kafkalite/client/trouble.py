@@ -7,33 +7,16 @@ begins, and once when it is over.
 Both are warnings: who saw the first is to see the second, too. Lines are kept until `write`, which
 nobody calls under a lock: a handler of the log may send records itself, with the client that has
 something to tell.
-
-A handler's stream has a lock, which nobody frees in a child of a fork that comes while a thread of
-a client's writes: who forks waits for those threads, of which they know nothing.
 """
 
-import threading
 import time
 from collections import deque
 
-__all__ = ["LOGGER", "Troubles", "await_writers"]
+from kafkalite.client.forks import writing
+
+__all__ = ["LOGGER", "Troubles"]
 
 LOGGER = "kafkalite.client"
-WRITE_S = 1.0
-"""The time that a fork waits for a handler of the log, which may hang."""
-
-_writing: set[int] = set()
-"""Threads that write to the log, or import it for the first time."""
-
-
-def await_writers() -> None:
-    """Waits until no other thread writes to the log: for who is about to fork."""
-    me, deadline = threading.get_ident(), time.monotonic() + WRITE_S
-    while _writing - {me}:
-        if time.monotonic() >= deadline:
-            _writing.intersection_update({me})  # nor does the next fork wait for it
-            return
-        time.sleep(0.001)
 
 
 class Troubles:
@@ -73,17 +56,9 @@ class Troubles:
 
     def write(self) -> None:
         """Writes what was noted. Logging is imported only where there is something to say."""
-        me = threading.get_ident()
-        if not self._lines:
-            return
-        if me in _writing:  # called by a handler of the log
-            self._write_lines()
-            return
-        try:
-            _writing.add(me)
-            self._write_lines()
-        finally:
-            _writing.discard(me)
+        if self._lines:
+            with writing():
+                self._write_lines()
 
     def _write_lines(self) -> None:
         import logging
