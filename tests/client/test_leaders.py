@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from client.fake import FakeBroker
+from client.fake import Close, FakeBroker
 from client.logs import TOPIC, Logs, value, values
 from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
@@ -231,6 +231,50 @@ def test_a_topic_that_there_is_not_is_told_by_send() -> None:
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             producer.send(GONE, b"0")
         assert producer.pending_count == 0
+
+
+def test_a_topic_whose_creation_was_asked_of_a_broker_that_went_away_is_asked_for_again() -> None:
+    """It was taken for one that is being made, and given up 5 s later: UNKNOWN_TOPIC."""
+    broker, topics = two_topics()
+    topics.is_deleted = True
+    creating = []
+
+    def answer(name: str, request: Any) -> Any:
+        if name == "Metadata" and request.message.allow_auto_topic_creation:
+            creating.append(request)
+            topics.is_deleted = len(creating) < 2
+            return Close() if len(creating) == 1 else topics(name, request)
+        return topics(name, request)
+
+    broker._handler = answer
+    with broker, DrivenProducer(broker.servers) as producer:
+        producer.send(GONE, b"0")
+        producer.flush()
+        assert producer.sent_count == 1
+
+
+def test_a_topic_that_a_consumer_has_a_broker_create_is_asked_for_again_if_that_went_away() -> None:
+    broker, topics = two_topics()
+    topics.is_deleted = True
+    creating = []
+
+    def answer(name: str, request: Any) -> Any:
+        if name == "Metadata" and request.message.allow_auto_topic_creation:
+            creating.append(request)
+            topics.is_deleted = len(creating) < 2
+            return Close() if len(creating) == 1 else topics(name, request)
+        return topics(name, request) if name == "Metadata" else ...
+
+    broker._handler = answer
+    with broker, Consumer(broker.servers, group="g") as consumer:
+        consumer.subscribe(GONE)
+        for _ in range(20):
+            consumer.poll(100)
+            if len(creating) == 2:
+                break
+        consumer._is_closed = True  # the group is none of this test's
+        consumer._close_sockets()
+    assert len(creating) == 2
 
 
 @pytest.mark.usefixtures("patience")

@@ -94,7 +94,7 @@ class ConsumerCoordinator(Closing):
         self._topics_sought_since: float | None = None
         """When the first look-up of the topics failed."""
         self._creates = False
-        """The next look-up asks the broker to make what is not there."""
+        """The next look-up asks the broker to make what is not there, or the one under way does."""
         self._created_until: float | None = None
         """Until when topics that were made may be unknown; None if none was for this subscription.
         """
@@ -399,10 +399,11 @@ class ConsumerCoordinator(Closing):
                     self._topics.ask(None, now)
                 else:
                     self._topics.ask(set(named or ()), now, allow_auto_create=self._creates)
-                    self._creates = False
             told = self._topics.take(now)
             if told is None:
                 return None
+            if self._creates:
+                self._creates, self._created_until = False, now + UNKNOWN_TOPIC_MS / 1000
             found = self._counts_of(found_topics(told))
         except ClientError as error:
             self._topics_wait_until = now + BACKOFF_MS / 1000

@@ -148,6 +148,12 @@ class Cluster(Closing):
         self._connections.clear()
         self._bootstrap = None
 
+    def end(self) -> None:
+        """Closes it for good: what another thread asks fails."""
+        self.is_ended = True
+        self.interrupt()
+        self.close()
+
     def after_fork(self) -> None:
         """Forgets, in a child, the operation that a thread of its parent had under way."""
         lifetime.free(self._lock)
@@ -264,6 +270,7 @@ class Cluster(Closing):
                     try:
                         return operation()
                     except ClientError as error:
+                        self._refuse_ended(error)
                         if not self.is_awaited or not _may_pass(error, unknown_topic, passing):
                             raise
                         if self._is_interrupted:
@@ -276,12 +283,22 @@ class Cluster(Closing):
                                 raise failure from error
                             raise
                         failure = error
-                    time.sleep(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
+                    self._pause(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
                     pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
                     if forget is not None:
                         forget(failure)
         finally:
             failure = None  # its traceback holds this frame, and what was open in it
+
+    def _pause(self, seconds: float) -> None:
+        """Waits, but not for who has been closed meanwhile."""
+        until = time.monotonic() + seconds
+        while not self.is_ended and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, BACKOFF_MS / 1000))
+
+    def _refuse_ended(self, error: ClientError | None = None) -> None:
+        if self.is_ended:
+            raise InvalidArgumentError("the client has been closed") from error
 
     @contextmanager
     def until(self, deadline: float) -> Iterator[float]:
@@ -289,8 +306,7 @@ class Cluster(Closing):
         an operation around it is over: gives the sooner. No other thread asks meanwhile.
 
         Raises `RequestTimedOutError` if the operation of another thread has not ended by then."""
-        if self.is_ended:
-            raise InvalidArgumentError("the client has been closed")
+        self._refuse_ended()
         if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             raise RequestTimedOutError("another thread's operation has taken all the time")
         around = self._deadline
@@ -467,8 +483,11 @@ class Cluster(Closing):
     def lend(self) -> Connection | None:
         """A connection to any broker, if there is one, for a request whose answer the caller does
         not wait for: it is theirs until they give it back, or close it."""
-        connection, self._bootstrap = self._bootstrap, None
-        return connection if connection is not None and connection.is_open else None
+        connection = self._bootstrap
+        if connection is None or connection.awaited_count:
+            return None
+        self._bootstrap = None
+        return connection if connection.is_open else None
 
     def take_back(self, connection: Connection) -> None:
         """Takes back a connection that was lent, on which nothing is awaited."""
@@ -499,6 +518,7 @@ class Cluster(Closing):
         return sorted(every, key=lambda address: self._failed_at.get(address, 0.0))
 
     def _connect(self, host: str, port: int) -> Connection:
+        self._refuse_ended()
         try:
             connection = Connection(
                 host,
@@ -513,6 +533,9 @@ class Cluster(Closing):
         # Other operations have more time than the one that made it.
         connection.request_timeout_ms = self.request_timeout_ms
         self.note((host, port), None)
+        if self.is_ended:  # by another thread, which knows nothing of this connection
+            connection.close()
+        self._refuse_ended()
         return connection
 
 
@@ -561,5 +584,4 @@ class ClusterClient(Closing):
     def close(self) -> None:
         """Closes the connections. Nothing can be asked any more."""
         if self._owns:
-            self.cluster.close()
-            self.cluster.is_ended = True
+            self.cluster.end()

@@ -207,13 +207,13 @@ class Connection(Closing):
     def close(self) -> None:
         """Closes the socket. Answers that are due are lost, and requests that have not left."""
         self.is_open = False
-        lifetime.forget(self)
         self._awaited.clear()
         self._unsent.clear()
         self._socket.close()
         if self._writable is not None:
             self._writable.close()
             self._writable = None
+        lifetime.forget(self)  # closed: a process that forks before has the child close its copy
 
     def after_fork(self) -> None:
         """Closes the child's copy: answers on it are the parent's, which keeps its own."""

@@ -117,13 +117,22 @@ class Leaders(Closing):
         self._pending = TopicRequest(cluster)
         self._wanted: set[str] = set()
         self._asked: set[str] = set()
+        self._is_creating = False
+        """What is asked for is to be made."""
         self._doubted: set[tuple[str, int]] = set()
         self._failures: dict[str, _Failure] = {}
 
     def close(self) -> None:
         """Closes the connection, if a request is under way. What was asked for is wanted again."""
         self._pending.close()
-        self._wanted, self._asked = self._wanted | self._asked, set()
+        self._want_again()
+
+    def _want_again(self) -> None:
+        asked, self._asked = self._asked, set()
+        if self._is_creating:
+            self._to_create |= asked
+        else:
+            self._wanted |= asked
 
     def descriptors(self) -> list[int]:
         """Sockets on which answers are due."""
@@ -204,16 +213,15 @@ class Leaders(Closing):
         """Asks for what is wanted, unless an answer is due."""
         if not (self._wanted or self._to_create) or self._pending.is_asked:
             return
-        creates = bool(self._to_create)
+        self._is_creating = bool(self._to_create)
         self._asked = self._to_create or self._wanted
         self._wanted, self._to_create = self._wanted - self._asked, set()
         try:
-            self._pending.ask(sorted(self._asked), now, allow_auto_create=creates)
+            self._pending.ask(sorted(self._asked), now, allow_auto_create=self._is_creating)
         except ClientError as error:
             self._fail(error, now)
         except BaseException:
-            # Interrupted: the next call asks.
-            self._wanted, self._asked = self._wanted | self._asked, set()
+            self._want_again()  # interrupted: the next call asks
             raise
 
     def take(self, now: float) -> None:
@@ -253,6 +261,9 @@ class Leaders(Closing):
         asked, self._asked = self._asked, set()
         for topic in asked:
             self._failures[topic] = self._failure(topic, error, now)
+            if self._is_creating:  # nobody was asked to: once the pause is over they are
+                self._created_until.pop(topic, None)
+                self._creatable.add(topic)
 
     def _failure(self, topic: str, error: ClientError, now: float) -> _Failure:
         before = self._failures.get(topic)
